@@ -18,7 +18,7 @@ PACKAGES := bwrap:bubblewrap etcd:etcd-server chromium:chromium chromedriver:chr
 # --client NAME, --module PATTERN, --jobs N, --again, --keep, --report
 CLIENTS :=
 
-.PHONY: help setup lock packages gen build check test test-all test-sanitize test-clients fuzz demo bench gpu clean
+.PHONY: help setup lock packages gen build check ready test test-all test-sanitize test-clients fuzz demo bench gpu clean
 
 help:
 	@echo "make demo           an unmodified CUDA program, natively and through gpuferry, compared"
@@ -53,10 +53,14 @@ build: $(STAMP)
 check: build
 	@.ci/check.sh $(VENV)
 
-test: packages check
+# Packages are waited for in the network, so beside the rest.
+ready:
+	@.ci/packages.sh $(PACKAGES) & $(MAKE) --no-print-directory check; status=$$?; wait; exit $$status
+
+test: ready
 	@$(PYTEST) -m "not slow and not gpu"; $(TOOK)
 
-test-all: packages check
+test-all: ready
 	@GPUFERRY_FUZZ=1 $(PYTEST) -m "not gpu"; $(TOOK)
 
 test-sanitize: build

@@ -15,4 +15,4 @@ if ! "$venv/bin/python" -m pip install -q --disable-pip-version-check --no-build
     exit 1
 fi
 # Tests start many processes of ours: where Python may write no bytecode itself, each would compile them again.
-"$venv/bin/python" -m compileall -q apiserver codegen guest migration monitor native specs
+"$venv/bin/python" -m compileall -q -j 0 apiserver codegen guest migration monitor native specs

@@ -7,7 +7,6 @@ import ctypes
 import os
 import signal
 import sys
-import traceback
 
 PR_SET_PDEATHSIG = 1
 M_ARENA_MAX = -8
@@ -18,6 +17,7 @@ def main() -> int:
         prog="gpuferry.apiserver", description="One API server; the monitor starts it."
     )
     parser.add_argument("--device", required=True, help="ordinal of the device, or of several: 0,1")
+    parser.add_argument("--visible", help="what CUDA_VISIBLE_DEVICES calls them, if not by their numbers")
     parser.add_argument(
         "--control-fd", type=int, required=True, help="inherited SOCK_SEQPACKET socket to the monitor"
     )
@@ -34,16 +34,24 @@ def main() -> int:
     libc.mallopt(M_ARENA_MAX, 2)  # an arena per thread would cost more memory than it saves time
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the monitor's business
 
+    from . import driver
+
+    driver.stand_in()
     from .server import Server
 
     devices = [int(device) for device in options.device.split(",")]
-    return Server(devices, options.control_fd, confinement).run()
+    if options.visible:
+        os.environ["CUDA_VISIBLE_DEVICES"] = options.visible  # the driver sees them only, counted from 0
+    ordinals = range(len(devices)) if options.visible else devices
+    return Server(devices, options.control_fd, confinement, ordinals).run()
 
 
 if __name__ == "__main__":
     try:
         status = main()
     except Exception:
+        import traceback
+
         traceback.print_exc()
         status = 1
     sys.stderr.flush()

@@ -6,10 +6,11 @@ import os
 import struct
 import time
 
-from gpuferry.specs._generated.frames import SEATS, Seat
+from gpuferry.specs._generated.constants import SEAT_BYTES, SEATS
 
 ACTIVE = struct.Struct("<Q")  # the second half of a seat
-_SIZE = SEATS * Seat.SIZE
+_SIZE = SEATS * SEAT_BYTES
+_ACTIVE_AT = SEAT_BYTES - ACTIVE.size
 
 
 class Book:
@@ -23,15 +24,14 @@ class Book:
 
     def note_active(self, moment: float) -> None:
         """The session of this seat last made a call at this time, of time.monotonic()."""
-        where = self.seat * Seat.SIZE + Seat.SIZE - ACTIVE.size
-        os.pwrite(self.file, ACTIVE.pack(int(moment * 1e9)), where)
+        os.pwrite(self.file, ACTIVE.pack(int(moment * 1e9)), self.seat * SEAT_BYTES + _ACTIVE_AT)
 
     def last_active(self) -> float:
         """When any process of the lease last made a call, as time.monotonic() has it."""
         page = os.pread(self.file, _SIZE, 0)
         if len(page) < _SIZE:
             return 0.0
-        moments = [Seat.unpack(page, at * Seat.SIZE).active for at in range(SEATS)]
+        moments: list[int] = [ACTIVE.unpack_from(page, at)[0] for at in range(_ACTIVE_AT, _SIZE, SEAT_BYTES)]
         return min(max(moments) / 1e9, time.monotonic())
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from gpuferry.migration.abc import Movable
@@ -21,6 +22,8 @@ from gpuferry.specs._generated import migration_pb2, node_pb2, snapshot_pb2
 
 from .log import Log
 from .progress import Progress
+
+RETURN_SECONDS = 30.0  # for memory that is not on the device: a session that moves has it there first
 
 
 class Given:
@@ -50,8 +53,11 @@ class Mover:
         descriptors: list[int],
         tls: bytes,
         log: Log,
+        stay: Callable[[Callable[[], bool], float], str],
     ) -> None:
-        """`tls`: what TLS needs to go on, on the first socket; empty: it is in clear."""
+        """`tls`: what TLS needs to go on, on the first socket; empty: it is in clear. `stay`: brings the
+        session's memory back to the device, if it is elsewhere, and lets it leave no more.
+        """
         self.order = order
         self.left = False  # the session is not ours any more
         self._progress = Progress(order.session)
@@ -62,6 +68,7 @@ class Mover:
         self._file = descriptors.pop() if order.HasField("file") and descriptors else -1
         self._sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         self._tls = tls
+        self._stay = stay
         self._log = log.bind(session=order.session)
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
 
@@ -97,6 +104,10 @@ class Mover:
             with contextlib.ExitStack() as stack:
                 for each in self._sockets:
                     stack.callback(each.close)
+                if why_not := self._stay(lambda: bool(self._progress.cancelled), RETURN_SECONDS):
+                    raise (
+                        Cancelled(self._progress.cancelled) if self._progress.cancelled else Refused(why_not)
+                    )
                 source = self._source(stack)
                 moved.report.CopyFrom(source.run())
             moved.moved = self.left = True

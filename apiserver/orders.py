@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from gpuferry.specs._generated import node_pb2
-from gpuferry.specs._generated.frames import SEATS
+from gpuferry.specs._generated.constants import SEATS
 
 COMMON = frozenset(("home", "resume", "revoke", "cancel", "stats", "shutdown"))
-SERVERS = COMMON | {"grant", "migrate", "share", "next_launch", "export", "fetched"}
+RESIDENCE = frozenset(("leave", "come_back", "allow", "forget"))
+SERVERS = COMMON | RESIDENCE | {"grant", "migrate", "share", "next_launch", "export", "fetched", "turns"}
 KEEPERS = COMMON | {"keep", "play"}
 SECONDS_MOST = 1e9  # of any time: more than anything lives
 OPERATION_MOST = 0xFFFF
 PROOF_SIZE = 32
+FILE_UNIT = 2 << 20  # of the files of copies: pages
 # Descriptors beside each kind: `s` a socket, `f` a regular file; anything else is `?`.
 _NONE = re.compile("")
 _BESIDE = {
@@ -29,6 +31,8 @@ _BESIDE = {
     "keep": re.compile("s{0,2}"),
     "play": re.compile("(ss?f)?"),
     "share": re.compile("f?"),
+    "turns": re.compile("sf"),
+    "leave": re.compile("f*"),
     "fetched": re.compile(".*"),  # whatever a driver shares memory by
 }
 
@@ -52,6 +56,11 @@ def read(packet: bytes, descriptors: Sequence[int]) -> node_pb2.ToServer:
     expected = message.migrate.HasField("file") + bool(message.migrate.members)
     if kind == "migrate" and beside.count("f") != expected:
         raise Unsound(f"migrate: its target and what is beside it do not fit ({beside or 'nothing'})")
+    leave = message.leave
+    if not len(leave.bytes) == len(leave.on_disk) == len(beside) * (kind == "leave"):
+        raise Unsound(f"leave: {len(leave.bytes)} sizes of {len(beside)} files")
+    if any(size % FILE_UNIT or not size for size in leave.bytes):
+        raise Unsound("leave: a file of no whole pages")
     for name, seconds in _times(message):
         if not (math.isfinite(seconds) and 0 <= seconds <= SECONDS_MOST):
             raise Unsound(f"{kind}: {name} is {seconds}")

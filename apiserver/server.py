@@ -26,6 +26,7 @@ from .end import LOST, End, revoked
 from .log import Log
 from .orders import Unsound
 from .process import rss
+from .residing import Residing
 
 if TYPE_CHECKING:
     from .confinement import Confinement
@@ -85,6 +86,9 @@ class Session:
         spoken = array.array("H", grant.operations).tobytes() if grant.limited else None
         resumable, memory = grace > 0, grant.host_memory
         core.begin(guest.fileno(), grant.memory_quota, resumable, grant.restore, spoken, tls, memory)
+        self.residing = Residing(core, grant.session, self._log)
+        if grant.elastic:
+            self.residing.limit(grant.allowance)
         if book:
             self.share(book, tell=False)
         if not grant.welcomed:
@@ -138,6 +142,7 @@ class Session:
 
     def moving_over(self) -> None:
         """Close the mover, which has said how the migration ended; the session was left, or goes on here."""
+        self.residing.may_leave()
         mover, self.mover = self.mover, None
         assert mover is not None
         mover.close()
@@ -174,6 +179,7 @@ class Session:
 
     def leave(self) -> None:
         """Start the deadline for the session's end: the guest is gone, or must go."""
+        self._core.give_up_turn()
         if self.deadline is None:
             self._leaving = time.monotonic()
             self.deadline = self._leaving + LEAVE_SECONDS
@@ -232,6 +238,7 @@ class Session:
     def close(self) -> None:
         """Close the guest's socket and log how the session ended."""
         self._guest.close()
+        self.residing.close()
         if self._book:
             self._book.close()
         assert self.ended
@@ -244,6 +251,7 @@ class Session:
         if mover is not None:
             mover.cancel("the session ended")
             mover.join()
+        self.residing.end()
         self.stats = self._core.stats()
         self.deadline = time.monotonic() + SCRUB_SECONDS
         os.eventfd_write(self._core.bell, 1)
@@ -282,9 +290,15 @@ class Server:
     """One API server: a warm context, the monitor's orders, one session at a time."""
 
     def __init__(
-        self, devices: Sequence[int], control_fd: int, confinement: Confinement | None = None
+        self,
+        devices: Sequence[int],
+        control_fd: int,
+        confinement: Confinement | None = None,
+        ordinals: Sequence[int] | None = None,
     ) -> None:
+        """`devices`: as the monitor counts them; `ordinals`: as the driver does, if otherwise."""
         self._devices = devices
+        self._ordinals = ordinals or devices
         self._confinement = confinement
         self._control = Control(control_fd, orders.SERVERS)
         self._log = Log(gpu=devices[0], pid=os.getpid())
@@ -300,7 +314,7 @@ class Server:
     def run(self) -> int:
         """Serve sessions until the monitor says otherwise. Returns the exit status."""
         try:
-            self._core = Core(*self._devices)
+            self._core = Core(*self._ordinals)
         except DeviceError as error:
             self._log.error("start failed", reason=str(error))
             self._control.send(node_pb2.FromServer(failed=node_pb2.Failed(reason=str(error))))
@@ -332,6 +346,8 @@ class Server:
                     and (fd == self._session.mover.fileno())
                 ):
                     self._tell_moving(self._session)
+                elif self._session is not None and fd == self._session.residing.fileno():
+                    self._tell_residing(self._session)
                 elif self._session is not None and events & HUNG_UP:
                     self._poller.unregister(fd)
                     self._session.hung_up()
@@ -351,11 +367,13 @@ class Server:
             self._poller.register(self._control.door, select.POLLIN)
             self._log.info("no monitor")
             self._core.give_up_imports()
+            self._wish_again()
         returned = node_pb2.Returned(spec_hash=wire.SPEC_HASH, ready=self._description())
         told = self._session or self._untold
         if told is not None:
             returned.grant.CopyFrom(told.grant)
             returned.session_seconds = time.monotonic() - told.started
+            returned.resides.CopyFrom(told.residing.describe())
             if (order := told.mover.order if told.mover is not None else told.left) is not None:
                 returned.migrating.CopyFrom(order)
         if self._control.look_for_monitor(returned):
@@ -363,6 +381,7 @@ class Server:
             self._poller.unregister(self._control.door)
             self._poller.register(self._control, select.POLLIN)
             self._log.info("found a new monitor")
+            self._wish_again()
             return True
         return self._session is not None or not self._control.forsaken()
 
@@ -424,6 +443,12 @@ class Server:
             return True
         if kind == "share" and descriptors:
             self._share(message.share, Book(descriptors[0], message.share.seat))
+            return True
+        if kind == "turns":
+            self._take_turns(*descriptors)
+            return True
+        if kind in ("leave", "come_back", "allow", "forget"):
+            self._reside(message, descriptors)
             return True
         book = None
         if kind == "grant" and len(descriptors) > 1:
@@ -498,6 +523,60 @@ class Server:
             for each in descriptors:
                 os.close(each)
 
+    def _take_turns(self, arbiter: int, page: int) -> None:
+        """From here on this session, and those after it, work only while they have a turn."""
+        if not self._core.open_turns(arbiter, page):
+            self._log.error("no turns", reason="the arbiter's page cannot be read")
+            os.close(arbiter)
+        os.close(page)
+
+    def _reside(self, message: node_pb2.ToServer, descriptors: list[int]) -> None:
+        """The monitor says where the session's memory is to be."""
+        kind = message.WhichOneof("message")
+        order = getattr(message, str(kind))
+        session = self._session
+        if session is None or session.id != order.session or session.deadline is not None:
+            for each in descriptors:
+                os.close(each)
+            over = node_pb2.Resides(session=order.session, number=order.number, reason="the session is over")
+            self._control.send(node_pb2.FromServer(resides=over))
+        elif kind == "leave":
+            why_not = ""
+            if session.mover is not None or not session.ours:
+                why_not = "it is being moved"
+            elif session.away_until is not None:
+                why_not = "its program has lost its connection, and may come back"
+            session.residing.leave(order, descriptors, why_not)
+        elif kind == "come_back":
+            session.residing.come_back(order)
+        elif kind == "allow":
+            session.residing.allow(order)
+        else:
+            session.residing.forget(order)
+
+    def _tell_residing(self, session: Session) -> None:
+        for message in session.residing.messages():
+            self._control.send(message)
+
+    def _tell_wish(self, session: Session) -> None:
+        """The session waits for its memory, or for room. Where there is no monitor, the driver alone knows
+        whether there is any.
+        """
+        if (wish := session.residing.wish()) is None:
+            return
+        if self._control.lost_at is None:
+            self._control.send(node_pb2.FromServer(room_wanted=wish))
+        elif wish.away:
+            session.residing.come_back(node_pb2.ComeBack(session=session.id, allowance=wish.bytes))
+        else:
+            session.residing.limit(wish.bytes)
+
+    def _wish_again(self) -> None:
+        """Whoever was told what the session waits for is gone."""
+        self._core.wish_again()
+        if self._session is not None:
+            self._tell_wish(self._session)
+
     def _share(self, share: node_pb2.Share, book: Book) -> None:
         if self._session is not None and self._session.id == share.session and self._session.ours:
             self._session.share(book)
@@ -520,6 +599,7 @@ class Server:
             node_pb2.FromServer(started=node_pb2.SessionStarted(session=grant.session))
         )  # before WELCOME: until then the monitor may still give the guest to another server
         self._session = Session(self._core, grant, guest, self._log, started, tls, book)
+        self._poller.register(self._session.residing, select.POLLIN)
         self._dispatcher.serve(self._session)
         self._poller.register(guest, select.POLLRDHUP)
 
@@ -545,7 +625,17 @@ class Server:
             self._control.send(node_pb2.FromServer(moved=moved))
             return
         age = time.monotonic() - session.started
-        mover = Mover(self._core, session.grant, age, session.guest, order, descriptors, tls, self._log)
+        mover = Mover(
+            self._core,
+            session.grant,
+            age,
+            session.guest,
+            order,
+            descriptors,
+            tls,
+            self._log,
+            session.residing.stay,
+        )
         session.mover = mover
         self._poller.register(session.mover, select.POLLIN)
         session.mover.start()
@@ -574,6 +664,7 @@ class Server:
         if self._tell_taken_over(session):
             self._poller.register(session.guest, select.POLLRDHUP)  # it is another one now
         self._ask_for_imports(session)
+        self._tell_wish(session)
         session.launched()
         if session.watched:
             session.watched = False
@@ -620,6 +711,8 @@ class Server:
             self._tell_moving(session)
         with contextlib.suppress(KeyError):  # it hung up first
             self._poller.unregister(session.guest)
+        self._tell_residing(session)
+        self._poller.unregister(session.residing)
         session.close()
         assert session.ended
         self._report(session, session.ended, session.clean)
@@ -663,6 +756,8 @@ class Server:
         for name, value in values.items():
             setattr(stats, name, value)
         stats.mapped_on.extend(self._core.mapped_on())
+        stats.resides.CopyFrom(self._session.residing.describe())
+        stats.idle_seconds, stats.stays = self._core.idle_seconds, self._core.stays
         for operation, succeeded, failed, timed, nanoseconds in self._core.calls():
             stats.calls.add(
                 operation=operation,

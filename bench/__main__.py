@@ -19,7 +19,20 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.paths import BUILD, ROOT
 from tests.helpers.running import Outcome, native_environment, real_gpu, run
 
-from . import checked, decision, jail, lease, migration, picture, secure, warps
+from . import (
+    checked,
+    decision,
+    functions,
+    invocations,
+    jail,
+    lease,
+    migration,
+    picture,
+    residency,
+    secure,
+    sharing,
+    warps,
+)
 from .rows import Row, cost, promises, rate
 
 OUT = BUILD / "bench"
@@ -39,17 +52,24 @@ def main() -> int:
         rows = [*micro(server), kmeans(server)]
         rows += lease.rows()
         rows += decision.rows()
+        rows += invocations.rows()
+    with progress.status("invoking functions …"):
+        rows += functions.rows()
     with progress.status("measuring TLS …"):
         rows += secure.rows(lambda server, probe: measured(server.run([probe])))
     if not real_gpu():  # its floors are those of this machine's own memory
         with progress.status("moving …"):
             rows += migration.rows()
+        with progress.status("sending memory away …"):
+            rows += residency.rows()
         with progress.status("checking addresses …"):
             rows += checked.rows()
         with progress.status("running warps …"):
             rows += warps.rows()
         with progress.status("making jails …"):
             rows += jail.rows()
+        with progress.status("taking turns …"):
+            rows += sharing.rows()
     device = "gpu" if real_gpu() else "simulated"
     results = {"device": device, "rows": [row.as_json() for row in rows]}
     (OUT / "results.json").write_text(json.dumps(results, indent=2) + "\n")

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from operator import attrgetter
 from statistics import quantiles
 from time import thread_time
 
-from gpuferry.monitor.policy import FITS, Gpu, Place, Request, Scheduler, build
+from gpuferry.monitor.policy import FITS, PLAIN, Gpu, Place, Portion, Request, Scheduler, build
 
 from .rows import Row, cost
 
 GIB = 1 << 30
 GPUS, WORKERS, WAITING, EVENTS = 64, 8, 10_000, 2_000
 ZONES = (frozenset[str](), frozenset({"zone=a"}), frozenset({"zone=b"}))
+QUEUES = ("fcfs", "backfill")
+PORTIONS = (
+    Portion(1),
+    Portion(1),
+    Portion(1, affinity="red"),
+    Portion(1, anti_affinity="noisy"),
+    Portion(1, exclusion="team"),
+    Portion(1, affinity="blue", anti_affinity="loud"),
+)
 ROUNDS = 3  # the best one counts: the machine is shared, and what disturbs only ever adds
 
 
@@ -24,12 +33,17 @@ def rows() -> list[Row]:
     decision that it brings.
     """
     floor = min(scan() for _ in range(ROUNDS)) * 1e6
-    fcfs, backfill = (max(best(fit, queue) for fit in FITS) * 1e6 for queue in ("fcfs", "backfill"))
-    return [cost("decision_fcfs", fcfs, floor, "µs"), cost("decision_backfill", backfill, floor, "µs")]
+    fcfs, backfill = (max(best(fit, queue) for fit in FITS) * 1e6 for queue in QUEUES)
+    shared = max(best("kubeshare", queue, PORTIONS) for queue in QUEUES) * 1e6
+    return [
+        cost("decision_fcfs", fcfs, floor, "µs"),
+        cost("decision_backfill", backfill, floor, "µs"),
+        cost("decision_kubeshare", shared, floor, "µs"),
+    ]
 
 
-def best(fit: str, queue: str) -> float:
-    return min(percentile(decisions(build(fit, queue, "dgsf"))) for _ in range(ROUNDS))
+def best(fit: str, queue: str, portions: Sequence[Portion] = (PLAIN,)) -> float:
+    return min(percentile(decisions(build(fit, queue, "dgsf"), portions)) for _ in range(ROUNDS))
 
 
 def percentile(costs: Iterator[float]) -> float:
@@ -45,9 +59,10 @@ def scan() -> float:
     return (thread_time() - began) / 1000
 
 
-def decisions(policy: Scheduler) -> Iterator[float]:
+def decisions(policy: Scheduler, portions: Sequence[Portion] = (PLAIN,)) -> Iterator[float]:
     """Seconds of each decision, in the thread's own time. Sessions end and requests arrive, so that the
-    queue keeps its length.
+    queue keeps its length. Each request has one of these portions; of those, whoever asks for time asks for
+    any.
     """
     chance = random.Random(0)
     numbers = count()
@@ -58,7 +73,11 @@ def decisions(policy: Scheduler) -> Iterator[float]:
 
     def request() -> Request:
         size = chance.randrange(1, 40 * GIB)
-        return Request(next(numbers), size, labels=chance.choice(ZONES), deadline=1e9)
+        portion = chance.choice(portions)
+        if portion.request:
+            portion = portion._replace(request=chance.randrange(1, 1001))
+        zone = chance.choice(ZONES) if portion is PLAIN else ZONES[0]
+        return Request(next(numbers), size, labels=zone, deadline=1e9, portion=portion)
 
     live: list[Place] = []
     while len(policy) < WAITING:

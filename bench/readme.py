@@ -121,6 +121,7 @@ def numbers() -> str:
     """One table for each kind of device that was measured."""
     blocks = [_table(json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json"))]
     blocks += [_figure8(json.loads(path.read_text())) for path in RESULTS.glob("policy/figure8.json")]
+    blocks += [_figure6(json.loads(path.read_text())) for path in RESULTS.glob("policy/figure6.json")]
     return "\n".join(blocks) or "Nothing measured yet.\n"
 
 
@@ -161,6 +162,25 @@ def _figure8(results: dict[str, Any]) -> str:
             f"| {spread(row['end_to_end'])} | {spread(row['total'])} "
             f"| {', '.join(map(str, row['migrations']))} |"
         )
+    return "\n".join(lines) + "\n"
+
+
+def _figure6(results: dict[str, Any]) -> str:
+    lines = [
+        f"KubeShare's figure 6 on a simulated device, {results['date']}, {results['machine']} "
+        f"(`python -m bench.figure6`): programs that are always busy, {results['seconds']:g} s of each "
+        f"phase, window {results['window']:g} s, quota {results['quota']:g} s:",
+        "",
+        "| published shares | measured | settled after |",
+        "|---|---|--:|",
+    ]
+    for phase in results["phases"]:
+        published, measured = (
+            ", ".join(f"{name.upper()} {share:.{digits}f}" for name, share in phase[key].items())
+            for key, digits in (("published", 1), ("measured", 3))
+        )
+        verdict = "" if phase["holds"] else " (missed)"
+        lines.append(f"| {published} | {measured}{verdict} | {phase['settled']} s |")
     return "\n".join(lines) + "\n"
 
 

@@ -195,6 +195,7 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
     lookup, stream, via = keys.get("lookup"), keys.get("stream"), keys.get("via")
     guest, server, needs, alias = keys.get("guest"), keys.get("server"), keys.get("needs"), keys.get("alias")
     blocking, replay, restore = keys.get("blocking"), keys.get("replay"), keys.get("restore")
+    remember, forget = keys.get("remember"), keys.get("forget")
     capture = keys.get("capture")
     early, result, override = keys.get("early"), keys.get("result"), keys.get("override")
     steps = override.mapping() if override else None
@@ -218,6 +219,8 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
         needs=needs.choice(Needs) if needs else Needs.DRIVER,
         replay=load_replay(replay) if replay else None,
         restore=restore.flag() if restore else False,
+        remember=remember.flag() if remember else False,
+        forget=forget.flag() if forget else False,
         capture=capture.choice(Capture) if capture else None,
         args=load_args(keys.get("args"), signature),
         early=tuple(load_early(item) for item in early.items()) if early else (),

@@ -246,6 +246,8 @@ class Variant:
     needs: Needs = Needs.DRIVER
     replay: Replay | None = None
     restore: bool = False
+    remember: bool = False
+    forget: bool = False
     capture: Capture | None = None
     args: tuple[Arg, ...] = ()
     early: tuple[Early, ...] = ()

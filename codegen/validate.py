@@ -160,6 +160,28 @@ def check_capture(variant: Variant) -> None:
         raise fail(variant, cause, f"Add 'capture: …', one of {', '.join(c.value for c in Capture)}")
 
 
+def check_remember(variant: Variant, found: Message | None) -> None:
+    """An answer can be remembered if the request is all that it is an answer to, and both are structs."""
+    if variant.forget and (variant.alias or variant.klass is Class.UNSUPPORTED):
+        raise fail(variant, "it sets nothing itself", "Remove 'forget'")
+    if not variant.remember:
+        return
+    plain = found is not None and found.request and found.reply and variant.replay is not None
+    by_value = {field.name for field in (*found.request, *found.reply)} if found else set()
+    if (
+        not plain
+        or variant.guest is not By.GENERATED
+        or variant.klass is not Class.SYNC
+        or variant.guest_steps
+        or variant.blocking
+        or variant.replay is None
+        or variant.replay.lasting is not Lasting.NONE
+        or any(arg.name not in by_value for arg in variant.args)
+    ):
+        cause = "'remember' is for generated calls that only ask, with a struct for a struct"
+        raise fail(variant, cause, "Remove 'remember'")
+
+
 def check_replay(variant: Variant, found: Message | None) -> None:
     """Raise SpecError unless `replay` says of every operation of the server what a session that moves must
     know.
@@ -265,6 +287,7 @@ def validate(spec: Spec) -> None:
                         variant, f"type {error} cannot travel", "Add it to specs/cuda/types.yaml"
                     ) from None
             check_replay(variant, found)
+            check_remember(variant, found)
         for function in library.functions:
             versions = [v.since for v in function.variants]
             if versions != sorted(set(versions)):

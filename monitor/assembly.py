@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 
+from .arbiter.office import Office
+from .arbiter.shares import VARIABLE, read_stated, shares_of
 from .broker.balance import Balance
 from .broker.broker import Broker
 from .broker.spare import SpareMemory
@@ -31,6 +35,7 @@ from .pool.pool import Pool
 from .pool.released import Door
 from .pool.returns import Returns, Rounds
 from .readiness import Readiness
+from .residency.steward import Steward
 from .service.descriptors import Shares, shares
 from .service.logs import hide
 from .service.runtime import RuntimeDirectory
@@ -41,7 +46,7 @@ from .sessions.events import Announcer
 from .sessions.placement import Placer
 from .settings.errors import ConfigError
 from .settings.folders import state_directory
-from .settings.monitor import Config
+from .settings.monitor import NANO, Config
 from .tenants.tenancy import Tenancy
 from .tenants.usage import FILE as USAGE
 from .tenants.usage import UsageBook
@@ -87,9 +92,11 @@ class Monitor:
     membership: Membership
     http_name: str  # HOST:PORT of the page, behind https:// where it has TLS; empty: there is none
     page_key: str = field(repr=False)
+    steward: Steward
     billing: Billing
     callers: Callers
     room: Shares
+    office: Office | None  # of turns, where sessions take them
 
 
 def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
@@ -150,9 +157,11 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     books = premises.runtime.path / "leases"
     if not ledger.inherited:
         remove_all(books)
+    steward = Steward(config.oversubscribe, config.away_memory, config.disk, _disk_folder(config))
     broker = Broker(
         config,
         placer,
+        steward,
         announcer,
         pool,
         snapshots,
@@ -167,9 +176,19 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     billing = Billing(broker, usage, tenancy, ledger.inherited)
     announcer.subscribe(billing.happened)
     accounting = Accounting(broker.came_from_elsewhere)
+    stated = read_stated(os.environ.get(VARIABLE, ""))
+    office = None
+    if config.turns:
+        office = Office(
+            config.turns,
+            round(config.overrun * NANO),
+            pool.servers.values,
+            lambda session: shares_of(broker.sessions.get(session), stated),
+            steward.anticipate if steward.elastic else None,
+        )
     readiness = Readiness(pool, config.status_descriptor, stopping)
-    # In this order: a session is counted before it is over.
-    for listener in (accounting, billing, broker, readiness):
+    # In this order: a session is counted before it is over; and its memory is free before another gets it.
+    for listener in (accounting, billing, steward, broker, readiness, *([office] if office else [])):
         events.subscribe(listener)
 
     key = page_key(config.page_key_file, config.token)
@@ -185,7 +204,8 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     http_name = name_of(premises.http) if premises.http else ""
     if http_name and premises.identity:
         http_name = f"https://{http_name}"
-    reporter = StatusReporter(config, pool, broker, [one.name for one in listeners], http_name, gpus)
+    names = [one.name for one in listeners]
+    reporter = StatusReporter(config, pool, broker, steward, names, http_name, gpus, office)
     return Monitor(
         broker,
         pool,
@@ -195,7 +215,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         else None,
         listeners,
         ControlServer(
-            MonitorService(reporter.report, stopping.pause, broker, billing.reports),
+            MonitorService(reporter.report, stopping.pause, broker, steward, billing.reports),
             callers,
             room.control,
             identity,
@@ -208,10 +228,25 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         membership,
         http_name,
         key,
+        steward,
         billing,
         callers,
         room,
+        office,
     )
+
+
+def _disk_folder(config: Config) -> Path:
+    """Where files of sessions' memory lie. Raises ConfigError if they cannot."""
+    folder = Path(config.disk_folder) if config.disk_folder else state_directory(config.state)
+    if config.disk:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            hint = "give --disk-folder a folder on ext4, xfs or another file system with files without a name"
+            raise ConfigError(f"no file can be made in {folder}: {error.strerror}", hint) from None
+    return folder
 
 
 def _jail(config: Config, environment: Mapping[str, str]) -> Jail | None:

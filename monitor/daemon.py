@@ -104,9 +104,12 @@ class Daemon:
             monitor.losses.run(),
             monitor.observatory.run(),
             monitor.billing.run(),
+            monitor.steward.run(),
             self._notifier.watch(),
         ]
-        jobs += [part.run() for part in (monitor.rounds, monitor.door, monitor.balance) if part]
+        jobs += [
+            part.run() for part in (monitor.rounds, monitor.door, monitor.balance, monitor.office) if part
+        ]
         return [asyncio.ensure_future(job) for job in jobs]
 
     def _publish(self, monitor: Monitor, premises: Premises, control_name: str) -> None:
@@ -127,6 +130,7 @@ class Daemon:
         jailed = monitor.pool.jailed
         premises.runtime.publish(inforce.NAME, inforce.written(MonitorOptions, self._config, jailed))
         premises.runtime.publish("endpoint", "".join(f"{key}={value}\n" for key, value in entries.items()))
+        monitor.readiness.published()
         log.info(
             "listening",
             guests=names,

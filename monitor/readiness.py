@@ -23,6 +23,7 @@ class Readiness(PoolListener):
         self._stopping = stopping
         self._health: asyncio.Queue[bool] = asyncio.Queue()
         self._was_ready = False
+        self._found = False  # where this monitor is has been published
         self._parent = None if parent_descriptor is None else Parent(parent_descriptor, stopping.ask)
 
     async def report(self, set_serving: Callable[[bool], Awaitable[None]]) -> None:
@@ -48,8 +49,16 @@ class Readiness(PoolListener):
         self._health.put_nowait(ready)
         if ready and not self._was_ready:
             self._was_ready = True
-            if self._parent:
-                self._parent.tell("ready")
+            self._tell()
         elif self._parent and not self._was_ready and self._pool.failures >= FAILURES_FATAL_FOR_PARENT:
             self._parent.tell(f"failed {self._pool.last_failure}")
             self._stopping.ask()
+
+    def published(self) -> None:
+        """Where this monitor is can be read: who is told that it is ready will look there."""
+        self._found = True
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._parent and self._found and self._was_ready:
+            self._parent.tell("ready")

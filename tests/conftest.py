@@ -4,6 +4,7 @@
 (`make test-all`) looks for new ones, and for more. No deadlines: the machine is shared.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Generator
@@ -22,11 +23,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 for ignored in (signal.SIGHUP, signal.SIGQUIT):
     signal.signal(ignored, signal.SIG_DFL)
 
+# What a worker has once it has collected stays until it ends: to look through all of it for garbage again and
+# again took a fifth of the time of what tests do in it.
+gc.disable()
+
 settings.register_profile(
     "fuzz", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.register_profile("steady", settings.get_profile("fuzz"), derandomize=True, max_examples=50)
 settings.load_profile("fuzz" if os.environ.get("GPUFERRY_FUZZ") else "steady")
+
+
+def pytest_collection_finish() -> None:
+    """From here on there is garbage."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,8 @@ cdef uint64_t end_alias(Session *s, uint64_t page, int *status) noexcept nogil:
     """Unmaps the alias that begins there and was hidden; its length, 0: there is none. Waiters call it too."""
     cdef uint64_t pages = s.aliases.pages[page] if s.aliases.pages != NULL else 0
     if pages > 0:
-        status[0] = status[0] or cu.cuMemUnmap(s.window.base + (page << PAGE_BITS), pages << PAGE_BITS)
+        if is_physical(s):
+            status[0] = status[0] or cu.cuMemUnmap(s.window.base + (page << PAGE_BITS), pages << PAGE_BITS)
         s.aliases.pages[page] = 0
     return pages
 
@@ -190,6 +191,66 @@ cdef int unalias_all(Session *s) noexcept nogil:
         while alias_at(s, page) == 0:
             page += 1
         status = end_aliases(s, s.window.base + (page << PAGE_BITS), alias_at(s, page) << PAGE_BITS) or status
+    return status
+
+
+cdef int unmap_shown(Session *s) noexcept nogil:
+    """Takes all aliases from the device; what they show, and how, is still known."""
+    cdef uint64_t page = 0
+    cdef uint64_t left = s.aliases.count
+    cdef int status = cu.CUDA_SUCCESS
+    while left > 0:
+        if alias_at(s, page) == 0:
+            page += 1
+            continue
+        status = cu.cuMemUnmap(s.window.base + (page << PAGE_BITS), alias_at(s, page) << PAGE_BITS) or status
+        page += alias_at(s, page)
+        left -= 1
+    return status
+
+
+cdef int allow_again(Session *s, uint64_t page) noexcept nogil:
+    """Each device gets the access that it had to the alias that begins there."""
+    cdef cu.CUmemAccessDesc wanted
+    cdef int status = cu.CUDA_SUCCESS
+    cdef int i
+    memset(&wanted, 0, sizeof(wanted))
+    wanted.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
+    for i in range(s.device.count):
+        wanted.flags = <cu.CUmemAccess_flags>(s.aliases.access[page] >> 2 * i & 3)
+        wanted.location.id = gpu_at_place(s, i).cu
+        if wanted.flags != cu.CU_MEM_ACCESS_FLAGS_PROT_NONE:
+            status = status or cu.cuMemSetAccess(s.window.base + (page << PAGE_BITS), alias_at(s, page) << PAGE_BITS, &wanted, 1)
+    return status
+
+
+cdef int show_again(Session *s) noexcept nogil:
+    """All aliases that `unmap_shown` took away; none, if it fails."""
+    cdef uint64_t page = 0
+    cdef uint64_t end = 0
+    cdef uint64_t left = s.aliases.count
+    cdef uint64_t address, size
+    cdef int status = cu.CUDA_SUCCESS
+    while left > 0 and status == cu.CUDA_SUCCESS:
+        if alias_at(s, page) == 0:
+            page += 1
+            continue
+        address = s.window.base + (page << PAGE_BITS)
+        size = alias_at(s, page) << PAGE_BITS
+        status = cu.cuMemMap(address, size, 0, s.window.handles[s.aliases.homes[page]], 0)
+        if status == cu.CUDA_SUCCESS:
+            page += alias_at(s, page)
+            end = page
+            left -= 1
+            status = allow_again(s, page - (size >> PAGE_BITS))
+    if status != cu.CUDA_SUCCESS:
+        page = 0
+        while page < end:
+            if alias_at(s, page) == 0:
+                page += 1
+                continue
+            cu.cuMemUnmap(s.window.base + (page << PAGE_BITS), alias_at(s, page) << PAGE_BITS)
+            page += alias_at(s, page)
     return status
 
 

@@ -190,6 +190,9 @@ cdef bint admit(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
     if fine:
         gpu.admitted += size
     pthread_mutex_unlock(&s.book.lock)
+    if fine and not may_be_there(s, gpu):
+        discharge(s, gpu, size)
+        return False
     return fine
 
 

@@ -32,6 +32,10 @@ cdef ssize_t receive_attached(Session *s, void *target, size_t size, bint betwee
         pthread_mutex_lock(&s.lock)
         while not s.connection.attached and not s.state.ending \
                 and not (between and (s.state.holding or s.connection.stale > 0)):
+            if s.turn.held:
+                pthread_mutex_unlock(&s.lock)
+                rest_turn(s)
+                pthread_mutex_lock(&s.lock)
             wait_briefly(&s.changed, &s.lock)
         if s.state.ending or (between and (s.state.holding or s.connection.stale > 0)):
             pthread_mutex_unlock(&s.lock)

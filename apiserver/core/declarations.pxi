@@ -3,7 +3,7 @@
 from libc.errno cimport EAGAIN, EBADMSG, EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset, strlen
 from cython.operator cimport dereference, predecrement
 from libcpp.algorithm cimport sort
@@ -38,12 +38,13 @@ cdef extern from "<string.h>" nogil:
     size_t strnlen(const char *text, size_t size)
 
 cdef extern from "<poll.h>" nogil:
-    short POLLIN, POLLOUT
+    short POLLIN, POLLOUT, POLLRDHUP, POLLHUP, POLLERR
     struct pollfd:
         int fd
         short events
         short revents
     int poll(pollfd *fds, unsigned long count, int timeout)
+    int ppoll(pollfd *fds, unsigned long count, const timespec *timeout, const void *signals)
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_RDWR, SHUT_WR
@@ -93,6 +94,7 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_CLOEXEC, EFD_NONBLOCK
     int eventfd(unsigned int value, int flags)
     int eventfd_write(int fd, uint64_t value)
+    int eventfd_read(int fd, uint64_t *value)
 
 cdef extern from "<dlfcn.h>" nogil:
     void *dlsym(void *handle, const char *name)
@@ -158,6 +160,7 @@ cdef extern from "tls/records.h" nogil:
     ssize_t gf_tls_send(gf_tls *tls, int fd, const iovec *parts, int count, int flags)
     int gf_tls_flush(gf_tls *tls, int fd, int flags)
     bint gf_tls_has_output(const gf_tls *tls)
+    bint gf_tls_has_input(const gf_tls *tls)
 
 cdef extern from "wire/sha256.h" nogil:
     void gf_sha256(const void *data, size_t size, uint8_t *digest)

@@ -409,6 +409,7 @@ cdef int sessionGraphLaunch_call(Session *s, Frame *f, gf_req_sessionGraphLaunch
     if stream == f.context.legacy and f.context.uncovered:
         status = note_copies(s, f.context)
     s.stats.launches += 1
+    note_work(s)
     expect_output(s)
     status = status or cu.cuGraphLaunch(g.exec, stream.cu)
     for i in range(g.records.size()):

@@ -230,3 +230,4 @@ cdef void end_move(Session *s) noexcept nogil:
     for i in range(s.move.pinned.size()):
         cu.cuMemHostUnregister(<void *>s.move.pinned[0][i])
     s.move.pinned.clear()
+    end_copies(s)

@@ -37,24 +37,33 @@ cdef void end_service(Session *s) noexcept nogil:
     pthread_mutex_unlock(&s.move.lock)
 
 
-cdef void stand_still(Session *s) noexcept nogil:
-    """The dispatcher, while somebody wants it."""
-    pthread_mutex_lock(&s.lock)
-    drop_stale(s)
-    s.state.held = True
-    pthread_cond_broadcast(&s.changed)
-    while s.state.holding and not s.state.ending:
-        wait_briefly(&s.changed, &s.lock)
-    s.state.held = False
-    pthread_mutex_unlock(&s.lock)
-
-
 cdef void until_after(timespec *until, long microseconds) noexcept nogil:
     clock_gettime(CLOCK_MONOTONIC, until)
     until.tv_nsec += microseconds * 1000
     if until.tv_nsec >= 1000000000:
         until.tv_nsec -= 1000000000
         until.tv_sec += 1
+
+
+cdef void stand_still(Session *s) noexcept nogil:
+    """The dispatcher, while somebody wants it."""
+    cdef timespec until
+    leave_line(s)
+    pthread_mutex_lock(&s.lock)
+    drop_stale(s)
+    s.state.held = True
+    pthread_cond_broadcast(&s.changed)
+    while s.state.holding and not s.state.ending:
+        if s.turn.held:
+            pthread_mutex_unlock(&s.lock)
+            rest_turn(s)
+            pthread_mutex_lock(&s.lock)
+            until_after(&until, SIGNAL_EVERY)
+            pthread_cond_timedwait(&s.changed, &s.lock, &until)
+        else:
+            wait_briefly(&s.changed, &s.lock)
+    s.state.held = False
+    pthread_mutex_unlock(&s.lock)
 
 
 cdef bint hold_session(Session *s, uint64_t patience) noexcept nogil:
@@ -64,6 +73,7 @@ cdef bint hold_session(Session *s, uint64_t patience) noexcept nogil:
     cdef bint held
     pthread_mutex_lock(&s.lock)
     s.state.holding = True
+    ring_turn(s)
     while not s.state.held and not s.state.ending and s.state.serving and now() < deadline:
         # It may be about to enter recv, or have left it: that is why it is told again and again.
         if s.connection.receiving:

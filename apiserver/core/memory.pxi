@@ -67,6 +67,8 @@ cdef bint may_write(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     """Who moves the session wants to know what is being written."""
     if not may_touch(s, address, size):
         return False
+    if size > 0 and in_window(s, address, size):
+        note_written(s, address, size)
     if s.journal.tailing and size > 0 and in_window(s, address, size):
         mark(s.window.touched, page_of(s, address), page_of(s, address + size - 1) - page_of(s, address) + 1, True)
     return True
@@ -142,21 +144,26 @@ cdef int open_memory(Session *s, Gpu *owner, Gpu *gpu) noexcept nogil:
     return status
 
 
-cdef int back(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept nogil:
-    """Physical memory of a device behind a range, readable and writable by it. No clearing yet."""
+cdef int make_physical(Gpu *gpu, uint64_t size, cu.CUmemGenericAllocationHandle *handle) noexcept nogil:
+    """Physical memory of a device, which others may be given where it can do that."""
     cdef cu.CUmemAllocationProp properties
-    cdef cu.CUmemGenericAllocationHandle handle = 0
     memset(&properties, 0, sizeof(properties))
     properties.type = cu.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
     properties.location.id = gpu.cu
     if gpu.shareable:
         properties.requestedHandleTypes = cu.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-    cdef int status = cu.cuMemCreate(&handle, size, &properties, 0)
+    return cu.cuMemCreate(handle, size, &properties, 0)
+
+
+cdef int back(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept nogil:
+    """Physical memory of a device behind a range, readable and writable by it. No clearing yet."""
+    cdef cu.CUmemGenericAllocationHandle handle = 0
+    cdef int status = make_physical(gpu, size, &handle)
     if status == cu.CUDA_ERROR_OUT_OF_MEMORY and (s.window.unmaps != NULL or s.move.aside.unwanted):
         wait_for_unmaps(s, s.window.base, s.window.size)
         drop_unwanted(s)
-        status = cu.cuMemCreate(&handle, size, &properties, 0)
+        status = make_physical(gpu, size, &handle)
     if status != cu.CUDA_SUCCESS:
         return status
     status = place(s, gpu, address, size, handle)
@@ -178,6 +185,7 @@ cdef int place(Session *s, Gpu *gpu, uint64_t address, uint64_t size, cu.CUmemGe
             s.window.serial += 1
             s.window.serials[page] = s.window.serial
             mark_pages(s, address, size, True)
+            note_written(s, address, size)
             s.window.used += size
             return status
         cu.cuMemUnmap(address, size)
@@ -196,11 +204,48 @@ cdef int unback(Session *s, uint64_t address, uint64_t size) noexcept nogil:
             page += length
             continue
         length = s.window.pages[page]
-        status = status or cu.cuMemUnmap(s.window.base + (page << PAGE_BITS), length << PAGE_BITS)
-        status = status or cu.cuMemRelease(s.window.handles[page])
+        if s.window.handles[page] != 0:     # else it has left the device
+            status = status or cu.cuMemUnmap(s.window.base + (page << PAGE_BITS), length << PAGE_BITS)
+            status = status or cu.cuMemRelease(s.window.handles[page])
         s.window.pages[page] = 0
         s.window.handles[page] = 0
         page += length
+    return status
+
+
+cdef uint64_t next_mapping(Session *s, uint64_t page) noexcept nogil:
+    """The first page from there on where a mapping begins. There is one."""
+    while not is_backed(s, page):
+        page += 1
+    return page
+
+
+cdef int release_mapping(Session *s, uint64_t page) noexcept nogil:
+    """The physical memory of the mapping that begins there is given back, and nothing else forgotten."""
+    cdef int status = cu.cuMemUnmap(s.window.base + (page << PAGE_BITS), <uint64_t>s.window.pages[page] << PAGE_BITS)
+    status = cu.cuMemRelease(s.window.handles[page]) or status
+    s.window.handles[page] = 0
+    return status
+
+
+cdef int renew_mapping(Session *s, uint64_t page) noexcept nogil:
+    """Other physical memory behind a mapping that has none, with the access that it had."""
+    cdef uint64_t address = s.window.base + (page << PAGE_BITS)
+    cdef uint64_t size = <uint64_t>s.window.pages[page] << PAGE_BITS
+    cdef cu.CUmemGenericAllocationHandle handle = 0
+    cdef int status = make_physical(gpu_at(s, page), size, &handle)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    status = cu.cuMemMap(address, size, 0, handle, 0)
+    if status == cu.CUDA_SUCCESS:
+        status = allow_access(s, gpu_at(s, page), address, size)
+        if status == cu.CUDA_SUCCESS:
+            s.window.handles[page] = handle
+            s.window.serial += 1
+            s.window.serials[page] = s.window.serial
+            return status
+        cu.cuMemUnmap(address, size)
+    cu.cuMemRelease(handle)
     return status
 
 
@@ -271,6 +316,7 @@ cdef int unmap_memory(Session *s, uint64_t address, uint64_t size) noexcept nogi
         return cu.CUDA_ERROR_INVALID_VALUE
     gpu = gpu_at(s, page_of(s, address))
     mark_pages(s, address, size, False)
+    note_written(s, address, size)      # its copy is nobody's any more
     s.window.used -= size
     discharge(s, gpu, size - leave_extents(s, address, size))
     return unmap_behind_work(s, gpu, address, size)

@@ -2,12 +2,15 @@
 
 
 cdef enum:
+    AHEAD_STEP = 256 << 10      # bytes that are read of a session that waits long, every few seconds
     HELD = -1                   # by `receive`: nothing came, the dispatcher shall stand still
 
 
 cdef ssize_t receive(Session *s, void *target, size_t size, bint between) noexcept nogil:
     """One recv; 0 at the end of the connection, whatever ended it; HELD only between two frames."""
     cdef ssize_t n
+    if between and s.turn.gated:
+        await_frame(s)
     if s.connection.following and not wait_for_guest(s, between):
         return 0 if s.state.ending else HELD
     if s.connection.resumable:
@@ -188,12 +191,49 @@ cdef bint serve_frame(Session *s) noexcept nogil:
     return status != ENDED
 
 
+cdef void pass_rest(Session *s) noexcept nogil:
+    """The guest is gone. What it still asked for is not done; its last frame says whether it closed the session."""
+    cdef gf_header *header = <gf_header *>s.input.buffer
+    cdef size_t last
+    cdef ssize_t n = 1
+    while n > 0 or (n < 0 and errno == EINTR and not s.state.ending):
+        last = min(s.input.end - s.input.begin, sizeof(gf_header))
+        memmove(s.input.buffer, s.input.buffer + s.input.end - last, last)
+        s.input.begin = 0
+        s.input.end = last
+        n = receive_some(s, s.input.buffer + last, RECEIVE_BUFFER - last)
+        s.input.end += max(n, <ssize_t>0)
+    if last == sizeof(gf_header) and header.op == GF_OP_sessionClose and header.size == sizeof(gf_header):
+        s.input.closed = True
+        end_session(s, CLOSED, b"closed")
+    else:
+        end_session(s, LOST, b"connection lost")
+
+
+cdef bint may_serve(Session *s) noexcept nogil:
+    """Whether what came next may be done now: a call waits for the session's memory, what is about the connection, or ends
+    the session, does not."""
+    cdef gf_header *header = <gf_header *>(s.input.buffer + s.input.begin)
+    if s.input.end - s.input.begin < sizeof(gf_header) or header.op == GF_OP_sessionClose \
+            or s.input.sizes[header.op] == MISSING:
+        return True
+    return await_memory(s)
+
+
+cdef uint64_t note_wait(Session *s, uint64_t since) noexcept nogil:
+    """The dispatcher has been busy since then, and waits for its guest from now on."""
+    cdef uint64_t time = now()
+    s.stats.busy_nanoseconds += time - since
+    note_quiet(s, time)
+    return time
+
+
 cdef void serve_frames(Session *s) noexcept nogil:
     """The dispatcher: until the guest closes, vanishes, breaks the protocol, or the session is revoked."""
     cdef ssize_t n
     cdef uint64_t since = now()
     while not s.state.ending:
-        while not s.state.ending and not s.state.holding and serve_frame(s):
+        while not s.state.ending and not s.state.holding and may_serve(s) and may_work(s) and serve_frame(s):
             if s.input.closed:
                 end_session(s, CLOSED, b"closed")
             wait_for_room(s)
@@ -213,8 +253,9 @@ cdef void serve_frames(Session *s) noexcept nogil:
             memmove(s.input.buffer, s.input.buffer + s.input.begin, s.input.end - s.input.begin)
             s.input.end -= s.input.begin
             s.input.begin = 0
-        s.stats.busy_nanoseconds += now() - since
-        n = receive(s, s.input.buffer + s.input.end, RECEIVE_BUFFER - s.input.end, True)
+        since = note_wait(s, since)
+        n = receive(s, s.input.buffer + s.input.end, s.input.room - s.input.end, True)
+        note_quiet(s, 0)
         since = now()
         if n == 0:
             end_session(s, LOST, b"connection lost")
@@ -223,7 +264,41 @@ cdef void serve_frames(Session *s) noexcept nogil:
     s.stats.busy_nanoseconds += now() - since
 
 
+cdef bint widen_input(Session *s, size_t size) noexcept nogil:
+    """For so many bytes in all, unless that is too many."""
+    cdef uint8_t *larger
+    if size <= s.input.room:
+        return True
+    larger = <uint8_t *>realloc(s.input.buffer, size) if size <= INPUT_MOST else NULL
+    if larger == NULL:
+        return False
+    s.input.buffer = larger
+    s.input.room = size
+    return True
+
+
+cdef void read_ahead(Session *s) noexcept nogil:
+    """A guest that has more to send than its socket takes shall not believe that nobody is here: TCP does, after 20 s
+    (TCP_USER_TIMEOUT). So a session that does nothing for long takes a little."""
+    cdef pollfd poller
+    cdef ssize_t n
+    poller.fd = s.connection.fd
+    poller.events = POLLIN
+    if s.connection.following or not s.connection.attached or poll(&poller, 1, 0) <= 0:
+        return
+    if s.input.room - s.input.end < AHEAD_STEP and not widen_input(s, s.input.room + AHEAD_STEP):
+        return
+    n = receive(s, s.input.buffer + s.input.end, s.input.room - s.input.end, True)
+    if n == 0:
+        end_session(s, LOST, b"connection lost")
+    elif n > 0:
+        s.input.end += n
+
+
 cdef void begin_input(Session *s) noexcept nogil:
+    if s.input.room > RECEIVE_BUFFER:       # the session before had to wait
+        s.input.buffer = <uint8_t *>realloc(s.input.buffer, RECEIVE_BUFFER)
+        s.input.room = RECEIVE_BUFFER
     s.input.begin = 0
     s.input.end = 0
     s.input.sequence = 0
@@ -234,10 +309,11 @@ cdef void begin_input(Session *s) noexcept nogil:
 
 cdef void reserve_input(Session *s) noexcept nogil:
     s.input.buffer = <uint8_t *>malloc(RECEIVE_BUFFER)
+    s.input.room = RECEIVE_BUFFER
 
 
 cdef void put_before(Session *s, vector[uint8_t] *early) noexcept nogil:
-    """Bytes that came, elsewhere, before those that were not looked at yet."""
+    """Bytes that came, elsewhere, before those that were not looked at yet. There is room for them."""
     cdef size_t size = s.input.end - s.input.begin
     memmove(s.input.buffer + early.size(), s.input.buffer + s.input.begin, size)
     if not early.empty():

@@ -261,7 +261,7 @@ cdef int sessionRestoreResumable_call(Session *s, Frame *f, gf_req_sessionRestor
 
 
 cdef int sessionRestoreInput_call(Session *s, Frame *f, const uint8_t *data, size_t size) noexcept nogil:
-    if s.arrival.input.size() + size > RECEIVE_BUFFER:
+    if s.arrival.input.size() + size > INPUT_MOST:
         return malformed(s, f, b"more input than a session can have")
     append(s.arrival.input, data, size)
     return cu.CUDA_SUCCESS
@@ -362,7 +362,7 @@ cdef int sessionRestoreTakeOver_call(Session *s, Frame *f, gf_req_sessionRestore
         return malformed(s, f, b"it was not said to be done")
     if not output_is_sound(s):
         return malformed(s, f, b"the output is not made of frames")
-    if unread_bytes(s) + s.arrival.input.size() > RECEIVE_BUFFER:
+    if not widen_input(s, unread_bytes(s) + s.arrival.input.size()):
         return malformed(s, f, b"more input than a session can have")
     if s.arrival.tls != NULL and not q.flags & SOCKET_BESIDE:
         return malformed(s, f, b"the state of TLS is that of a socket, and none is beside it")

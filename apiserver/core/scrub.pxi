@@ -63,8 +63,11 @@ cdef int scrub(Session *s) noexcept nogil:
     """Back to the state of a fresh process, proved; anything but success: this process must be replaced."""
     cdef int status
     cdef int i
+    cdef uint64_t began
     if s.device.broken or not settle_down(s):
         return cu.CUDA_ERROR_UNKNOWN
+    finish_turn(s, 0)
+    began = now()
     drop_everything(s)
     close_open_slot(s)
     end_sharing(s)
@@ -80,7 +83,10 @@ cdef int scrub(Session *s) noexcept nogil:
     discard_output(s)
     begin_window(s, PAGE)
     begin_book(s)
-    return status or probe(s)
+    begin_residency(s)
+    status = status or probe(s)
+    finish_turn(s, now() - began)
+    return status
 
 
 cdef void begin_session(Session *s, int fd, gf_tls *tls, uint64_t quota, bint resumable, bint restore,
@@ -90,6 +96,7 @@ cdef void begin_session(Session *s, int fd, gf_tls *tls, uint64_t quota, bint re
     begin_budget(s, host_memory)
     begin_window(s, quota)
     begin_book(s)
+    begin_residency(s)
     begin_sharing(s)
     begin_device(s)
     begin_connection(s, fd, tls, resumable and not restore)
@@ -103,6 +110,7 @@ cdef void begin_session(Session *s, int fd, gf_tls *tls, uint64_t quota, bint re
     begin_journal(s)
     begin_arrival(s, restore, resumable)
     begin_host_calls(s)
+    begin_turn(s)
     begin_state(s)
 
 
@@ -111,6 +119,7 @@ cdef void run_session(Session *s) noexcept nogil:
     enter(s, s.device.primary)
     begin_service(s)
     serve_frames(s)
+    end_turns_of(s)
     give_up_host_calls(s)
     complete_records(s)
     enter(s, s.device.primary)

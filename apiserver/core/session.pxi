@@ -29,5 +29,7 @@ cdef struct Session:
     Stats stats
     Move move
     Arrival arrival
+    Turn turn
+    Residency residency
 
 ctypedef int (*Handler)(Session *, Frame *) noexcept nogil

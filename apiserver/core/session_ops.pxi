@@ -379,6 +379,7 @@ cdef int sessionLaunch_call(Session *s, Frame *f, gf_req_sessionLaunch *q, Funct
     extra[3] = &size
     extra[4] = CU_LAUNCH_PARAM_END
     s.stats.launches += 1
+    note_work(s)
     if s.journal.tailing:
         note_touched(s, params, size)
     expect_output(s)

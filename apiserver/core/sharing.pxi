@@ -422,6 +422,15 @@ cdef uint64_t leave_extents(Session *s, uint64_t address, uint64_t size) noexcep
     return others
 
 
+cdef bint shares_memory(Session *s) noexcept nogil:
+    """Whether any of its memory is, or may be about to be, another process's too."""
+    cdef bint so
+    pthread_mutex_lock(&s.lock)
+    so = s.sharing.exports != NULL or s.sharing.imports != NULL or s.sharing.imported > 0
+    pthread_mutex_unlock(&s.lock)
+    return so
+
+
 cdef void end_sharing(Session *s) noexcept nogil:
     """The monitor empties the seat."""
     carry_nothing(s)

@@ -34,6 +34,7 @@ cdef void end_session(Session *s, int cause, const char *reason) noexcept nogil:
         snprintf(s.state.reason, REASON_SIZE, b"%s", reason)
     pthread_cond_broadcast(&s.changed)
     pthread_mutex_unlock(&s.lock)
+    ring_turn(s)
 
 
 cdef int malformed(Session *s, Frame *f, const char *what) noexcept nogil:

@@ -431,6 +431,23 @@ cdef bint device_is_idle(Session *s) noexcept nogil:
     return True
 
 
+cdef bint is_at_rest(Session *s) noexcept nogil:
+    """Whether nothing runs: all work of the session is done, or has failed. The dispatcher alone."""
+    cdef Stream *stream = s.streams.first
+    cdef int i
+    while stream != NULL:
+        if enter(s, stream.base.context) == cu.CUDA_SUCCESS and cu.cuStreamQuery(stream.cu) == cu.CUDA_ERROR_NOT_READY:
+            return False
+        stream = stream.next
+    for i in range(s.device.count):
+        if enter(s, gpu_at_place(s, i).primary) != cu.CUDA_SUCCESS:
+            continue
+        if (cu.cuStreamQuery(gpu_at_place(s, i).order.cu) == cu.CUDA_ERROR_NOT_READY
+                or cu.cuStreamQuery(gpu_at_place(s, i).reclaim.cu) == cu.CUDA_ERROR_NOT_READY):
+            return False
+    return True
+
+
 cdef int synchronize(Session *s) noexcept nogil:
     """Waits for all work of a session that is being restored."""
     cdef Stream *stream = s.streams.first

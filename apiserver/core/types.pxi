@@ -6,6 +6,7 @@ cdef enum:
     ENDED = -2      # the session is over: s.state.reason says why
 
 cdef enum:
+    INPUT_MOST = 32 << 20       # bytes that a session that waits long keeps unread
     RECEIVE_BUFFER = 256 << 10
     SLOT_SIZE = 4 << 20
     SLOT_COUNT = 16

@@ -24,10 +24,13 @@ def outputs(spec: Spec) -> dict[str, str]:
 
 
 def of(frames: Frames) -> dict[str, str]:
-    """The three generated files, for C, Python and Cython, by path."""
+    """The generated files, for C, Python and Cython, by path."""
     values: dict[str, Any] = {"frames": frames, "class_name": class_name, "documented": documented}
     return {
         "native/_generated/gpuferry/frames.h": render("shared_frames.h.j2", __file__, SHOWN, **values),
+        "specs/_generated/constants.py": render(
+            "shared_constants.py.j2", __file__, SHOWN, ("# ", ""), **values
+        ),
         "specs/_generated/frames.py": render("shared_frames.py.j2", __file__, SHOWN, ("# ", ""), **values),
         "apiserver/_generated/frames.pxi": render(
             "server_frames.pxi.j2", __file__, SHOWN, ("# ", ""), **values

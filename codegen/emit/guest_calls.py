@@ -205,7 +205,21 @@ class Body:
         reply = "&reply, sizeof reply" if m.reply else "NULL, 0"
         if m.reply:
             lines += [f"struct gf_rep_{v.symbol} reply;"]
-        return [*lines, f"CUresult result = gf_call_struct(GF_OP_{v.symbol}, {request}, {reply});"]
+        call = f"gf_call_struct(GF_OP_{v.symbol}, {request}, {reply})"
+        return [*lines, *(self.remember(call) if v.remember else [f"CUresult result = {call};"])]
+
+    def remember(self, call: str) -> list[str]:
+        """Statements that ask only for what is not remembered."""
+        what = f"GF_OP_{self.variant.symbol}, &request, sizeof request, &reply, sizeof reply"
+        return [
+            "CUresult result = CUDA_SUCCESS;",
+            "uint64_t asked;",
+            f"if (!gf_recall({what}, &asked)) {{",
+            f"    result = {call};",
+            "    if (result == CUDA_SUCCESS)",
+            f"        gf_remember({what}, asked);",
+            "}",
+        ]
 
     def nested(self) -> list[ArgCodec]:
         """The arguments of which more travels than their value."""

@@ -165,7 +165,7 @@ static CUresult shake_hands(struct gf_transport *transport, const char *address,
     if (!gf_operations_offer(&greeting, insist, hello.spec_hash, &extensions) ||
         !gf_hello_extend(&extensions, credential, queue)) {
         gf_error("not connecting: check GPUFERRY_LABELS, GPUFERRY_MAX_WAIT, GPUFERRY_WALL_LIMIT, "
-                 "GPUFERRY_IDLE_LIMIT");
+                 "GPUFERRY_IDLE_LIMIT, GPUFERRY_GPU_REQUEST, GPUFERRY_GPU_LIMIT");
         return CUDA_ERROR_INVALID_VALUE;
     }
     gf_credential_prove(credential, &greeting, &hello, &extensions, hello.proof);

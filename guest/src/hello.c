@@ -9,6 +9,7 @@
 #include "handshake.h"
 #include "log.h"
 #include "operations.h"
+#include "portion.h"
 #include "program.h"
 #include "resume.h"
 
@@ -80,7 +81,7 @@ static bool add_seconds(struct gf_extensions *extensions, uint16_t kind, const c
 bool gf_hello_extend(struct gf_extensions *extensions, const struct gf_credential *credential,
                      const struct gf_queue *queue) {
     const char *labels = getenv("GPUFERRY_LABELS");
-    return gf_program_add(extensions) &&
+    return gf_program_add(extensions) && gf_portion_add(extensions) &&
            (credential->kind != GF_BY_TICKET ||
             gf_extension_add(extensions, GF_EXTENSION_TICKET, credential->ticket, credential->ticket_size)) &&
            (labels == NULL || labels[0] == '\0' ||

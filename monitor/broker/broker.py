@@ -27,20 +27,24 @@ from ..policy.interface import Standing
 from ..pool.api_server import ApiServer, PoolListener
 from ..pool.channel import ChannelBroken, HasFileno
 from ..pool.pool import Pool
+from ..residency.steward import Steward
 from ..service.rates import Sparing
+from ..sessions.decision import Impossible, Placement
 from ..sessions.events import Announcer, Event, Kind
-from ..sessions.placement import DeviceRoom, Impossible, Placement, Placer
+from ..sessions.placement import DeviceRoom, Placer
 from ..sessions.session import Phase, Session
 from ..settings.monitor import Config
 from ..tenants.tenancy import Tenancy
 from .admission import Admission
 from .exchange import Exchange
 from .handover import HandOver
+from .portions import portion_of, scoped
 from .programs import Programs
 from .several import Several
 from .waiting import WaitingRoom
 
 GRANULARITY = 2 << 20
+OBSTACLES_MOST = 100  # of a long queue, those whose reasons are worked out for a status
 LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
 REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
 
@@ -54,6 +58,7 @@ class Broker(PoolListener):
         self,
         config: Config,
         placer: Placer,
+        steward: Steward,
         announcer: Announcer,
         pool: Pool,
         snapshots: Snapshots,
@@ -66,6 +71,7 @@ class Broker(PoolListener):
     ) -> None:
         self._config = config
         self._placer = placer
+        self._steward = steward
         self._announcer = announcer
         self._next_session = next_session
         self._complete_at = complete_at  # monotonic; until then sessions of an earlier monitor may still come
@@ -83,11 +89,19 @@ class Broker(PoolListener):
         self._snapshots = snapshots
         self._pool = pool
         self._orders = Orders(
-            placer, self.sessions, self.custody, preparations, snapshots, pool, connect, self.dispatch
+            placer,
+            self.sessions,
+            self.custody,
+            preparations,
+            snapshots,
+            pool,
+            connect,
+            self.dispatch,
+            steward.begin,
         )
         self._reunion = Reunion(placer, self.custody)
         self._forwarding = Forwarding()
-        self._handover = HandOver(config, tenancy)
+        self._handover = HandOver(config, tenancy, steward.begin)
         self._tenancy = tenancy
         self._programs = Programs(self.sessions, placer, pool, self.custody, tenancy, books, config.processes)
         self._exchange = Exchange(self.sessions, self.custody.destination_of)
@@ -132,7 +146,7 @@ class Broker(PoolListener):
             )
             self._refuse(guest, Reason.NO_CAPACITY, text)
             return None
-        session = Session(number, guest.hello, guest.peer, guest)
+        session = Session(number, scoped(guest.hello, self._config.label_scope), guest.peer, guest)
         if why_not := self._programs.why_not(session):
             self._refuse(guest, Reason.NO_CAPACITY, why_not)
             return None
@@ -212,6 +226,7 @@ class Broker(PoolListener):
             function=hello.function,
             tenant=hello.tenant,
             devices=hello.devices,
+            portion=hello.portion,
         )
 
     def _match_new(self, sessions: Iterable[Session]) -> None:
@@ -284,6 +299,8 @@ class Broker(PoolListener):
         place, _ = self._waiting.place(session)
         waited = self._waiting.patience(session)
         text = f"no API server became free within {waited:g} s (place {place} in the queue)"
+        if obstacle := self._placer.obstacle(session.id):
+            text += f": {obstacle}"
         text += self._admission.why_waiting(session.hello.tenant)
         self._refuse(self._withdraw(session), Reason.NO_CAPACITY, text)
 
@@ -408,9 +425,12 @@ class Broker(PoolListener):
         self._servers[server.key] = server
         config = self._config
         grantable = max(server.ready.device_memory - config.reserved, 0)
-        usual = config.memory or grantable // config.pool // GRANULARITY * GRANULARITY
+        promised = self._steward.grantable(device, grantable)
+        usual = config.memory or promised // config.pool // GRANULARITY * GRANULARITY
         labels = frozenset((f"gpu={device}", f"name={server.ready.device_name}"))
-        if self._placer.add_device(device, grantable, min(usual, grantable), labels, config.pool):
+        if self._placer.add_device(
+            device, promised, min(usual, grantable), labels, config.pool, largest=grantable
+        ):
             self._placer.let_in_early(time.monotonic())
             self._announcer.tell(Event(Kind.DEVICE_BACK, device=device))
 
@@ -431,19 +451,18 @@ class Broker(PoolListener):
             function=grant.function,
             program=grant.program,
             devices=len(server.devices),
+            portion=portion_of(grant),
         )
-        session = Session(grant.session, hello, grant.peer, None)
+        session = Session(grant.session, scoped(hello, self._config.label_scope), grant.peer, None)
         session.server = server
         session.wall_limit, session.idle_limit = grant.wall_seconds, grant.idle_seconds
         session.grant = _limited(grant, returned.spec_hash)
         session.enter_phase(Phase.RUNNING)
         session.arrived = session.phase_began = time.monotonic() - returned.session_seconds
         self.sessions[session.id] = session
-        first = self._programs.returned(session, grant)
+        self._programs.returned(session, grant)
         if not server.is_keeper:
             session.placement = place_of(session, server)
-            if first:
-                self._placer.adopt(session.lease.number, server.devices, grant.memory_quota, **session.names)
         self._reunion.first(session, server, returned)
         log.info("session adopted", session=session.id, gpu=server.device, server=server.pid)
         self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))
@@ -707,6 +726,10 @@ class Broker(PoolListener):
     def standing(self, tenant: str) -> Standing:
         """What a tenant has here: waiting, sessions, memory."""
         return self._placer.standing(tenant)
+
+    def obstacles(self) -> Mapping[int, str]:
+        """Why no device takes those that wait, of the first OBSTACLES_MOST; see Placer."""
+        return self._placer.obstacles(OBSTACLES_MOST)
 
     def queue(self) -> list[Session]:
         """Sessions that wait, in the order in which they stand in the queue."""

@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 
 import structlog
 from gpuferry.specs._generated import node_pb2
 
 from ..door.guests import Guest
+from ..pool.api_server import ApiServer
 from ..pool.channel import ChannelBroken
 from ..sessions.book import opened
 from ..sessions.session import Session
 from ..settings.monitor import Config
 from ..tenants.tenancy import Tenancy
+from .portions import said
 
 HUSH_SECONDS = 0.002  # without another guest: then a crowd is handed over
 WAIT_SECONDS = 0.05  # for which a granted session waits at most for a hush
@@ -29,9 +32,12 @@ log = structlog.get_logger()
 class HandOver:
     """Sessions that were granted, until their guests have WELCOME and their API servers have the sockets."""
 
-    def __init__(self, config: Config, tenancy: Tenancy) -> None:
+    def __init__(
+        self, config: Config, tenancy: Tenancy, begin: Callable[[ApiServer, node_pb2.Grant], None]
+    ) -> None:
         self._config = config
         self._tenancy = tenancy
+        self._begin = begin  # enters how much of a session may be on its device
         self._granted: dict[int, Session] = {}  # by API server, which does not have the guest's socket yet
         self._welcomes: list[tuple[Guest, bytes]] = []  # of those granted that were not told yet
         self._timer: asyncio.TimerHandle | None = None
@@ -92,6 +98,7 @@ class HandOver:
         assert guest
         assert server
         grant = session.grant = self._grant_of(session, guest)
+        self._begin(server, grant)
         session.restoring = grant.restore
         guest.connection.setblocking(True)  # a property of the open file, so the API server inherits it
         try:
@@ -145,6 +152,7 @@ class HandOver:
             lease=lease.number,
             seat=lease.seats[session.id],
             edition=lease.book.edition if lease.book else 0,
+            portion=said(hello.portion, node_pb2.Portion),
         )
 
     def _never_started(self, session: Session) -> None:

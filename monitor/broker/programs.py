@@ -14,8 +14,9 @@ from ..pool.api_server import State
 from ..pool.channel import ChannelBroken
 from ..pool.pool import Pool
 from ..sessions.book import Book
+from ..sessions.decision import Placement
 from ..sessions.lease import Lease
-from ..sessions.placement import Placement, Placer
+from ..sessions.placement import Placer
 from ..sessions.session import Session
 from ..tenants.tenancy import Tenancy
 
@@ -97,8 +98,10 @@ class Programs:
         if lease is None:
             if program:
                 self._leases[program] = session.lease = Lease(session.id, program)
+            session.lease.portion = session.hello.portion
             return False
         session.lease = lease
+        session.hello = session.hello._replace(portion=lease.portion)
         self._join(session)
         return True
 
@@ -112,13 +115,14 @@ class Programs:
         """Sessions that wait for their API server, in the order in which they came."""
         return list(self._joining.values())
 
-    def returned(self, session: Session, grant: node_pb2.Grant) -> bool:
-        """A session of an earlier monitor is back. Whether it is the first one of its lease to be."""
+    def returned(self, session: Session, grant: node_pb2.Grant) -> None:
+        """A session of an earlier monitor is back."""
         lease = self._leases.get(grant.program_id) if grant.program_id else None
         if first := lease is None:
             lease = Lease(grant.lease or session.id, grant.program_id)
             lease.members.clear()
             lease.seats.clear()
+            lease.portion = session.hello.portion
             if grant.program_id:
                 self._leases[grant.program_id] = lease
         assert lease
@@ -133,7 +137,6 @@ class Programs:
             lease.sharing.add(session.id)
         if not first:
             self._more[session.hello.tenant] += 1
-        return first
 
     # -- who gets an API server
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..pool.api_server import ApiServer
 from ..pool.pool import Pool
-from ..sessions.placement import Placement, Placer
+from ..sessions.decision import Placement
+from ..sessions.placement import Placer
 from ..sessions.session import Session
 
 ATTEMPTS = 3  # API servers that may fail to start before the guest is told so
@@ -33,6 +34,8 @@ class Several:
         """
         for device, idle in zip(placement.devices, placement.servers, strict=bool(placement.servers)):
             self._placer.on_idle(device, idle)
+        if self._pool.divided:
+            return "GPUs are divided here (MIG), and CUDA shows a program one instance: ask for one GPU"
         full = tuple(device for device in placement.devices if not self._pool.can_start(device))
         if full:
             return f"{named(full)}: no memory for the context of another API server"

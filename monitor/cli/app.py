@@ -15,6 +15,7 @@ from ..settings.monitor import MonitorOptions
 from .config import config_app
 from .errors import CliError, Exit
 from .flags import ConfigFile, Flags, with_options
+from .functions import app as functions_app
 from .parameters import Control, Json, Timeout, TokenFile
 from .quick import QUICK
 from .server import app as server_app
@@ -168,6 +169,7 @@ def migrate(
 
 app.command()(simulate)
 app.add_typer(config_app, name="config")
+app.add_typer(functions_app, name="functions")
 app.add_typer(service_app, name="service")
 app.add_typer(server_app, name="server")
 app.add_typer(session_app, name="session")

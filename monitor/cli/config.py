@@ -19,6 +19,7 @@ from .tables import print_table
 SCHEMA = "gpuferry.config/1"
 HIDDEN = "(hidden)"
 _TABLES = {
+    "functions": ("gpuferry.monitor.functions.config", "FunctionsOptions"),
     "monitor": ("gpuferry.monitor.settings.monitor", "MonitorOptions"),
     "registry": ("gpuferry.monitor.cluster.registry.config", "RegistryOptions"),
 }

@@ -12,6 +12,7 @@ from .errors import CliError, Exit, say
 from .quick import QUICK, help_without_extras, lacks
 
 DAEMONS = {"monitor", "registry", "apiserver"}  # whose log is the place for a traceback
+SERVES = ["functions", "serve"]  # a daemon too
 LAUNCHERS = {"run", "sim", "env"}  # a program inherits their environment
 # gRPC accepts TLS 1.2 too, and has no setting against that. With ciphers that need a secret which nobody has,
 # 1.2 never comes about; those of 1.3 are others.
@@ -21,7 +22,7 @@ TLS_1_3_ONLY = {"GRPC_SSL_CIPHER_SUITES": "ECDHE-PSK-CHACHA20-POLY1305"}
 def main() -> int:
     """The console script. Returns the exit status."""
     arguments = sys.argv[1:]
-    if arguments[:1] and arguments[0] in DAEMONS:
+    if arguments[:1] and (arguments[0] in DAEMONS or arguments[:2] == SERVES):
         # They fork to execute something else. gRPC would start its threads in the child meanwhile, and such a
         # child died of them now and then. It reads this when it is imported.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -33,7 +34,8 @@ def main() -> int:
     except BrokenPipeError:
         pass  # who reads our output has enough, as in `gpuferry status | head -1`
     except Exception as error:
-        if "GPUFERRY_DEBUG" in os.environ or (arguments[:1] and arguments[0] in DAEMONS):
+        daemon = arguments[:1] and (arguments[0] in DAEMONS or arguments[:2] == SERVES)
+        if "GPUFERRY_DEBUG" in os.environ or daemon:
             raise
         what = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         say(what, "GPUFERRY_DEBUG=1 shows where")

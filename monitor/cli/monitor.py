@@ -38,7 +38,7 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
     from ..daemon import run
     from ..devices.choice import choose
     from ..service import logs
-    from ..settings.monitor import Config, check_exposure, choose_token
+    from ..settings.monitor import Config, check_exposure, check_turns, choose_token
 
     settings = load(MonitorOptions, "monitor", flags, file)
     chosen = settings.values
@@ -54,14 +54,16 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
     logs.hide(token.decode())
     has_tenants = lets_somebody_in(chosen)
     check_exposure(chosen, given or has_tenants)
-    simulated, devices = choose(chosen.device)
+    check_turns(chosen)
+    machine = choose(chosen.device)
     run(
         Config(
             **fields_of(chosen),
             runtime=Path(runtime_directory()),
             token=token,
-            simulated=simulated,
-            devices=devices,
+            simulated=machine.simulated,
+            devices=machine.devices,
+            device_names=machine.names,
             server_command=_command("GPUFERRY_APISERVER", "gpuferry.apiserver"),
             keeper_command=_command("GPUFERRY_KEEPER", "gpuferry.apiserver.keeper"),
             own_command=bool(os.environ.get("GPUFERRY_APISERVER") or os.environ.get("GPUFERRY_KEEPER")),

@@ -15,7 +15,13 @@ QUICK = {
     "doctor": "Check everything that is needed. Says what to do where it is missing",
     "version": "The version, and what it speaks",
 }
-_EXTRAS = {"monitor": "server", "apiserver": "server", "registry": "monitor", "simulate": "simulate"}
+_EXTRAS = {
+    "monitor": "server",
+    "apiserver": "server",
+    "registry": "monitor",
+    "functions": "monitor",
+    "simulate": "simulate",
+}
 _HELP = {"-h", "--help"}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 
-from gpuferry.guest import launch
+from gpuferry.guest import launch, portion
 from gpuferry.guest.units import parse_size
 
 from . import reach
@@ -40,6 +41,49 @@ def _gpus(text: str) -> int:
     return int(text)
 
 
+def _share(text: str) -> str:
+    try:
+        portion.parse_share(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _label(text: str) -> str:
+    try:
+        return portion.check_label(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+PORTIONS = (
+    ("--gpu-request", portion.REQUEST, "PART", _share, "part of a GPU's time that it is promised, as 0.3"),
+    ("--gpu-limit", portion.LIMIT, "PART", _share, "part of a GPU's time that it may have at most"),
+    ("--affinity", portion.AFFINITY, "LABEL", _label, "on the GPU of those who say the same"),
+    ("--anti-affinity", portion.ANTI_AFFINITY, "LABEL", _label, "on no GPU where another one says the same"),
+    ("--exclusive", portion.EXCLUSIVE, "LABEL", _label, "share a GPU only with those who say the same"),
+)
+
+
+def add_portion_options(options: argparse.ArgumentParser) -> None:
+    """Add what a program asks for of a GPU beside memory: part of its time, and labels."""
+    for flag, variable, metavar, kind, what in PORTIONS:
+        options.add_argument(flag, metavar=metavar, type=kind, dest=variable, help=f"{what} [{variable}]")
+
+
+def portion_settings(options: argparse.ArgumentParser, chosen: argparse.Namespace) -> dict[str, str]:
+    """What these options set for the guest library; ends the command if that makes no sense together with
+    what the environment says.
+    """
+    settings = {name: value for _, name, *_ in PORTIONS if (value := getattr(chosen, name))}
+    gpus = {"GPUFERRY_GPUS": str(chosen.gpus)} if chosen.gpus else {}
+    try:
+        portion.check_settings(os.environ | settings | gpus)
+    except ValueError as error:
+        options.error(str(error))
+    return settings
+
+
 def add_gpus_option(options: argparse.ArgumentParser) -> None:
     """Add `--gpus`, how many devices the program gets."""
     options.add_argument(
@@ -67,6 +111,7 @@ def parser() -> argparse.ArgumentParser:
         "--memory", metavar="SIZE", type=_size, default=0, help="device memory to ask for, as 2GiB"
     )
     add_gpus_option(options)
+    add_portion_options(options)
     options.add_argument("--function", metavar="NAME", help="how this work is called in `gpuferry status`")
     options.add_argument(
         "--label",
@@ -112,12 +157,13 @@ def main(arguments: list[str]) -> int:
     options = parser()
     chosen = options.parse_args(arguments)
     command = command_of(options, chosen.program)
+    portions = portion_settings(options, chosen)
     if chosen.local:
         if chosen.monitor:
             options.error("--local and --monitor exclude each other")
         from .local import run_local
 
-        return run_local(command, chosen)
+        return run_local(command, chosen, portions)
     reach.take_tls_option(chosen)
     found = reach.locate(chosen.monitor, chosen.token_file)
     try:
@@ -128,6 +174,7 @@ def main(arguments: list[str]) -> int:
     settings = launch.guest_settings(
         found, chosen.memory, chosen.function, chosen.stats, ",".join(chosen.label), chosen.gpus
     )
+    settings |= portions
     for name in (*(variable for _, variable, _ in LIMITS), "GPUFERRY_ON_LOSS"):
         if value := getattr(chosen, name):
             settings[name] = str(value)

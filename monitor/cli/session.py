@@ -6,6 +6,7 @@ import json
 from typing import Annotated, Any
 
 import typer
+from gpuferry.guest.units import format_size
 
 from .errors import CliError, Exit
 from .parameters import Control, Json, TokenFile
@@ -24,6 +25,12 @@ _STATES = {
     "suspended": "suspended",
     "moved": "moved to {where}",
     "waiting": "waiting, place {place}",
+}
+_ELSEWHERE = {
+    "leaving": "its memory leaving",
+    "host": "its memory in host memory",
+    "disk": "its memory on disk",
+    "returning": "its memory returning",
 }
 _DISCONNECTED = {"running": "disconnected on gpu:{device}", "suspended": "suspended, disconnected"}
 
@@ -44,22 +51,34 @@ def _fetch(control: str | None, token_file: str | None) -> list[dict[str, Any]]:
 
 
 @app.command("list")
-def show_all(control: Control = None, token_file: TokenFile = None, as_json: Json = False) -> None:
+def show_all(
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only those that wait, and why")] = False,
+    control: Control = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
     """Print all sessions, and those that wait."""
     from rich.console import Console
     from rich.table import Table
 
     sessions = _fetch(control, token_file)
+    if waiting:
+        sessions = [one for one in sessions if one["state"] == "waiting"]
     if as_json:
         print(json.dumps({"schema": SCHEMA, "sessions": sessions}, indent=2))
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("id", "lease", "state", "program", "function", "tenant", "pid", "from"):
-        table.add_column(column, no_wrap=True)
+    columns = ("id", "lease", "state", "program", "function", "tenant", "pid", "from")
+    for column in (*columns, *(["why"] if waiting else [])):
+        table.add_column(column, no_wrap=column != "why")
     # Processes of one program, which share a lease, stand together.
     for one in sorted(sessions, key=lambda one: (one["state"] == "waiting", one.get("lease", 0))):
         states = _STATES | _DISCONNECTED if one.get("disconnected") else _STATES
         state = states[one["state"]].format(**one)
+        if one.get("residency") in _ELSEWHERE:
+            state = f"{state}, {_ELSEWHERE[one['residency']]}"
+        if one.get("stays"):
+            state = f"{state} (its memory stays: {one['stays']})"
         names = (one["program"], one["function"] or "-", one["tenant"] or "-")
         table.add_row(
             str(one["id"]),
@@ -68,8 +87,11 @@ def show_all(control: Control = None, token_file: TokenFile = None, as_json: Jso
             *names,
             str(one["guest_pid"]),
             one.get("peer", "-"),
+            *([one["reason"] or "others are before it"] if waiting else []),
         )
-    Console(width=None if sessions else 80).print(table if sessions else "no sessions")
+    Console(width=None if sessions else 80).print(
+        table if sessions else "nobody waits" if waiting else "no sessions"
+    )
 
 
 @app.command()
@@ -143,6 +165,36 @@ def resume(
     from .migrate import resume as take_up
 
     take_up(file, to, timeout, allow_unencrypted, control, token_file, as_json)
+
+
+@app.command()
+def evict(session: Number, control: Control = None, token_file: TokenFile = None) -> None:
+    """Send a session's memory away from its GPU. It is back there before its program's next work."""
+    from gpuferry.specs._generated import control_pb2
+
+    from .client import monitor_client
+
+    with monitor_client(control, token_file) as (stub, metadata):
+        reply = stub.EvictSession(control_pb2.EvictSessionRequest(session=session), metadata=metadata)
+    print(
+        f"session {session} left its GPU: {format_size(reply.bytes)}, of which "
+        f"{format_size(reply.copied_bytes)} had to be copied, in {1000 * reply.seconds:.1f} ms"
+    )
+
+
+@app.command()
+def recall(
+    session: Number, timeout: Limit = 0.0, control: Control = None, token_file: TokenFile = None
+) -> None:
+    """Bring a session's memory back to its GPU."""
+    from gpuferry.specs._generated import control_pb2
+
+    from .client import monitor_client
+
+    with monitor_client(control, token_file) as (stub, metadata):
+        request = control_pb2.RecallSessionRequest(session=session, timeout_seconds=timeout)
+        reply = stub.RecallSession(request, metadata=metadata)
+    print(f"session {session} is on its GPU again, after {1000 * reply.seconds:.1f} ms")
 
 
 @app.command()

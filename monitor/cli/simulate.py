@@ -15,6 +15,8 @@ import typer
 from .errors import CliError, Exit
 
 if TYPE_CHECKING:
+    from ..simulator.azure import Slice
+    from ..simulator.invocations.workload import Server as InvocationServer
     from ..simulator.workload import Server, Workload
 
 HEAVY = "dgsf-heavy"
@@ -25,6 +27,34 @@ def simulate(
     recipe: Annotated[
         str | None, typer.Argument(help="dgsf-heavy, dgsf-heavy-small, dgsf-light, dgsf-burst or dgsf-fig8")
     ] = None,
+    paper: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Instead: a paper's numbers beside ours: lalb, mqfq, kaas, dgsf, kubeshare"
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV", help="Instead: policies over invocations, on a day in Azure's 2019 format"
+        ),
+    ] = None,
+    make_trace: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="Instead: make up a day of that shape, write it here and use it"),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=2, max=10, metavar="N", help="With a paper or trace: runs with other chances")
+    ] = 5,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With a trace: invocations at once on a GPU")
+    ] = None,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With a trace: the most replicas of all functions")
+    ] = None,
+    page: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where a paper's or trace's index.html is written")
+    ] = Path("build/simulate"),
     azure: Annotated[
         Path | None, typer.Option(metavar="CSV", help="Instead: calls of a day, Azure Functions 2019 format")
     ] = None,
@@ -40,7 +70,11 @@ def simulate(
     seed: Annotated[int, typer.Option(metavar="N", help="For the calls' moments in a minute")] = 0,
     policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="best-fit, worst-fit, first-fit or exclusive; may be repeated"),
+        typer.Option(
+            metavar="NAME",
+            help="best-fit, worst-fit, first-fit, exclusive or kubeshare; may be repeated. "
+            "With a trace: lalb, mqfq, …",
+        ),
     ] = None,
     queue: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="fcfs or backfill; may be repeated")
@@ -61,11 +95,35 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")] = False,
 ) -> None:
     """Compare the scheduling policies on a recorded workload."""
+    if sum(1 for one in (recipe, azure, paper, trace, make_trace) if one) > 1:
+        raise CliError(Exit.USAGE, "a recipe, --azure, --paper, --trace and --make-trace exclude each other")
+    if make_trace:
+        trace = _made(make_trace, seed)
+    if paper or trace:
+        from . import invocations
+
+        chances = range(seed, seed + seeds)
+        if paper:
+            invocations.compare_with(paper, chances, page, as_json)
+        else:
+            assert trace is not None
+            names = [name for names in policy or invocations.COMPARED for name in names.split(",")]
+            options = {"tokens": tokens, "pool": replicas}
+            invocations.replay(
+                trace,
+                _slice(minutes, functions, per_minute, seed),
+                _invocation_server(gpus, memory),
+                names,
+                {name: value for name, value in options.items() if value},
+                chances,
+                page,
+                {"durations": durations, "memory": app_memory},
+                as_json,
+            )
+        return
     from ..simulator import report
 
     if azure:
-        if recipe:
-            raise CliError(Exit.USAGE, "a recipe and --azure exclude each other")
         workload = _trace(azure, durations, app_memory, minutes, functions, per_minute, seed)
     else:
         workload = _recipe(recipe or HEAVY)
@@ -109,6 +167,29 @@ def _recipe(name: str) -> Workload:
     return RECIPES[name]()
 
 
+def _made(path: Path, seed: int) -> Path:
+    from ..simulator.invocations.trace import generate
+
+    try:
+        generate(path, seed=seed)
+    except OSError as error:
+        raise CliError(Exit.FAILED, f"cannot write the trace: {error}") from None
+    return path
+
+
+def _slice(minutes: str, functions: int, per_minute: int, seed: int) -> Slice:
+    from ..simulator import azure
+
+    first, dash, last = minutes.partition("-")
+    try:
+        part = azure.Slice(int(first), int(last if dash else first), functions, per_minute or None, seed)
+    except ValueError:
+        raise CliError(Exit.USAGE, f"--minutes {minutes}: write 1-6, or one number") from None
+    if not 1 <= part.first <= part.last <= azure.MINUTES:
+        raise CliError(Exit.USAGE, f"--minutes {minutes}: a day has minutes 1 to {azure.MINUTES}")
+    return part
+
+
 def _trace(
     calls: Path,
     durations: Path | None,
@@ -120,17 +201,23 @@ def _trace(
 ) -> Workload:
     from ..simulator import azure
 
-    first, dash, last = minutes.partition("-")
-    try:
-        part = azure.Slice(int(first), int(last if dash else first), functions, per_minute or None, seed)
-    except ValueError:
-        raise CliError(Exit.USAGE, f"--minutes {minutes}: write 1-6, or one number") from None
-    if not 1 <= part.first <= part.last <= azure.MINUTES:
-        raise CliError(Exit.USAGE, f"--minutes {minutes}: a day has minutes 1 to {azure.MINUTES}")
+    part = _slice(minutes, functions, per_minute, seed)
     try:
         return azure.read(calls, part, durations=durations, memory=memory)
     except (OSError, azure.TraceError, UnicodeDecodeError) as error:
         raise CliError(Exit.FAILED, f"cannot read the trace: {error}") from None
+
+
+def _invocation_server(gpus: int | None, memory: str | None) -> InvocationServer:
+    from gpuferry.guest.units import parse_size
+
+    from ..simulator.invocations.lalb import SERVER
+
+    try:
+        size = parse_size(memory) if memory else SERVER.memory
+    except ValueError as error:
+        raise CliError(Exit.USAGE, f"--memory: {error}") from None
+    return replace(SERVER, gpus=gpus or SERVER.gpus, memory=size)
 
 
 def _server(usual: Server, gpus: int | None, memory: str | None, workers: int | None) -> Server:

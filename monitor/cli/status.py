@@ -12,7 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..policy.portion import FULL, Portion
 from ..views.stats.plain import status_json
+from . import turns
 from .client import monitor_client
 
 
@@ -29,18 +31,35 @@ def _age(seconds: float) -> str:
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s" if minutes else f"{seconds:.1f}s"
 
 
+_ELSEWHERE = {
+    control_pb2.RESIDENCY_LEAVING: " (leaving)",
+    control_pb2.RESIDENCY_HOST: " (in host memory)",
+    control_pb2.RESIDENCY_DISK: " (on disk)",
+    control_pb2.RESIDENCY_RETURNING: " (returning)",
+}
+
+
 def place_of(session: control_pb2.Session) -> str:
     """The device that a session is on, or where else it is, in a few characters."""
     if session.state == control_pb2.SESSION_STATE_SUSPENDED:
         return "in a file"
     if session.state == control_pb2.SESSION_STATE_MOVED:
         return f"→ {session.where}"
-    moving = session.state == control_pb2.SESSION_STATE_MIGRATING
-    return (str(session.device) if session.HasField("device") else "-") + (" moving" if moving else "")
+    device = str(session.device) if session.HasField("device") else "-"
+    if session.state == control_pb2.SESSION_STATE_MIGRATING:
+        return f"{device} moving"
+    return device + _ELSEWHERE.get(session.residency, "")
+
+
+def asked_for(one: control_pb2.Session | control_pb2.Waiting) -> str:
+    """The part of a GPU's time and the labels that a session has, or waits for; "-" if none."""
+    said = one.portion
+    labels = (said.affinity, said.anti_affinity, said.exclusion)
+    return Portion(said.request, said.limit or FULL, *labels).shown() or "-"
 
 
 def _devices(reply: control_pb2.StatusReply) -> Table:
-    columns = ("id", "name", "state", " memory", " granted", " default quota", " pool", " idle")
+    columns = ("id", "name", "state", " memory", " granted", " default quota", " promised", " pool", " idle")
     table = _table("Devices", *columns)
     for device in reply.devices:
         kind = " (simulated)" if device.simulated and "imulated" not in device.name else ""
@@ -51,6 +70,7 @@ def _devices(reply: control_pb2.StatusReply) -> Table:
             format_size(device.memory_total),
             format_size(device.memory_granted),
             format_size(device.default_quota),
+            f"{device.time_promised / FULL:.0%}",
             str(device.pool_size),
             str(device.pool_idle),
         )
@@ -76,6 +96,7 @@ def _sessions(reply: control_pb2.StatusReply) -> Table:
         " pid",
         " device",
         " memory",
+        "asked for",
         " calls",
         " in",
         " out",
@@ -89,12 +110,25 @@ def _sessions(reply: control_pb2.StatusReply) -> Table:
             str(session.guest_pid),
             place_of(session),
             f"{format_size(session.memory_mapped)} of {format_size(session.memory_quota)}",
+            asked_for(session),
             f"{session.calls_async + session.calls_sync:,}",
             format_size(session.bytes_in),
             format_size(session.bytes_out),
             _age(session.age_seconds),
         )
     return table
+
+
+def _turns(reply: control_pb2.StatusReply) -> list[Text | Table]:
+    """Where sessions take turns."""
+    heads = [Text(turns.head(device)) for device in reply.devices if device.HasField("turns")]
+    those = [session for session in reply.sessions if session.HasField("turns")]
+    if not heads:
+        return []
+    table = _table("Turns", *turns.TITLES)
+    for session in those:
+        table.add_row(*turns.row(session))
+    return [Text(), *heads, *([table] if those else [])]
 
 
 def _migrations(reply: control_pb2.StatusReply) -> Table:
@@ -119,7 +153,8 @@ def _migrations(reply: control_pb2.StatusReply) -> Table:
 
 
 def _queue(reply: control_pb2.StatusReply) -> Table:
-    table = _table("Queue", " place", "program", "function", " pid", " asks for", " waits")
+    columns = (" place", "program", "function", " pid", " memory", "asks for", " waits", "why")
+    table = _table("Queue", *columns)
     for place, waiting in enumerate(reply.queue, 1):
         memory = format_size(waiting.memory) if waiting.memory else "default"
         table.add_row(
@@ -128,7 +163,9 @@ def _queue(reply: control_pb2.StatusReply) -> Table:
             waiting.function or "-",
             str(waiting.guest_pid),
             memory,
+            asked_for(waiting),
             _age(waiting.waited_seconds),
+            waiting.reason or "others are before it",
         )
     return table
 
@@ -141,6 +178,7 @@ def render(reply: control_pb2.StatusReply) -> Group:
     parts: list[Text | Table] = [Text(head), Text(), _devices(reply), Text(), _servers(reply)]
     parts[3:3] = [Text(f"device {d.ordinal}: {d.problem}") for d in reply.devices if d.problem]
     parts += [Text(), _sessions(reply)] if reply.sessions else [Text(), Text("no sessions")]
+    parts += _turns(reply)
     if reply.queue:
         parts += [Text(), _queue(reply)]
     if reply.migrations:

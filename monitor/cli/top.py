@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..views.stats.plain import status_json
+from . import turns
 from .client import monitor_client
 from .status import place_of
 
@@ -22,7 +23,10 @@ BARS = "▁▂▃▄▅▆▇█"
 METER = 18  # characters
 PAST = 40  # looks in a sparkline
 COUNTERS = ("calls_async", "calls_sync", "bytes_in", "bytes_out", "busy_seconds")
-COLUMNS = (" id", "program", "function", " GPU", " memory", " calls/s", " in/s", " out/s", " busy", " age")
+COLUMNS = (
+    *(" id", "program", "function", " GPU", " memory", " calls/s", " in/s", " out/s", " busy"),
+    *(" share", "turn", " age"),
+)
 STATES = {
     control_pb2.DEVICE_STATE_STARTING: ("starting", "yellow"),
     control_pb2.DEVICE_STATE_UP: ("up", "green"),
@@ -153,6 +157,8 @@ class View:
                 format_size(int(rate["bytes_in"])),
                 format_size(int(rate["bytes_out"])),
                 f"{min(rate['busy_seconds'], 1):.0%}",
+                turns.share(session),
+                turns.state(session.turns),
                 _age(session.age_seconds),
             )
         return table

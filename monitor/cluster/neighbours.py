@@ -18,7 +18,7 @@ from gpuferry.specs._generated import frames, migration_pb2, operations, registr
 from gpuferry.specs._generated.frames import Extension, Frame
 
 from ..door import handshake
-from ..door.agreement import Agreement, names, offer
+from ..door.agreement import UNTOLD, Agreement, names, offer
 from ..door.tickets import issue, restore_key
 from ..moves.migration import CannotMove
 from ..moves.orders import Link
@@ -241,7 +241,10 @@ async def _shake_hands(
     server_nonce, promised = greeted.nonce, _promised(session)
     offered = offer(greeted.build, None if promised is None else promised | operations.RESTORE)
     wish = session.hello._replace(memory=session.quota, resumable=session.grant.resume_seconds > 0, labels=())
-    frame = handshake.restoring_hello(key, server_nonce, nonce, wish, offered, extensions)
+    asked = handshake.portion_extension(wish.portion)
+    if asked and greeted.build == UNTOLD:
+        raise CannotMove(f"it is of release 0.1 and cannot keep what the session has: {wish.portion.shown()}")
+    frame = handshake.restoring_hello(key, server_nonce, nonce, wish, offered, extensions + asked)
     await send(connection, frame)
     op, body = await _read(connection)
     while op == Frame.QUEUED:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from typing import NamedTuple
 
+from gpuferry.guest import paths
 from gpuferry.guest.launch import clean_environment, simulated_environment, without_driver
 from gpuferry.guest.units import parse_size
 
@@ -62,18 +65,48 @@ def probe(simulated: bool, limit: float = 60.0) -> tuple[int, str]:
     )
 
 
-def choose(wanted: str | None) -> tuple[bool, int]:
-    """Whether devices are simulated, and how many there are. `wanted`: auto, gpu, sim. Raises ConfigError."""
+class Machine(NamedTuple):
+    """The devices that this machine offers."""
+
+    simulated: bool
+    devices: int
+    names: tuple[str, ...] = ()  # in CUDA_VISIBLE_DEVICES, where GPUs are divided (MIG); else numbers will do
+
+
+def choose(wanted: str | None) -> Machine:
+    """What is offered here. `wanted`: auto, gpu, sim. Raises ConfigError."""
     wanted = wanted or os.environ.get("GPUFERRY_DEVICE") or "auto"
     if wanted not in CHOICES:
         raise ConfigError(f"device {wanted!r}: choose one of {', '.join(CHOICES)}")
     if wanted != "sim":
         count, reason = probe(simulated=False)
         if count:
-            return False, count
+            names = instances(simulated=False)
+            return Machine(False, len(names) or count, names)
         if wanted == "gpu":
             raise ConfigError(f"no GPU: {reason}; see `nvidia-smi`, or use --device sim")
-    return True, simulated_devices()
+    count = simulated_devices()
+    names = instances(simulated=True) if os.environ.get("GPUFERRY_SIM_MIG", "0") != "0" else ()
+    return Machine(True, len(names) or count, names)
+
+
+def instances(simulated: bool, limit: float = 60.0) -> tuple[str, ...]:
+    """What CUDA_VISIBLE_DEVICES calls the devices, if a GPU is divided into instances (MIG); else nothing, as
+    where NVML does not answer within `limit` seconds. CUDA shows a program one instance, whatever there is.
+    """
+    library = ("--library", paths.simulated_nvml()) if simulated else ()
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-m", f"{__package__}.instances", *library],
+            env=server_environment(simulated),
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return ()
+    return () if answer.returncode else tuple(json.loads(answer.stdout))
 
 
 def simulated_devices() -> int:

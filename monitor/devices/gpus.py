@@ -24,6 +24,7 @@ SILENCE_FACTOR, SILENCE_LEAST = 10, 3.0  # intervals, seconds: after that a samp
 BACKOFF_FIRST, BACKOFF_MOST = 1.0, 60.0  # seconds
 FIRST_FACTOR = 6
 SECRETS = ("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE")
+PREFIX = "GPU-"  # of a UUID; of an instance (MIG) NVML writes "MIG-", which is as long
 LAST_MOMENT = 0.05  # seconds that a process may take to die before others have their turn
 
 log = structlog.get_logger()
@@ -90,7 +91,7 @@ class GpuStats:
 
     def get(self, uuid: bytes) -> Gpu | None:
         """The device with this UUID, as the CUDA driver gives it; None if NVML does not know it now."""
-        return None if self.problem else self._by_uuid.get(text_of_uuid(uuid))
+        return None if self.problem else self._by_uuid.get(text_of_uuid(uuid)[len(PREFIX) :])
 
     async def run(self) -> None:
         """Sample every device each `interval` seconds, until cancelled."""
@@ -143,7 +144,7 @@ class GpuStats:
             if uuid is None:
                 continue
             self._order[sample["index"]] = uuid
-            self._by_uuid.setdefault(uuid, Gpu(uuid)).update(sample)
+            self._by_uuid.setdefault(uuid[len(PREFIX) :], Gpu(uuid)).update(sample)
 
 
 def gpu_stats(config: Config) -> GpuStats:
@@ -199,7 +200,7 @@ class _Answers(asyncio.Protocol):
 def text_of_uuid(uuid: bytes) -> str:
     """A UUID as NVML and nvidia-smi write it: `GPU-…`."""
     digits = uuid.hex()
-    return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return f"{PREFIX}{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 async def _end(process: subprocess.Popen[bytes]) -> None:

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 import pynvml
 
+from .instances import names
+
 T = TypeVar("T")
 
 _UNAVAILABLE = (
@@ -46,15 +48,21 @@ def _name_of(pid: int) -> str:
 
 
 class Gpu:
-    """One device as NVML knows it. What never changes is asked once."""
+    """One device as NVML knows it. What never changes is asked once. `uuid`: of an instance of a divided GPU
+    (MIG); else it is the GPU that has this index.
+    """
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, uuid: str = "") -> None:
         self._index = index
+        self._uuid = uuid
         self._handle: Any = None
         self._fixed: dict[str, Any] = {}
 
     def _open(self) -> None:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(self._index)
+        if self._uuid:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(self._uuid)
+        else:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(self._index)
         self._fixed = {
             "uuid": pynvml.nvmlDeviceGetUUID(handle),
             "name": pynvml.nvmlDeviceGetName(handle),
@@ -101,6 +109,10 @@ def main() -> int:
             ctypes.CDLL(chosen.library)
         pynvml.nvmlInit()
         gpus = [Gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        gpus += [
+            Gpu(len(gpus) + number, name)
+            for number, name in enumerate(name for name in names() if name.startswith("MIG-"))
+        ]
     except (OSError, pynvml.NVMLError) as error:
         print(json.dumps({"problem": str(error)}), flush=True)
         return 1

@@ -10,11 +10,13 @@ import os
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gpuferry.guest.portion import LABEL, LABEL_MOST
 from gpuferry.specs._generated import frames, operations
 from gpuferry.specs._generated.frames import Extension as Extension
 from gpuferry.specs._generated.frames import Frame, HelloFlag, ResumeFlag
 from gpuferry.specs._generated.frames import Reason as Reason
 
+from ..policy.portion import FULL, PLAIN, Portion
 from .agreement import SAME, SHARING, Agreement, Malformed, Offer, agree, offer
 from .tokens import proof as tenant_proof
 
@@ -126,6 +128,7 @@ class Hello(NamedTuple):
     looks: bool = False  # it wants no session, only to see what its program has
     program_id: bytes = b""  # a digest of what the processes of its program, and of its tenant, know
     proven: bool = False  # the tenant is: by a token of its own, or by the registry
+    portion: Portion = PLAIN  # of each device's time, and its company there
 
 
 @dataclass(frozen=True)
@@ -376,6 +379,48 @@ def _labels(data: bytes) -> Labels:
     return tuple((name, value) for name, _, value in pairs)
 
 
+def _company(field: bytes, name: str) -> str:
+    label = _text(field, name)
+    if label and (len(label) > LABEL_MOST or not LABEL.fullmatch(label)):
+        text = f"{name} {label!r} is no label: letters, digits, '.', '_' and '-', 63 at most"
+        raise Refusal(Reason.BAD_REQUEST, text)
+    return label
+
+
+def _portion(claim: Claim, devices: int) -> Portion:
+    value = claim.extensions.get(Extension.PORTION)
+    if value is None:
+        return PLAIN
+    if len(value) != frames.Portion.SIZE:
+        raise Refusal(Reason.MALFORMED, f"HELLO: extension {Extension.PORTION} of {len(value)} bytes")
+    said = frames.Portion.unpack(value)
+    request, limit = said.request, said.limit or FULL
+    if not request <= limit <= FULL:
+        raise Refusal(
+            Reason.BAD_REQUEST,
+            f"GPU request {request / FULL:g} and limit {limit / FULL:g}: a request is at most the limit, and "
+            "that at most 1 (GPUFERRY_GPU_REQUEST, GPUFERRY_GPU_LIMIT)",
+        )
+    affinity = _company(said.affinity, "affinity")
+    if affinity and devices > 1:
+        text = (
+            f"affinity {affinity} with {devices} GPUs: it is for programs of one GPU; leave one of both out"
+        )
+        raise Refusal(Reason.BAD_REQUEST, text)
+    anti_affinity = _company(said.anti_affinity, "anti-affinity")
+    return Portion(request, limit, affinity, anti_affinity, _company(said.exclusion, "exclusive"))
+
+
+def portion_extension(portion: Portion) -> bytes:
+    """The extension of a HELLO that asks for such a portion; nothing where there is nothing to ask for."""
+    if portion.says_nothing:
+        return b""
+    limit = portion.limit if portion.limit < FULL else 0
+    labels = (portion.affinity, portion.anti_affinity, portion.exclusion)
+    said = frames.Portion(portion.request, limit, *(label.encode() for label in labels))
+    return extension(Extension.PORTION, said.pack())
+
+
 def _number(claim: Claim, kind: Extension) -> int:
     value = claim.extensions.get(kind, bytes(4))
     if len(value) != 4:
@@ -453,4 +498,5 @@ def _extended(hello: Hello, claim: Claim, proven: Proven) -> Hello:
         restore=_restore(claim, proven),
         looks=Extension.LOOK in claim.extensions,
         program_id=_program(claim, hello),
+        portion=_portion(claim, hello.devices),
     )

@@ -87,7 +87,10 @@ def look(config: Config, environment: Mapping[str, str]) -> Rules | NoJail:
 
 def _make(config: Config, environment: Mapping[str, str], rules: Rules) -> Jail:
     group, *uids = config.uids
-    limit = config.jail_memory + (simulated_memory() if config.simulated else 0)
+    # Copies of a session's memory are counted where they are written, beside the session's own.
+    device = simulated_memory() if config.simulated else 0
+    copies = min(config.away_memory, device) if config.simulated else config.away_memory
+    limit = config.jail_memory + device + copies
     figures = None
     if config.simulated:
         figures = Figures(Path(environment.get("GPUFERRY_SIM_STATS") or config.runtime / "simdevice"))

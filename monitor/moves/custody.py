@@ -18,8 +18,9 @@ from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from ..pool.api_server import ApiServer
 from ..pool.channel import ChannelBroken
+from ..sessions.decision import Placement
 from ..sessions.events import Event, Kind
-from ..sessions.placement import Placement, Placer
+from ..sessions.placement import Placer
 from ..sessions.session import Session
 from .migration import Gang, Migration, State, Target, ToDevices, ToFile, ToServer, devices_of
 from .preparation import Preparations
@@ -345,9 +346,10 @@ class Custody:
             self._insist(migration, destination)
         self._tell(self._event(migration, Kind.NOT_MIGRATED))
         migration.changed()
+        why = reason if migration.called_off else f"session {session.id} of the same program: {reason}"
         for other in migration.gang.members:
             other.called_off = True
-            self.cancel(other, f"session {session.id} of the same program: {reason}")
+            self.cancel(other, why)
         self._settle(migration)
 
     def _insist(self, migration: Migration, server: ApiServer) -> None:
@@ -393,10 +395,14 @@ class Custody:
     def _enter(self, lease: int, there: Sequence[Migration], all_of_them: Sequence[Migration]) -> None:
         """Tell the policy how the way of a program ended, of which these sessions are left."""
         if not there:
-            if any(each.due for each in all_of_them):
+            others = set(all_of_them[0].gang.lease.members) - {each.session.id for each in all_of_them}
+            if others:  # which came back to this monitor when these were there, or before they set out
+                self._placer.on_migrated(lease, any(each.taken_over for each in all_of_them))
+            elif any(each.due for each in all_of_them):
                 self._placer.on_complete(lease, time.monotonic())
             return
-        one = there[0]
+        on_both = (each for each in there if each.source_holds and each.destination_holds)
+        one = next(on_both, there[0])  # another may have come back to this monitor without its source
         if one.due and not (one.source_holds and one.destination_holds):
             self._placer.on_complete(lease, time.monotonic())
         elif one.due:

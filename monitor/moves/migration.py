@@ -98,7 +98,6 @@ class Gang:
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
         self.members: list[Migration] = []
-        self.on_both = False  # the policy's books have the lease where it comes from and where it goes
         self.settled = False
         self._book: Book | None = None  # of the destinations
 

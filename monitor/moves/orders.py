@@ -23,7 +23,8 @@ from ..policy.interface import Declined, Migrate
 from ..pool.api_server import ApiServer
 from ..pool.channel import ChannelBroken, Descriptor, HasFileno
 from ..pool.pool import Pool
-from ..sessions.placement import Placement, Placer
+from ..sessions.decision import Placement
+from ..sessions.placement import Placer
 from ..sessions.session import Session
 from .custody import Custody
 from .filing import new_file, old_file
@@ -69,6 +70,7 @@ class Orders:
         pool: Pool,
         connect: Callable[[Session, str], Coroutine[None, None, Link]],
         dispatch: Callable[[], None],
+        begin: Callable[[ApiServer, node_pb2.Grant], None],
     ) -> None:
         self._placer = placer
         self._sessions = sessions
@@ -78,6 +80,7 @@ class Orders:
         self._pool = pool
         self._connect = connect  # to another GPU server, by name
         self._dispatch = dispatch  # carry out what the policy decides
+        self._begin = begin  # enters how much of a session may be on its device
         self.expected = set[int]()  # API servers on several devices that are started for a session that moves
 
     def check_can_move(self, session: Session, target: Target) -> None:
@@ -309,10 +312,7 @@ class Orders:
         assert isinstance(migration.target, ToDevice)
         session, device = migration.session, migration.target.device
         if device is None:
-            hello, now = session.hello, time.monotonic()
-            self._placer.arrive(
-                session.id, session.quota, frozenset(), now, function=hello.function, tenant=hello.tenant
-            )
+            self._placer.arrive(session.id, session.quota, frozenset(), time.monotonic(), **session.names)
             self._dispatch()
             return
         if self._preparations.wait_for_server(migration, device):
@@ -370,6 +370,7 @@ class Orders:
         grant.CopyFrom(session.grant)
         grant.restore, grant.welcomed, grant.age_seconds = True, False, session.age
         grant.edition = migration.gang.edition
+        self._begin(destination, grant)
         local = migration_pb2.LocalTarget(device=device, devices=several)
         one, other = socket.socketpair()
         with one, other:

@@ -26,6 +26,7 @@ class Reunion:
 
     def first(self, session: Session, server: ApiServer, returned: node_pb2.Returned) -> None:
         """Enter the first API server that comes back with a session, which this monitor did not know."""
+        self._enter(session, server, returned)
         if returned.grant.restore:
             # Not its own yet. If the source does not come back either, this is all that is left of it.
             target = _target(returned, server)
@@ -74,7 +75,7 @@ class Reunion:
                 session, session.server, _target(returned, server), self._gang(session)
             )
             migration.orders_given = True
-            self._add_destination(migration, server)
+            self._add_destination(migration, server, returned)
             if migration.source_holds:
                 self._custody.fail(migration, "the monitor was restarted meanwhile")
         elif migration is None and leaving:
@@ -85,16 +86,16 @@ class Reunion:
             destination = migration.destination = session.server
             assert destination
             server.release_session()
-            self._enter_source(migration, server)
+            self._enter_source(migration, server, returned)
             self._custody.complete(migration)
         elif migration and migration.destination is None:
-            self._add_destination(migration, server)
+            self._add_destination(migration, server, returned)
             if not restoring:
                 self._custody.take_over(migration)
         elif migration and migration.source is None:
             migration.source = session.server = server
             self._custody.verdict_is_known(migration)
-            self._enter_source(migration, server)
+            self._enter_source(migration, server, returned)
             session.placement = place_of(session, server)
             if not leaving:
                 self._custody.fail(migration, "the monitor was restarted meanwhile")
@@ -110,36 +111,40 @@ class Reunion:
                 return one.gang
         return None
 
-    def _add_destination(self, migration: Migration, server: ApiServer) -> None:
+    def _add_destination(self, migration: Migration, server: ApiServer, returned: node_pb2.Returned) -> None:
         migration.destination = server
+        migration.destination_holds = not server.is_keeper
+        self._enter(migration.session, server, returned)
+
+    def _enter_source(self, migration: Migration, source: ApiServer, returned: node_pb2.Returned) -> None:
+        assert migration.destination
+        migration.source_holds = not source.is_keeper
+        migration.destination_holds = not migration.destination.is_keeper
+        self._enter(migration.session, source, returned)
+
+    def _enter(self, session: Session, server: ApiServer, returned: node_pb2.Returned) -> None:
+        """Tell the policy what this API server holds, unless others of the program have shown it. It knows
+        one lease for all of them, which is where they come from, and on its way to where they go.
+        """
         if server.is_keeper:
             return
-        migration.destination_holds = True
-        if migration.source_holds:
-            self._enter_move(migration.gang, server.devices)
-        else:
-            session = migration.session
-            self._placer.adopt(session.lease.number, server.devices, session.quota, **session.names)
-
-    def _enter_move(self, gang: Gang, devices: Sequence[int]) -> None:
-        """The policy knows one lease, and hears of its move when the first process is back on both."""
-        if not gang.on_both:
-            gang.on_both = True
-            self._placer.adopt_move(gang.lease.number, devices)
-
-    def _enter_source(self, migration: Migration, source: ApiServer) -> None:
-        """The destination was entered already, as if the session had always been there."""
-        session, destination = migration.session, migration.destination
-        assert destination
-        migration.source_holds = True
-        migration.destination_holds = not destination.is_keeper
-        if migration.gang.on_both:
+        lease, devices = session.lease.number, server.devices
+        home, going = self._placer.whereabouts(lease)
+        if devices in (home, going):
             return
-        if migration.destination_holds:
-            self._placer.on_complete(session.lease.number, time.monotonic())
-        self._placer.adopt(session.lease.number, source.devices, session.quota, **session.names)
-        if migration.destination_holds:
-            self._enter_move(migration.gang, destination.devices)
+        if home and (returned.grant.restore or self._leaves(session, home)):
+            self._placer.adopt_move(lease, devices)
+            return
+        if home:  # those who came before are where it goes
+            self._placer.on_complete(lease, time.monotonic())
+        self._placer.adopt(lease, devices, session.quota, **session.names)
+        if home:
+            self._placer.adopt_move(lease, home)
+
+    def _leaves(self, session: Session, devices: Sequence[int]) -> bool:
+        """Whether a process of the session's program is on its way from these devices."""
+        mine = (one for one in self._custody.active if one.gang.lease is session.lease)
+        return any(one.source_holds and one.source and one.source.devices == devices for one in mine)
 
 
 def _target(returned: node_pb2.Returned, server: ApiServer) -> Target:

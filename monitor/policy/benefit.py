@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from .company import allows, rooted, takes
 from .gpu import Gpu
 from .interface import Request
 from .session import Session
@@ -48,8 +49,8 @@ class Benefit:
         if not sessions:
             return None
         least = min((gpu.busy for gpu in gpus if gpu.idle), default=None)
-        if moving or (head and any(gpu.idle and gpu.takes(head.memory, head.labels) for gpu in gpus)):
-            head = None  # perhaps it gets its room already
+        if moving or (head and (head.portion.affinity or any(takes(head, gpu) for gpu in gpus))):
+            head = None  # perhaps it gets its room already, or it is not room that it waits for
         if least is None or (not head and max(gpu.busy for gpu in gpus) < least + 2):
             return None
         crowd = _Crowd(self, sessions, head)
@@ -61,9 +62,10 @@ class Benefit:
             (source,) = session.gpus
             if source in moving:
                 continue
-            memory, labels = session.request.memory, session.request.labels
+            if rooted(session.request, session.gpus):
+                continue
             others = (gpu for gpu in targets if gpu is not source)
-            target = next((gpu for gpu in others if gpu.takes(memory, labels)), None)
+            target = next((gpu for gpu in others if takes(session.request, gpu)), None)
             if target is None:
                 continue
             gain = crowd.relief(session, target) + crowd.room(session)
@@ -128,7 +130,9 @@ class _Crowd:
 
     def _fits_without(self, session: Session, gpu: Gpu) -> bool:
         head = self._head
-        if not head or not head.labels <= gpu.labels:
+        if not head or not head.labels <= gpu.labels or not allows(head.portion, gpu):
+            return False
+        if gpu.time + session.request.portion.request < head.portion.request:
             return False
         return gpu.free + session.request.memory >= head.memory
 

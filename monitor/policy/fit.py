@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from operator import attrgetter
+from typing import Any
 
+from .company import allows, homes
 from .gpu import Gpu
 from .interface import Request
-from .leaving import obtainable
+from .kubeshare import ranking
+from .leaving import obtainable, time_obtainable
+from .portion import FULL, Portion
 
 
 @dataclass(frozen=True)
 class Fit:
     """How to choose among the GPUs where a request fits: the smallest `rank` wins, among equals the lowest
-    index. `alone`: only a GPU that nobody else has.
+    index. `alone`: only a GPU that nobody else has. `apart`: the first of an affinity goes where no session
+    of its scope is.
     """
 
-    rank: Callable[[Gpu], int]
+    rank: Callable[[Gpu], int] = lambda gpu: 0
     alone: bool = False
+    ranking: Callable[[Portion], Callable[[Gpu], Any]] | None = (
+        None  # in place of `rank`: by what is asked for
+    )
+    apart: bool = False
+
+    def rank_for(self, portion: Portion) -> Callable[[Gpu], Any]:
+        """The rank of GPUs for a request of this portion."""
+        return self.ranking(portion) if self.ranking else self.rank
 
 
 _FREE = attrgetter("free")
@@ -30,6 +43,7 @@ BEST = Fit(_FREE)
 WORST = Fit(lambda gpu: -gpu.free)
 FIRST = Fit(lambda gpu: 0)
 EXCLUSIVE = Fit(lambda gpu: 0, alone=True)
+KUBESHARE = Fit(ranking=ranking, apart=True)
 
 
 class Room:
@@ -38,7 +52,8 @@ class Room:
     def __init__(self, gpus: Iterable[Gpu], fit: Fit) -> None:
         self._fit = fit
         self._most = math.inf  # memory in all that a request may have,
-        self._gpus = math.inf  # and GPUs
+        self._gpus = math.inf  # GPUs,
+        self._time = math.inf  # and thousandths of a GPU's time
         self._free: Callable[[Gpu], int] = _FREE
         self.gpus = list(gpus)
         self.open = [gpu for gpu in self.gpus if gpu.idle and not (fit.alone and gpu.busy)]
@@ -47,11 +62,12 @@ class Room:
     def _sort(self) -> None:
         self._roomiest = sorted(self.open, key=self._free, reverse=True) if len(self.open) > 1 else self.open
 
-    def within(self, memory: float, gpus: float = math.inf) -> Room:
+    def within(self, memory: float, gpus: float = math.inf, time: float = math.inf) -> Room:
         """The same room for somebody who may have no more than this in all."""
         narrow = copy.copy(self)
         narrow._most = min(memory, self._most)
         narrow._gpus = min(gpus, self._gpus)
+        narrow._time = max(min(time, self._time), 0)  # who asks for none needs none
         return narrow
 
     def leaving(self, places: int, *, newcomer: bool) -> Room:
@@ -60,6 +76,7 @@ class Room:
         found = obtainable(self.gpus, places, self._fit.alone, newcomer=newcomer)
         narrow.open = [gpu for gpu in self.open if gpu in found]
         narrow._free = found.__getitem__
+        narrow._time = min(self._time, time_obtainable(self.gpus, places, newcomer=newcomer))
         narrow._sort()
         return narrow
 
@@ -67,28 +84,76 @@ class Room:
         """The same room for a session of no more memory than those get that ask for none."""
         return self.within(max((gpu.usual or gpu.memory for gpu in self.open), default=0))
 
-    def most(self, labels: frozenset[str], devices: int) -> float:
-        """The most memory per device that such a request could have; -1 if it finds no seats at all."""
+    def _admits(self, portion: Portion) -> Callable[[Gpu], bool]:
+        """Which GPUs labels leave to such a session."""
+        if not portion.affinity:
+            return lambda gpu: allows(portion, gpu)
+        wanted = homes(portion, self.gpus)
+        if wanted is not None:
+            return lambda gpu: gpu in wanted and allows(portion, gpu)
+        if self._fit.apart:
+            return lambda gpu: portion.scope not in gpu.marks
+        return lambda gpu: allows(portion, gpu)
+
+    def offers(self, labels: frozenset[str], devices: int, portion: Portion) -> Sequence[tuple[float, float]]:
+        """What a request could have of one device: pairs of memory and time, of which none is less in both
+        than another; the most memory first. Of several devices the time is that which `portion` asks for.
+        """
+        most = self._most // devices
         if devices > self._gpus:
-            return -1
-        wanted = devices
+            return ()
+        if devices > 1:
+            wide = [self._free(gpu) for gpu in self._fitting(labels, devices, portion, -math.inf)]
+            return ((min(wide[-1], most), FULL),) if len(wide) == devices else ()
+        admits, found, best = self._admits(portion), list[tuple[float, float]](), -1
         for gpu in self._roomiest:
-            if labels <= gpu.labels:
-                wanted -= 1
-                if wanted == 0:
-                    return min(self._free(gpu), self._most // devices)
-        return -1
+            time = max(gpu.time, 0)  # who asks for none of it shares what is left
+            if time > best and labels <= gpu.labels and admits(gpu):
+                found.append((min(self._free(gpu), most), min(time, self._time)))
+                if time >= FULL:
+                    break
+                best = time
+        return found
+
+    def _fitting(
+        self, labels: frozenset[str], devices: int, portion: Portion, memory: float
+    ) -> Sequence[Gpu]:
+        """The roomiest GPUs for such a request with so much memory: as many as it asks for, or fewer."""
+        if portion.request * devices > self._time:
+            return ()
+        admits, found, free = self._admits(portion), list[Gpu](), self._free
+        least = portion.request or -math.inf  # of its time
+        for gpu in self._roomiest:
+            if free(gpu) < memory:
+                break
+            if gpu.time >= least and labels <= gpu.labels and admits(gpu):
+                found.append(gpu)
+                if len(found) == devices:
+                    break
+        return found
 
     def holds(self, request: Request) -> bool:
         """Whether the room has a seat on each GPU that the request asks for."""
-        return request.memory <= self.most(request.labels, request.devices)
+        memory, devices = request.memory, request.devices
+        if devices > self._gpus or memory * devices > self._most:
+            return False
+        return len(self._fitting(request.labels, devices, request.portion, memory)) == devices
 
     def choose(self, request: Request) -> list[Gpu]:
         """The GPUs for a request that this room holds."""
         if len(self.open) == 1:
             return self.open
-        memory, labels = request.memory, request.labels
-        candidates = [gpu for gpu in self.open if memory <= self._free(gpu) and labels <= gpu.labels]
+        memory, labels, portion = request.memory, request.labels, request.portion
+        admits = self._admits(portion)
+        candidates = [
+            gpu
+            for gpu in self.open
+            if memory <= self._free(gpu)
+            and labels <= gpu.labels
+            and (not portion.request or portion.request <= gpu.time)
+            and admits(gpu)
+        ]
+        rank = self._fit.rank_for(portion)
         if request.devices == 1:
-            return [min(candidates, key=self._fit.rank)]
-        return nsmallest(request.devices, candidates, key=self._fit.rank)
+            return [min(candidates, key=rank)]
+        return nsmallest(request.devices, candidates, key=rank)

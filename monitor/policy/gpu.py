@@ -6,6 +6,8 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 
+from .portion import FULL, Marks
+
 WINDOW = 5  # ticks in the moving average
 
 
@@ -18,8 +20,11 @@ class Gpu:
     labels: frozenset[str] = frozenset()
     usual: int = 0  # memory of a session that asks for none
     seats: int = 0  # workers that it is meant to have
+    largest: int = 0  # memory that one session may have, where more is promised than there is; 0: all
     free: int = field(init=False)  # of its memory, neither promised nor withheld; below 0: too much is
     withheld: int = 0
+    time: int = FULL  # thousandths of its time that nobody was promised
+    marks: dict[str, Marks] = field(default_factory=dict)  # of those who are here, by scope
     busy: int = 0
     home: set[int] = field(default_factory=set)  # workers that belong here
     idle: list[int] = field(default_factory=list)  # those without a session, ascending
@@ -41,13 +46,18 @@ class Gpu:
         self.withheld = size
 
     @property
+    def most(self) -> int:
+        """Bytes that one session may be promised."""
+        return min(self.largest or self.memory, self.memory)
+
+    @property
     def utilisation(self) -> float:
         """Share of time in which kernels ran, 0 to 1: the mean of the last five ticks."""
         return sum(self.samples) / len(self.samples) if self.samples else 0.0
 
     def takes(self, memory: int, labels: frozenset[str]) -> bool:
         """Whether there is an idle worker, so much memory to promise, and each of these labels."""
-        return bool(self.idle) and self.free >= memory and labels <= self.labels
+        return bool(self.idle) and self.free >= memory and memory <= self.most and labels <= self.labels
 
     def welcome(self, worker: int) -> None:
         """A worker that belongs here is idle; it may have been all the time."""

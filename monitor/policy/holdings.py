@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .company import allows, homes, leave, sit
 from .fit import Room
 from .gpu import Gpu
 from .interface import Request
+from .portion import FULL, shown_time
 
 
 class Share(NamedTuple):
@@ -21,6 +23,7 @@ class Share(NamedTuple):
     weight: float = 1.0
     leave: int = 0  # places to those that have none
     gpus: float = math.inf  # of all its sessions: one that several have counts with each
+    time: float = math.inf  # thousandths of a GPU's time promised to its sessions, over all GPUs
 
 
 Shares = Callable[[str], Share]
@@ -41,6 +44,8 @@ class Holding:
     gpus: int = 0
     seats: Counter[int] = field(default_factory=Counter)  # by index of the GPU
     memory_on: Counter[int] = field(default_factory=Counter)
+    time: int = 0
+    time_on: Counter[int] = field(default_factory=Counter)
 
 
 class Holdings:
@@ -64,6 +69,7 @@ class Holdings:
         held.sessions += 1
         for gpu in gpus:
             held.memory += request.memory
+            held.time += request.portion.request
             held.gpus += 1
             self.sit(request, gpu)
 
@@ -73,22 +79,27 @@ class Holdings:
         held.sessions -= 1
         for gpu in gpus:
             held.memory -= request.memory
+            held.time -= request.portion.request
             held.gpus -= 1
             self.leave(request, gpu)
         if not held.sessions:
             del self._held[request.tenant]
 
     def sit(self, request: Request, gpu: Gpu) -> None:
-        """The session takes memory of this GPU too."""
+        """The session takes memory and time of this GPU too."""
+        sit(request, gpu)
         held = self._held[request.tenant]
         held.seats[gpu.index] += 1
         held.memory_on[gpu.index] += request.memory
+        held.time_on[gpu.index] += request.portion.request
 
     def leave(self, request: Request, gpu: Gpu) -> None:
-        """The session's memory on this GPU is free."""
+        """The session's memory and time on this GPU are free."""
+        leave(request, gpu)
         held = self._held[request.tenant]
         held.seats[gpu.index] -= 1
         held.memory_on[gpu.index] -= request.memory
+        held.time_on[gpu.index] -= request.portion.request
 
     def left(self, tenant: str) -> float:
         """Memory that the tenant may still be granted; below 0 if it may have no session more."""
@@ -99,14 +110,19 @@ class Holdings:
 
     def lets_have(self, request: Request) -> bool:
         """Whether the tenant's limits let it have the request now, if there is room."""
-        gpus_left = self._shares(request.tenant).gpus - self.of(request.tenant).gpus
-        return request.memory * request.devices <= self.left(request.tenant) and request.devices <= gpus_left
+        share, held = self._shares(request.tenant), self.of(request.tenant)
+        return (
+            request.memory * request.devices <= self.left(request.tenant)
+            and request.devices <= share.gpus - held.gpus
+            and held.time + request.portion.request * request.devices <= share.time
+        )
 
     def room_of(self, tenant: str, room: Room) -> Room:
         """The part of the room that the tenant may have."""
         share = self._shares(tenant)
-        if share.memory < math.inf or share.gpus < math.inf:
-            room = room.within(self.left(tenant), share.gpus - self.of(tenant).gpus)
+        if share.memory < math.inf or share.gpus < math.inf or share.time < math.inf:
+            held = self.of(tenant)
+            room = room.within(self.left(tenant), share.gpus - held.gpus, share.time - held.time)
         return room.leaving(share.leave, newcomer=self._is_new(tenant, room)) if share.leave else room
 
     def finds_a_place_left(self, tenant: str, room: Room) -> bool:
@@ -118,19 +134,29 @@ class Holdings:
         return not self.of(tenant).sessions and sum(gpu.replaced.count(tenant) for gpu in room.gpus) <= 1
 
     def waits_for_itself(self, request: Request, room: Room) -> bool:
-        """Whether the request would find no room even if all other tenants' sessions ended, or its tenant has
-        sessions, and has to leave the room that there is.
+        """Whether the request would find no room even if all other tenants' sessions ended, or labels keep it
+        from it, or its tenant has sessions, and has to leave the room that there is.
         """
         held = self.of(request.tenant)
         if held.sessions and self._shares(request.tenant).leave and room.holds(request):
             return True
-        able = sum(
-            request.labels <= gpu.labels
-            and gpu.memory - held.memory_on[gpu.index] >= request.memory
-            and held.seats[gpu.index] < len(gpu.home)
-            for gpu in room.gpus
-        )
-        return able < request.devices
+        missing, memory, portion = request.devices, request.memory, request.portion
+        labels, seats, memory_on, time_on = request.labels, held.seats, held.memory_on, held.time_on
+        at_home = homes(portion, room.gpus) if portion.affinity else None
+        for gpu in room.gpus:
+            index = gpu.index
+            if (
+                gpu.memory - memory_on.get(index, 0) >= memory
+                and seats.get(index, 0) < len(gpu.home)
+                and labels <= gpu.labels
+                and time_on.get(index, 0) + portion.request <= FULL
+                and (at_home is None or gpu in at_home)
+                and allows(portion, gpu)
+            ):
+                missing -= 1
+                if not missing:
+                    return False
+        return True
 
     def why_no_more(self, tenant: str) -> str:
         """Why the tenant may not have all that there is; empty if it may."""
@@ -158,5 +184,13 @@ class Holdings:
                 f"{asked} bytes of device memory asked for, tenant {request.tenant} may have "
                 f"{share.memory:.0f} (limit memory): ask for less (GPUFERRY_MEMORY), or {advice}memory`",
                 True,
+            )
+        time = request.portion.request * request.devices
+        if time > share.time:
+            return (
+                f"{shown_time(time)} of GPU time asked for, tenant {request.tenant} may have "
+                f"{share.time / FULL:g} (limit share): ask for less (GPUFERRY_GPU_REQUEST), or "
+                f"{advice}share`",
+                False,
             )
         return None

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from .gpu import Gpu
+from .portion import PLAIN, Portion
 
 
 class Request(NamedTuple):
@@ -20,6 +21,7 @@ class Request(NamedTuple):
     arrival: float = 0.0
     deadline: float = math.inf  # refused if it still waits then
     tenant: str = ""
+    portion: Portion = PLAIN  # of each device
 
 
 class Seat(NamedTuple):
@@ -73,6 +75,7 @@ class Standing(NamedTuple):
     sessions: int
     memory: int  # granted to them
     gpus: int = 0  # of theirs; one that several have counts with each
+    time: int = 0  # promised to them, in thousandths of a GPU's
 
 
 class Declined(Exception):
@@ -133,6 +136,11 @@ class Policy(Protocol):
     def move_several(self, session: int, targets: Sequence[int]) -> None:
         """Move the session of several devices to these, as an operator wants, at once. Raises Declined."""
 
+    def whereabouts(self, session: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The GPUs where the session is, and those to which it is moving; none of a session that is not
+        placed.
+        """
+
     def adopt_move(self, session: int, *gpus: int) -> None:
         """Enter a move that an earlier monitor let begin, whether there is room or not."""
 
@@ -159,6 +167,9 @@ class Policy(Protocol):
 
     def waiting(self) -> Sequence[Request]:
         """The requests in the order in which they stand in the queue."""
+
+    def obstacle(self, request: Request) -> str:
+        """Why no GPU takes the waiting request at this moment; empty: only those before it are in the way."""
 
     def __len__(self) -> int:
         """How many requests wait."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .interface import Request
 
+Offer = tuple[float, float]  # memory, and thousandths of a GPU's time
+
 
 class Line:
-    """Requests in order, under a tree of the least memory asked for below each node: steps are O(log n)."""
+    """Requests in order, under a tree of the least memory and the least time asked for below each node. Steps
+    are O(log n) while no request asks for time; else the search goes back where both minima are another's.
+    """
 
     def __init__(self) -> None:
         self._slots: list[Request | None] = []
@@ -26,9 +30,15 @@ class Line:
         """Add a request at the end."""
         if len(self._slots) == self._size:
             self._rebuild(list(self))
-        self._slot_of[request.id] = len(self._slots)
+        slot = self._slot_of[request.id] = len(self._slots)
         self._slots.append(request)
-        self._set(self._slot_of[request.id], request.memory)
+        self._set(self._least, slot, request.memory)
+        if request.portion.request:
+            if not self._timed:
+                self._soonest = self._tree([0.0] * slot)
+            self._timed += 1
+        if self._timed:
+            self._set(self._soonest, slot, request.portion.request)
 
     def prepend(self, request: Request) -> None:
         """Add a request before all others: rare, and O(n)."""
@@ -37,11 +47,37 @@ class Line:
     def remove(self, request: int) -> None:
         """Take the request with this id out."""
         slot = self._slot_of.pop(request)
+        gone = self._slots[slot]
         self._slots[slot] = None
-        self._set(slot, math.inf)
+        self._set(self._least, slot, math.inf)
+        if self._timed:
+            self._set(self._soonest, slot, math.inf)
+        if gone and gone.portion.request:
+            self._timed -= 1
 
-    def first(self, most: float) -> Request | None:
-        """The first that asks for no more than this."""
+    def first(self, offers: Sequence[Offer]) -> Request | None:
+        """The first that asks for no more than one of these, which begin with the most memory."""
+        if not offers:
+            return None
+        if not self._timed:
+            return self._first_by_memory(offers[0][0])
+        least, soonest, size = self._least, self._soonest, self._size
+        ahead = [1]
+        while ahead:
+            node = ahead.pop()
+            memory, time = least[node], soonest[node]
+            for most, longest in offers:
+                if memory <= most and time <= longest:
+                    break
+            else:
+                continue
+            if node >= size:
+                return self._slots[node - size]
+            ahead.append(2 * node + 1)
+            ahead.append(2 * node)
+        return None
+
+    def _first_by_memory(self, most: float) -> Request | None:
         least = self._least
         if least[1] > most:
             return None
@@ -52,20 +88,27 @@ class Line:
                 node += 1
         return self._slots[node - self._size]
 
-    def _set(self, slot: int, memory: float) -> None:
-        least, node = self._least, slot + self._size
-        least[node] = memory
+    def _set(self, tree: list[float], slot: int, value: float) -> None:
+        node = slot + self._size
+        tree[node] = value
         while node > 1:
-            left, right = least[node & ~1], least[node | 1]
+            left, right = tree[node & ~1], tree[node | 1]
             node //= 2
-            least[node] = left if left <= right else right
+            tree[node] = left if left <= right else right
+
+    def _tree(self, values: Sequence[float]) -> list[float]:
+        size = self._size
+        tree = [math.inf] * (2 * size)
+        tree[size : size + len(values)] = values
+        for node in range(size - 1, 0, -1):
+            tree[node] = min(tree[2 * node], tree[2 * node + 1])
+        return tree
 
     def _rebuild(self, requests: list[Request]) -> None:
         """Closes the gaps, and leaves as much room again."""
-        self._size = size = max(16, 1 << (2 * len(requests)).bit_length())
+        self._size = max(16, 1 << (2 * len(requests)).bit_length())
         self._slots = list(requests)
         self._slot_of = {request.id: slot for slot, request in enumerate(requests)}
-        self._least: list[float] = [math.inf] * (2 * size)
-        self._least[size : size + len(requests)] = [request.memory for request in requests]
-        for node in range(size - 1, 0, -1):
-            self._least[node] = min(self._least[2 * node], self._least[2 * node + 1])
+        self._least = self._tree([request.memory for request in requests])
+        self._timed = sum(request.portion.request > 0 for request in requests)
+        self._soonest = self._tree([request.portion.request for request in requests]) if self._timed else []

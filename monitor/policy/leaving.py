@@ -6,10 +6,11 @@ it is a GPU that nobody has. For requests of one GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from .gpu import Gpu
+from .portion import FULL
 
 
 class _Card(NamedTuple):
@@ -47,6 +48,29 @@ def ever_obtainable(gpus: Iterable[Gpu], leave: int, alone: bool) -> Mapping[Gpu
     """The same where nobody has a session yet."""
     cards = {gpu: _empty(gpu, alone) for gpu in gpus}
     return _shared_out(cards, _possible(cards, leave, alone), True)
+
+
+def time_obtainable(gpus: Collection[Gpu], leave: int, *, newcomer: bool) -> int:
+    """The most time in all that may be promised now to a session, so that every place that is left has its
+    part of some GPU's. A newcomer may have such a part in any case.
+    """
+    part = _part(gpus)
+    left = sum(gpu.time for gpu in gpus if gpu.time > 0) - _reserve(gpus, leave)
+    return max(left, part if newcomer else 0)
+
+
+def time_ever_obtainable(gpus: Collection[Gpu], leave: int) -> int:
+    """The same where nobody has a session yet."""
+    return max(FULL * len(gpus) - _reserve(gpus, leave), _part(gpus))
+
+
+def _part(gpus: Collection[Gpu]) -> int:
+    """Of a GPU's time, for each of its seats."""
+    return FULL // max(1, *(gpu.seats for gpu in gpus)) if gpus else 0
+
+
+def _reserve(gpus: Collection[Gpu], leave: int) -> int:
+    return max(0, min(leave, sum(gpu.seats for gpu in gpus) - 1)) * _part(gpus)
 
 
 def _possible(gpus: Iterable[Gpu], leave: int, alone: bool) -> int:

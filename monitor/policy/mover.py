@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from .company import rooted, takes
 from .gpu import Gpu
 from .interface import Request
 from .session import Session
@@ -65,8 +66,9 @@ class Trigger:
         if not self.pending or session.moves or len(session.gpus) > 1:
             return None
         over, under = self.pending
-        request = session.request
-        if session.gpus != [over] or under.busy or not under.takes(request.memory, request.labels):
+        if session.gpus != [over] or rooted(session.request, session.gpus):
+            return None
+        if under.busy or not takes(session.request, under):
             return None
         self.pending = None
         self._quiet_until = now + self.cooldown

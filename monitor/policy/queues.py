@@ -10,8 +10,17 @@ from typing import Protocol
 from .fit import Room
 from .interface import Request
 from .least import Line
+from .portion import FULL, PLAIN, Portion
 
 OVERTAKERS = 25
+_Kind = tuple[frozenset[str], int, Portion]  # of requests that differ in memory, and in time of one device
+
+
+def _kind(request: Request) -> _Kind:
+    portion = request.portion
+    if portion is not PLAIN and request.devices == 1:
+        portion = Portion(0, FULL, *portion.labels)
+    return request.labels, request.devices, portion
 
 
 class Queue(Protocol):
@@ -76,11 +85,11 @@ class Backfill(Fcfs):
         self._newest = 0
         self._oldest = 0
         self._overtakers: list[int] = []  # turns of those placed before the head, ascending
-        self._lines: dict[tuple[frozenset[str], int], Line] = {}
+        self._lines: dict[_Kind, Line] = {}
 
     def push(self, request: Request, first: bool = False) -> None:
         super().push(request, first)
-        kind = (request.labels, request.devices)
+        kind = _kind(request)
         line = self._lines.get(kind)
         if line is None:
             line = self._lines[kind] = Line()
@@ -98,8 +107,8 @@ class Backfill(Fcfs):
             return super().pick(room)
         found = [
             request
-            for (labels, devices), line in self._lines.items()
-            if (request := line.first(room.most(labels, devices)))
+            for (labels, devices, portion), line in self._lines.items()
+            if (request := line.first(room.offers(labels, devices, portion)))
         ]
         return min(found, key=lambda request: self._turn[request.id], default=None)
 
@@ -116,7 +125,7 @@ class Backfill(Fcfs):
         return dropped
 
     def _forget(self, request: Request) -> int:
-        kind = (request.labels, request.devices)
+        kind = _kind(request)
         self._lines[kind].remove(request.id)
         if not self._lines[kind]:
             del self._lines[kind]

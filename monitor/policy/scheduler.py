@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heappop, heappush
 
+from . import company
 from .fit import Fit, Room
 from .gpu import Gpu
 from .holdings import Holdings, Shares, unlimited
 from .interface import Decision, Declined, Migrate, Place, Refuse, Request, Seat, Standing
-from .leaving import ever_obtainable
+from .leaving import ever_obtainable, time_ever_obtainable
 from .mover import Mover
+from .portion import shown_time
 from .queues import OVERTAKERS, Queue
 from .session import Session
 from .turns import Turns
@@ -45,12 +47,22 @@ class Scheduler:
         """The GPUs in service, by index."""
         return self._gpus
 
+    @property
+    def sessions(self) -> Collection[Session]:
+        """The sessions that were placed and have not ended."""
+        return self._sessions.values()
+
     def waiting(self) -> Sequence[Request]:
         return list(self._queue)
 
+    def obstacle(self, request: Request) -> str:
+        if not self._holdings.lets_have(request):
+            return f"tenant {request.tenant} has all that its limits allow"
+        return company.obstacle(request, self._gpus.values(), self._fit.apart, self._fit.alone)
+
     def standing(self, tenant: str) -> Standing:
         held = self._holdings.of(tenant)
-        return Standing(self._queue.waiting_of(tenant), held.sessions, held.memory, held.gpus)
+        return Standing(self._queue.waiting_of(tenant), held.sessions, held.memory, held.gpus, held.time)
 
     def crowd(self) -> tuple[str, int, int]:
         tenant, count = self._queue.longest()
@@ -94,7 +106,6 @@ class Scheduler:
         homes = [self._gpus[gpu] for gpu in gpus]
         for home in homes:
             home.busy += 1
-            home.free -= request.memory
         self._holdings.begin(request, homes)
         self._sessions[request.id] = Session(request, homes, self._now)
 
@@ -106,10 +117,9 @@ class Scheduler:
         over = self._sessions.pop(session)
         for gpu in over.gpus:
             gpu.busy -= 1
-            gpu.free += over.request.memory
             gpu.replaced.append(over.request.tenant)
         for gpu in over.leaving:
-            gpu.free += over.request.memory
+            company.set_out(over.request, gpu, -1)
             self._holdings.leave(over.request, gpu)
         self._holdings.end(over.request, over.gpus)
         if self._mover:
@@ -153,14 +163,23 @@ class Scheduler:
             raise Declined("it is moving already")
         if gpu in found.gpus:
             raise Declined(f"it is on GPU {target} already")
-        if not found.request.labels <= gpu.labels:
-            raise Declined(f"GPU {target} lacks a label that it asked for")
-        needed = found.request.memory
-        if gpu.free < needed:
-            raise Declined(f"GPU {target} has {gpu.free} bytes to give, and {needed} are needed")
+        self._check_can_go(found.request, gpu)
+        if company.rooted(found.request, found.gpus):
+            raise Declined(company.why_rooted(found.request, found.gpus))
         if not gpu.idle:
             raise Declined(f"no API server is idle on GPU {target}")
         self._move(found, gpu)
+
+    def _check_can_go(self, request: Request, gpu: Gpu, is_there: bool = False) -> None:
+        """Raise Declined unless the GPU has the memory, time and labels for one more session. Who is there
+        already needs the memory alone.
+        """
+        if not request.labels <= gpu.labels:
+            raise Declined(f"GPU {gpu.index} lacks a label that it asked for")
+        if gpu.free < request.memory:
+            raise Declined(f"GPU {gpu.index} has {gpu.free} bytes to give, and {request.memory} are needed")
+        if not is_there and (why_not := company.why_not_here(request.portion, gpu)):
+            raise Declined(f"GPU {gpu.index}: {why_not}")
 
     def move_several(self, session: int, targets: Sequence[int]) -> None:
         """Move the session of several devices to these, as an operator wants, at once. Raises Declined."""
@@ -171,15 +190,11 @@ class Scheduler:
             raise Declined("it is moving already")
         if len(set(targets)) != len(found.gpus):
             raise Declined(f"it has {len(found.gpus)} GPUs, and needs as many")
-        needed = found.request.memory
         for target in targets:
             gpu = self._gpus.get(target)
             if not gpu:
                 raise Declined(f"there is no GPU {target} in service")
-            if not found.request.labels <= gpu.labels:
-                raise Declined(f"GPU {target} lacks a label that it asked for")
-            if gpu.free < needed:
-                raise Declined(f"GPU {target} has {gpu.free} bytes to give, and {needed} are needed")
+            self._check_can_go(found.request, gpu, is_there=gpu in found.gpus)
         gpus = [self._gpus[target] for target in targets]
         if set(gpus) == set(found.gpus):
             raise Declined("it is on these GPUs already")
@@ -189,9 +204,9 @@ class Scheduler:
         """Its memory counts on both until it is there."""
         for source in session.gpus:
             source.busy -= 1
+            company.set_out(session.request, source)
         for target in targets:
             target.busy += 1
-            target.free -= session.request.memory
             self._holdings.sit(session.request, target)
         session.gpus, session.leaving = targets, session.gpus
 
@@ -207,9 +222,10 @@ class Scheduler:
         if not found or not found.leaving:
             return  # it ended on the way
         sources, found.leaving = found.leaving, []
+        for gpu in sources:
+            company.set_out(found.request, gpu, -1)
         given_up = sources if done else found.gpus
         for gpu in given_up:
-            gpu.free += found.request.memory
             self._holdings.leave(found.request, gpu)
         if not done:
             for target in found.gpus:
@@ -220,6 +236,12 @@ class Scheduler:
         elif self._mover:
             self._mover.on_moved(found, seconds)
 
+    def whereabouts(self, session: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        if not (found := self._sessions.get(session)):
+            return (), ()
+        home, going = (found.leaving, found.gpus) if found.leaving else (found.gpus, [])
+        return tuple(gpu.index for gpu in home), tuple(gpu.index for gpu in going)
+
     def adopt_move(self, session: int, *gpus: int) -> None:
         """Enter a move that an earlier monitor let begin, whether there is room or not."""
         self._sit_on_both(self._sessions[session], [self._gpus[gpu] for gpu in gpus])
@@ -229,8 +251,9 @@ class Scheduler:
         home = self._gpus.get(gpu)
         if not home:
             raise Declined(f"there is no GPU {gpu} in service")
-        if home.free < request.memory:
-            raise Declined(f"GPU {gpu} has {home.free} bytes to give, and {request.memory} are needed")
+        self._check_can_go(request, home)
+        if elsewhere := company.why_no_home(request.portion, home, self._gpus.values()):
+            raise Declined(elsewhere)
         if not home.idle:
             raise Declined(f"no API server is idle on GPU {gpu}")
         if self._holdings.left(request.tenant) < request.memory:
@@ -264,7 +287,6 @@ class Scheduler:
     def _place(self, request: Request, gpus: list[Gpu]) -> Place:
         for gpu in gpus:
             gpu.busy += 1
-            gpu.free -= request.memory
         self._holdings.begin(request, gpus)
         self._sessions[request.id] = Session(request, gpus, self._now)
         return Place(request, tuple([Seat(gpu.index, gpu.idle.pop(0)) for gpu in gpus]))
@@ -282,9 +304,17 @@ class Scheduler:
         if not self._gpus:
             return
         leave = self._holdings.share(request.tenant).leave
+        time = request.portion.request * request.devices
+        if leave and time > (longest := time_ever_obtainable(self._gpus.values(), leave)):
+            self._refuse(
+                request.id,
+                f"{shown_time(time)} of GPU time asked for, at most {shown_time(longest)} can be promised"
+                + self._holdings.why_no_more(request.tenant),
+            )
+            return
         most_of = ever_obtainable(self._gpus.values(), leave, self._fit.alone) if leave else {}
         able = [gpu for gpu in self._gpus.values() if request.labels <= gpu.labels]
-        fitting = [most_of.get(gpu, gpu.memory) for gpu in able]
+        fitting = [min(most_of.get(gpu, gpu.most), gpu.most) for gpu in able]
         if len(fitting) < request.devices:
             wanted = f" with {', '.join(sorted(request.labels))}" if request.labels else ""
             gpus = "1 GPU" if request.devices == 1 else f"{request.devices} GPUs"

@@ -111,6 +111,8 @@ class Turns:
             if picked:
                 self._hold(holder)
                 return picked, mine
+            if len(self._line) == 1:
+                return None  # there is nobody whom it could hold up
             head = next(iter(queue))
             if holder or not self._holdings.lets_have(head):
                 continue

@@ -26,8 +26,8 @@ from .returns import Record, Returns
 LAST_WORDS = 0.2  # seconds
 CLOSED = "closed its control socket"
 # What it says of a session, which must be its own.
-OF_A_SESSION = ("started", "ended", "moving", "moved", "taken_over", "launched", "stats", "shared")
-SHARING = ("fetch", "exported")  # likewise
+OF_A_SESSION = ("started", "ended", "moving", "moved", "taken_over", "launched", "stats", "shared", "resides")
+SHARING = ("fetch", "exported", "room_wanted")  # likewise
 NOWHERE = -1  # device of a keeper
 GIVEN_MOST = 16  # sessions, the last ones: an API server may serve one after another for weeks
 
@@ -49,6 +49,9 @@ class PoolListener:
 
     def server_ready(self, server: ApiServer) -> None:
         """The API server has an initialised context and serves nobody."""
+
+    def session_granted(self, server: ApiServer, session: int) -> None:
+        """The API server is about to be given this session, or to take it over."""
 
     def session_started(self, session: int) -> None:
         """The API server took the guest's socket over."""
@@ -87,6 +90,12 @@ class PoolListener:
         self, server: ApiServer, exported: node_pb2.Exported, descriptors: Sequence[HasFileno]
     ) -> None:
         """The API server answers what was wanted of its session. The descriptors are closed after this."""
+
+    def resides(self, server: ApiServer, told: node_pb2.Resides) -> None:
+        """The API server says where its session's memory is, after an order."""
+
+    def room_wanted(self, server: ApiServer, wanted: node_pb2.RoomWanted) -> None:
+        """The API server's session waits for room on its device."""
 
     def device_lost(self, device: int, reason: str) -> None:
         """No API server lives on the device any more; `server_ready` says that one does again."""
@@ -131,6 +140,7 @@ class ApiServer:
         self.end_reason = ""
         self.dismissed = False  # asked to end, with nothing amiss
         self.gone = False  # the process, and its number may be another's
+        self.over = asyncio.Event()  # nothing is heard of it any more
         self._health = health
         self._turn: asyncio.Semaphore | None = None
         self._replenish = replenish
@@ -182,7 +192,7 @@ class ApiServer:
         try:
             self._channel, theirs = channel_pair()
             with theirs:
-                which = () if self.is_keeper else ("--device", ",".join(map(str, self.devices)))
+                which = () if self.is_keeper else launch.on(self.devices)
                 self._apart = self._neighbourhood.tenants
                 self._process = await launch.start(which, theirs, self._apart)
             if returns:
@@ -248,6 +258,7 @@ class ApiServer:
     async def _end(self) -> None:
         self._let_next_start()
         self.state = State.STOPPING
+        self.over.set()
         if self._channel:
             self._channel.close()
         if self._process:
@@ -331,6 +342,10 @@ class ApiServer:
                 self._events.wanted(self, message.fetch)
             elif kind == "exported":
                 self._events.exported(self, message.exported, self._channel.beside)
+            elif kind == "resides":
+                self._events.resides(self, message.resides)
+            elif kind == "room_wanted":
+                self._events.room_wanted(self, message.room_wanted)
             else:
                 raise ChannelBroken("unknown message")
 
@@ -434,6 +449,7 @@ class ApiServer:
         self.session, self.restoring = session, 0
         self._given.append(session)
         self.state = State.BUSY
+        self._events.session_granted(self, session)
         self._replenish(self.device)
 
     def expect(self, session: int) -> None:
@@ -441,6 +457,7 @@ class ApiServer:
         self.session, self.restoring = 0, session
         self._given.append(session)
         self.state = State.BUSY
+        self._events.session_granted(self, session)
         self._replenish(self.device)
 
     def inherit_stats(self, stats: node_pb2.Stats) -> None:

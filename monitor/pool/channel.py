@@ -48,10 +48,13 @@ def _durations(message: node_pb2.FromServer) -> Iterator[float]:
         yield from (message.moved.report.seconds, message.moved.report.pause_seconds)
     elif kind == "returned":
         yield message.returned.session_seconds
+    elif kind == "resides":
+        yield message.resides.seconds
 
 
 def _counted(stats: node_pb2.Stats) -> Iterator[float]:
     yield stats.busy_seconds
+    yield stats.idle_seconds
     for calls in stats.calls:
         yield calls.seconds
 

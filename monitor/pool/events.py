@@ -24,6 +24,10 @@ class PoolEvents(PoolListener):
         for listener in self._listeners:
             listener.server_ready(server)
 
+    def session_granted(self, server: ApiServer, session: int) -> None:
+        for listener in self._listeners:
+            listener.session_granted(server, session)
+
     def session_started(self, session: int) -> None:
         for listener in self._listeners:
             listener.session_started(session)
@@ -81,3 +85,11 @@ class PoolEvents(PoolListener):
     def contexts_withheld(self, device: int, size: int) -> None:
         for listener in self._listeners:
             listener.contexts_withheld(device, size)
+
+    def resides(self, server: ApiServer, told: node_pb2.Resides) -> None:
+        for listener in self._listeners:
+            listener.resides(server, told)
+
+    def room_wanted(self, server: ApiServer, wanted: node_pb2.RoomWanted) -> None:
+        for listener in self._listeners:
+            listener.room_wanted(server, wanted)

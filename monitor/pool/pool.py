@@ -45,7 +45,12 @@ class Pool:
         self.neighbourhood = Neighbourhood(config.has_tenants)
         checked = CHECKED if config.checks_tenants else {}
         self._server_launch = Launch(
-            config.server_command, environment, config.ready_timeout, jail, apart=checked
+            config.server_command,
+            environment,
+            config.ready_timeout,
+            jail,
+            apart=checked,
+            names=config.device_names,
         )
         self._keeper_launch = Launch(config.keeper_command, environment, config.ready_timeout, jail)
         self._returns = returns  # how the next monitor finds API servers; none: they end with this one
@@ -64,6 +69,11 @@ class Pool:
         self.keepers: dict[int, ApiServer] = {}
         self.failures = 0  # API servers that were never ready
         self.last_failure = ""
+
+    @property
+    def divided(self) -> bool:
+        """Whether a device may be an instance of a GPU (MIG), of which a process can have one only."""
+        return any(name.startswith("MIG-") for name in self._config.device_names)
 
     def start(self) -> None:
         """Start API servers on each device, and replace those that end, until `stop`."""

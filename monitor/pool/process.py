@@ -76,6 +76,14 @@ class Launch:
     ready_timeout: float  # seconds until it must say Ready
     jail: Jail | None = None
     apart: Mapping[str, str] = field(default_factory=dict)  # added where tenants come; a jail has its own
+    names: Sequence[str] = ()  # of the devices, in CUDA_VISIBLE_DEVICES, where numbers will not do
+
+    def on(self, devices: Sequence[int]) -> tuple[str, ...]:
+        """The options that say on which devices."""
+        options = ("--device", ",".join(map(str, devices)))
+        if not self.names:
+            return options
+        return (*options, "--visible", ",".join(self.names[device] for device in devices))
 
     async def start(self, options: Sequence[str], end: socket.socket, apart: bool) -> Process:
         """Start it with these options; `end` is its end of the control channel; `apart`: where tenants must

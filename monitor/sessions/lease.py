@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from itertools import count
 
+from ..policy.portion import PLAIN
 from .book import Book
 
 LEAST_SECONDS = 0.001  # of a limit, for 0 would be none
@@ -26,6 +27,7 @@ class Lease:
         self.book: Book | None = None
         self.began = time.monotonic()
         self.wall_limit = self.idle_limit = 0.0  # seconds; 0: none
+        self.portion = PLAIN  # of each of its devices, as its first process asked
 
     @property
     def processes(self) -> int:

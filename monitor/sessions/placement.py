@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ..policy.gpu import Gpu
 from ..policy.interface import Migrate, Place, Policy, Request, Standing
+from ..policy.portion import PLAIN, Portion
+from .decision import Impossible, Placement
 
 
 @dataclass
@@ -35,25 +37,6 @@ class DeviceRoom:
         return self.gpu.promised
 
 
-class Placement(NamedTuple):
-    """The decision that a session gets an API server."""
-
-    session: int
-    device: int  # of several, the first
-    server: int
-    quota: int  # on each device
-    devices: tuple[int, ...] = ()  # where they are several: all of them, ascending,
-    servers: tuple[int, ...] = ()  # and an idle API server of each, if the policy placed it
-
-
-class Impossible(NamedTuple):
-    """The decision that a session can never get an API server, and why."""
-
-    session: int
-    reason: str
-    memory: bool  # but with less memory it could
-
-
 class Placer:
     """The devices and the queue, driven by events; `next` is asked until it has nothing."""
 
@@ -69,16 +52,22 @@ class Placer:
     # -- devices and API servers
 
     def add_device(
-        self, ordinal: int, grantable: int, default_quota: int, labels: frozenset[str], seats: int = 0
+        self,
+        ordinal: int,
+        grantable: int,
+        default_quota: int,
+        labels: frozenset[str],
+        seats: int = 0,
+        largest: int = 0,
     ) -> bool:
-        """An API server is ready on the device, which is to have `seats` of them. Returns whether the device
-        was not known, or was out.
+        """An API server is ready on the device, which is to have `seats` of them. `largest`: what one session
+        may have; 0: all. Returns whether the device was not known, or was out.
         """
         room = self.devices.get(ordinal)
         if room and not room.out:
             return False
         if not room:
-            gpu = Gpu(ordinal, grantable, labels, default_quota, seats)
+            gpu = Gpu(ordinal, grantable, labels, default_quota, seats, largest)
             room = self.devices[ordinal] = DeviceRoom(gpu, default_quota)
             self._usual = min(one.default_quota for one in self.devices.values())
         room.out = False
@@ -125,11 +114,12 @@ class Placer:
         function: str = "",
         tenant: str = "",
         devices: int = 1,
+        portion: Portion = PLAIN,
     ) -> None:
         """A session joins the queue; `first` if it was placed before and lost its API server at once."""
         early = self._is_early(devices)
         wanted = memory if early else memory or self._usual
-        request = Request(session, wanted, function, devices, labels, now, math.inf, tenant)
+        request = Request(session, wanted, function, devices, labels, now, math.inf, tenant, portion)
         if early:
             self._early[session] = request
         else:
@@ -148,10 +138,17 @@ class Placer:
             self._policy.on_arrival(usual, now)
 
     def adopt(
-        self, session: int, devices: Sequence[int], quota: int, function: str = "", tenant: str = ""
+        self,
+        session: int,
+        devices: Sequence[int],
+        quota: int,
+        function: str = "",
+        tenant: str = "",
+        portion: Portion = PLAIN,
     ) -> None:
         """Enter a session that an earlier monitor granted, whether there is room or not."""
-        self._policy.adopt(Request(session, quota, function, len(devices), tenant=tenant), *devices)
+        request = Request(session, quota, function, len(devices), tenant=tenant, portion=portion)
+        self._policy.adopt(request, *devices)
 
     def standing(self, tenant: str) -> Standing:
         """What the tenant has here: waiting, sessions, memory."""
@@ -192,13 +189,26 @@ class Placer:
         """Move the session of several devices to these; it is in the books at once. Raises Declined."""
         self._policy.move_several(session, devices)
 
+    def whereabouts(self, session: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The devices where the session is, and those to which it is moving, as the policy knows it."""
+        return self._policy.whereabouts(session)
+
     def adopt_move(self, session: int, devices: Sequence[int]) -> None:
         """Enter a move that an earlier monitor let begin: the session holds memory on these devices too."""
         self._policy.adopt_move(session, *devices)
 
-    def on_return(self, session: int, device: int, quota: int, function: str = "", tenant: str = "") -> int:
+    def on_return(
+        self,
+        session: int,
+        device: int,
+        quota: int,
+        function: str = "",
+        tenant: str = "",
+        portion: Portion = PLAIN,
+    ) -> int:
         """Place a suspended session on this device again. Returns its API server there. Raises Declined."""
-        return self._policy.on_return(Request(session, quota, function, tenant=tenant), device)
+        request = Request(session, quota, function, tenant=tenant, portion=portion)
+        return self._policy.on_return(request, device)
 
     def on_migrated(self, session: int, done: bool, seconds: float = 0.0) -> None:
         """A migration ended: the session's memory is on the new device only, or on the old one if not `done`.
@@ -222,6 +232,22 @@ class Placer:
     def waiting(self) -> Sequence[int]:
         """Sessions in the order in which they stand in the queue."""
         return [*self._early, *(request.id for request in self._policy.waiting())]
+
+    def obstacle(self, session: int) -> str:
+        """Why no device takes the waiting session at this moment; empty: only others are before it."""
+        found = (request for request in self._policy.waiting() if request.id == session)
+        request = next(found, None)
+        return self._policy.obstacle(request) if request else ""
+
+    def obstacles(self, most: int) -> Mapping[int, str]:
+        """Why no device takes them: of the first so many that wait, those for whom that is so. Of others,
+        only those before them are in the way.
+        """
+        found = dict.fromkeys(itertools.islice(self._early, most), "no device is ready yet")
+        for request in self._policy.waiting()[: max(most - len(found), 0)]:
+            if why := self._policy.obstacle(request):
+                found[request.id] = why
+        return found
 
     def __len__(self) -> int:
         """How many wait."""

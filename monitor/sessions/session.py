@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import enum
 import time
+from typing import TypedDict
 
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from ..door.guests import Guest
 from ..door.handshake import Hello
+from ..policy.portion import Portion
 from ..pool.api_server import ApiServer
+from .decision import Placement
 from .lease import Lease
-from .placement import Placement
 
 
 class Phase(enum.Enum):
@@ -21,6 +23,14 @@ class Phase(enum.Enum):
     WAITING = "waiting"
     GRANTED = "granted"  # the API server was told, and did not confirm yet
     RUNNING = "running"
+
+
+class Names(TypedDict):
+    """What policies know a session by."""
+
+    function: str
+    tenant: str
+    portion: Portion
 
 
 class Session:
@@ -66,9 +76,9 @@ class Session:
         return self.remote.address if self.remote else ""
 
     @property
-    def names(self) -> dict[str, str]:
-        """What policies know it by."""
-        return {"function": self.hello.function, "tenant": self.hello.tenant}
+    def names(self) -> Names:
+        """What policies know it by, and what it has of a device beside memory."""
+        return Names(function=self.hello.function, tenant=self.hello.tenant, portion=self.hello.portion)
 
     @property
     def resume_key(self) -> bytes:

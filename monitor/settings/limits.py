@@ -18,6 +18,7 @@ NONE = options.NONE
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/([smh]))?")
+GPUS_OF_TIME_MOST = 1_000_000
 WEIGHT_LEAST, WEIGHT_MOST = 0.01, 100.0
 
 
@@ -37,6 +38,16 @@ def _rate(text: str) -> float:
     if not match:
         raise ValueError(f"{text!r} is no rate: write 10/s, 30/m or 100/h")
     return float(match[1]) / _SECONDS[match[2] or "s"]
+
+
+def _gpus_of_time(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number of GPUs: write 0.5, 1.5 or 2") from None
+    if not 0 <= value <= GPUS_OF_TIME_MOST:
+        raise ValueError(f"{text} is out of range: 0 to {GPUS_OF_TIME_MOST}")
+    return value
 
 
 def _weight(text: str) -> float:
@@ -84,6 +95,9 @@ KINDS: Mapping[str, Kind] = {
     "weight": Kind(_weight, "{:g}".format, "NUMBER", "Turns in the queue against others'", finite=True),
     "processes": Kind(_count, _NUMBER, "N", "Processes with a session at once"),
     "gpus": Kind(_count, _NUMBER, "N", "GPUs at once, those of each session counted by themselves"),
+    "share": Kind(
+        _gpus_of_time, "{:g}".format, "GPUS", "Parts of GPUs' time that its sessions are promised, as 1.5"
+    ),
     "leave": Kind(
         _count, _NUMBER, "N", "Places on a GPU server left to tenants that have no session there", finite=True
     ),
@@ -98,8 +112,8 @@ class Limits:
     `sessions` and `memory` (bytes of device memory) granted at once, `queue` places, `connections` of guests,
     `calls` of the control plane a second, `wall` seconds of a session, `weight` of its turns in the queue,
     `processes` that have a session, those that share one's lease included, `gpus` of its sessions (one that
-    several sessions have counts with each), `leave` places of a GPU server to tenants that have no session
-    there.
+    several sessions have counts with each), `share` of GPUs' time promised to them, in GPUs, `leave` places
+    of a GPU server to tenants that have no session there.
     """
 
     sessions: float | None = None
@@ -112,6 +126,7 @@ class Limits:
     processes: float | None = None
     leave: float | None = None
     gpus: float | None = None
+    share: float | None = None
 
     def over(self, other: Limits) -> Limits:
         """These limits, and the other's where these say nothing."""
@@ -129,8 +144,10 @@ class Limits:
 
 # Of a tenant for which nobody has said anything: it cannot take all places, fill the queue, nor keep the
 # control plane busy.
-BUILT_IN = Limits(math.inf, math.inf, 1000, math.inf, 50, math.inf, 1, math.inf, 1, math.inf)
-UNLIMITED = Limits(math.inf, math.inf, math.inf, math.inf, math.inf, math.inf, 1, math.inf, 0, math.inf)
+BUILT_IN = Limits(math.inf, math.inf, 1000, math.inf, 50, math.inf, 1, math.inf, 1, math.inf, math.inf)
+UNLIMITED = Limits(
+    math.inf, math.inf, math.inf, math.inf, math.inf, math.inf, 1, math.inf, 0, math.inf, math.inf
+)
 
 
 def parse_limits(texts: Mapping[str, str]) -> Limits:

@@ -14,8 +14,9 @@ from pathlib import Path
 from gpuferry.guest.endpoint import read_token, runtime_directory, split_address
 from gpuferry.specs._generated.frames import SEATS
 
-from ..policy.names import FITS, MOVERS, QUEUES
-from . import limits, options
+from ..policy.names import DEFICITS, FITS, MOVERS, QUEUES, QUOTAS, SHARINGS
+from ..policy.sharing import Sharing
+from . import limits, options, scopes
 from .errors import ConfigError
 from .options import option
 from .tokens import check_strength
@@ -24,6 +25,7 @@ DEFAULT_LISTEN = "127.0.0.1:7700"
 DEFAULT_HTTP = "127.0.0.1:7780"
 AUTO = "auto"
 MIB = 1 << 20
+NANO = 10**9
 
 
 def default_socket() -> str:
@@ -70,6 +72,20 @@ class MonitorOptions:
         options.size(),
         4 << 30,
         "Host memory that a session may make its API server keep: code, objects, replies",
+    )
+    oversubscribe: float = option(
+        options.factor(1.0),
+        1.0,
+        "How many times a device's memory leases may add up to; what does not fit is kept in host memory",
+    )
+    away_memory: int = option(
+        options.size(), 8 << 30, "Host memory for memory of sessions that is not on their device, in all"
+    )
+    disk: int = option(options.size(), 0, "Room on a disk for what does not fit there, in all; 0: none")
+    disk_folder: str | None = option(
+        options.optional(options.path("FOLDER")),
+        None,
+        "Where on the disk, in files without a name; none: in the state folder",
     )
     headroom: int | None = option(
         options.optional(options.size()),
@@ -122,10 +138,44 @@ class MonitorOptions:
     queue: str = option(
         options.choice(*QUEUES), "fcfs", "Who is next: strictly the first, or the first that fits"
     )
+    label_scope: str = option(
+        options.choice(*scopes.SCOPES),
+        scopes.TENANT,
+        "Whose sessions the labels of --affinity, --anti-affinity and --exclusive are about: the tenant's "
+        "own, or everybody's",
+    )
     migration: str = option(
         options.choice(*MOVERS),
         "off",
         "Whether sessions move to other devices by themselves: never, as in DGSF, or where it pays",
+    )
+    sharing: str = option(
+        options.choice(*SHARINGS),
+        "free",
+        "How sessions share a GPU's time: all at once, by requests and limits, or in turns",
+    )
+    tokens: int = option(options.count(1), 1, "With --sharing turns: sessions that may work on a GPU at once")
+    quota: float = option(
+        options.seconds(),
+        0.1,
+        "How long a turn lasts while others wait; 0, with --sharing turns: until there is nothing left to do",
+    )
+    quota_rule: str = option(
+        options.choice(*QUOTAS), "fixed", "With --sharing time: --quota, or as long as a session's bursts are"
+    )
+    window: float = option(options.seconds(0.001), 10.0, "The time in which requests and limits must hold")
+    overrun: float = option(
+        options.seconds(0.001),
+        2.0,
+        "For how long a kernel that cannot be stopped may hold up the next turn; it is charged in any case",
+    )
+    deficit: str = option(
+        options.choice(*DEFICITS),
+        "relative",
+        "By what those compare that had less than their request: to the request, or in seconds as KubeShare",
+    )
+    gemini: bool = option(
+        options.switch(), False, "With --sharing time: as Gemini's scheduler does it, where that differs"
     )
     wall_limit: float = option(options.seconds(), 0.0, "How long a session may live; 0: no limit")
     idle_limit: float = option(options.seconds(), 0.0, "How long a session may make no calls; 0: no limit")
@@ -177,6 +227,7 @@ class Config(MonitorOptions):
     token: bytes
     simulated: bool
     devices: int
+    device_names: tuple[str, ...] = ()  # in CUDA_VISIBLE_DEVICES, where numbers will not do (MIG)
     server_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver")
     keeper_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver.keeper")
     has_tenants: bool = False  # whether tokens, or a registry, let in others than the operator
@@ -187,6 +238,21 @@ class Config(MonitorOptions):
     def uids(self) -> range:
         """Of whom each jail gets one."""
         return options.span(self.jail_uids)
+
+    @property
+    def turns(self) -> Sharing | None:
+        """How sessions take turns on a GPU; None: all work at once."""
+        if self.sharing == "free":
+            return None
+        return Sharing(
+            kind=self.sharing,
+            tokens=self.tokens,
+            quota=round(self.quota * NANO),
+            window=round(self.window * NANO),
+            rule=self.quota_rule,
+            deficit=self.deficit,
+            gemini=self.gemini,
+        )
 
     @property
     def checks_tenants(self) -> bool:
@@ -202,6 +268,15 @@ class Config(MonitorOptions):
     def reserved(self) -> int:
         """Bytes of each device that are never granted."""
         return self.context_cost * self.pool if self.headroom is None else self.headroom
+
+
+def check_turns(options: MonitorOptions) -> None:
+    """Raise ConfigError for turns that nobody could take."""
+    if options.sharing == "time" and not 0 < options.quota <= options.window:
+        raise ConfigError(
+            f"with --sharing time no turn can last {options.quota:g} s in a window of {options.window:g} s",
+            "give a --quota above 0 and up to --window",
+        )
 
 
 def resolve(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:

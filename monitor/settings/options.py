@@ -146,6 +146,21 @@ def seconds(least: float = 0.0, most: float = math.inf) -> Kind:
     return Kind("SECONDS", parse, (int, float))
 
 
+def factor(least: float) -> Kind:
+    """A kind of setting: how many times something is, `least` or more."""
+
+    def parse(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is no number") from None
+        if not least <= number < math.inf:
+            raise ValueError(f"{value} is out of range: at least {least:g} is wanted")
+        return number
+
+    return Kind("FACTOR", parse, (int, float))
+
+
 def size() -> Kind:
     """A kind of setting: bytes, also as 2GiB."""
     return Kind("SIZE", parse_size, (str, int))

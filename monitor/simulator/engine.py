@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import simpy
 
-from ..policy import Gpu, Migrate, Place, Policy, Refuse, Request, Seat
+from ..policy.gpu import Gpu
+from ..policy.interface import Migrate, Place, Policy, Refuse, Request, Seat
 from .result import Record, Result, Sample
 from .workload import Job, Server, Workload
 

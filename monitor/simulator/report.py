@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from ..policy import build
+from ..policy.build import build
 from .engine import Simulation
 from .result import Result
 from .workload import Server, Workload

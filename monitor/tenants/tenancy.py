@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Set
 
 from ..policy.holdings import EVERYTHING, Share
+from ..policy.portion import FULL
 from ..service.rates import Buckets
 from ..settings.limits import BUILT_IN, DEFAULT, UNLIMITED, Limits, limits_of
 
@@ -91,8 +92,11 @@ class Tenancy:
             assert limits.memory is not None
             assert limits.weight is not None
             assert limits.gpus is not None
+            assert limits.share is not None
             leave = int(limits.leave or 0) if self.several else 0
-            share = Share(limits.sessions, limits.memory, limits.weight, leave, limits.gpus)
+            share = Share(
+                limits.sessions, limits.memory, limits.weight, leave, limits.gpus, limits.share * FULL
+            )
             found = self._shares[tenant] = share
         return found
 

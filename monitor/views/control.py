@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import ContextVar
 from pathlib import Path
@@ -17,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 
 from ..broker.broker import Broker
 from ..moves.migration import CannotMove, Target, ToDevice, ToDevices, ToFile, ToServer
+from ..residency.steward import NoRoom, Steward
 from ..service.ports import ALONE, add_port, bounded
 from ..service.tls import Identity
 from ..store.interface import StoreError
@@ -26,6 +28,7 @@ from .migrations import describe
 SERVICE = control_pb2.DESCRIPTOR.services_by_name["Monitor"].full_name
 Serving = health_pb2.HealthCheckResponse.ServingStatus
 FOR_TENANTS = {"Status", "WatchStatus", "EndSession", "ListTenants"}
+RECALL_SECONDS = 30.0  # for room on the GPU
 REASON_MOST = 500  # characters, of why a session is ended
 
 # Of the call that this task serves: who makes it, and how to ask whether that is so still.
@@ -101,11 +104,13 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         status: Callable[[], Awaitable[control_pb2.StatusReply]],
         pause: Callable[[float], Awaitable[bool]],
         broker: Broker,
+        steward: Steward,
         reports: Callable[[], list[tenants_pb2.Report]],
     ) -> None:
         self._status = status
         self._pause = pause
         self._broker = broker
+        self._steward = steward
         self._reports = reports
 
     async def Status(self, request: control_pb2.StatusRequest, context: Any) -> control_pb2.StatusReply:
@@ -137,6 +142,37 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         if not self._broker.end_by_number(request.session, reason, tenant):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
         return control_pb2.EndSessionReply()
+
+    async def EvictSession(
+        self, request: control_pb2.EvictSessionRequest, context: Any
+    ) -> control_pb2.EvictSessionReply:
+        """Send a session's memory away from its GPU."""
+        try:
+            told = await self._steward.evict(request.session)
+        except KeyError:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
+            raise
+        except NoRoom as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise
+        return control_pb2.EvictSessionReply(
+            bytes=told.mapped, copied_bytes=told.copied_bytes, seconds=told.seconds
+        )
+
+    async def RecallSession(
+        self, request: control_pb2.RecallSessionRequest, context: Any
+    ) -> control_pb2.RecallSessionReply:
+        """Bring it back."""
+        began = time.monotonic()
+        try:
+            await self._steward.recall(request.session, request.timeout_seconds or RECALL_SECONDS)
+        except KeyError:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
+            raise
+        except NoRoom as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise
+        return control_pb2.RecallSessionReply(seconds=time.monotonic() - began)
 
     async def ListTenants(self, request: tenants_pb2.ListRequest, context: Any) -> tenants_pb2.ListReply:
         """What tenants may have, have and have had; to a tenant only its own."""

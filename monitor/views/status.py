@@ -10,14 +10,20 @@ import time
 from gpuferry.specs._generated import control_pb2, node_pb2, wire
 from gpuferry.specs._generated.frames import PROTOCOL_VERSION
 
+from ..arbiter.office import Office
 from ..broker.broker import Broker
+from ..broker.portions import said
 from ..devices.gpus import GpuStats
+from ..policy.portion import FULL
 from ..pool.api_server import ApiServer, State
 from ..pool.pool import Pool
+from ..residency.books import Entry
+from ..residency.steward import Steward
 from ..service.versions import package_version
 from ..sessions.session import Session
 from ..settings.monitor import Config
 from .migrations import describe
+from .turns import turns_of_device, turns_of_session
 
 STATS_SECONDS = 0.3
 
@@ -26,6 +32,14 @@ _STATES = {
     State.IDLE: control_pb2.SERVER_STATE_IDLE,
     State.BUSY: control_pb2.SERVER_STATE_BUSY,
     State.STOPPING: control_pb2.SERVER_STATE_STOPPING,
+}
+
+_RESIDENCE: dict[int, control_pb2.Residency] = {
+    node_pb2.RESIDENCE_RESIDENT: control_pb2.RESIDENCY_RESIDENT,
+    node_pb2.RESIDENCE_LEAVING: control_pb2.RESIDENCY_LEAVING,
+    node_pb2.RESIDENCE_HOST: control_pb2.RESIDENCY_HOST,
+    node_pb2.RESIDENCE_DISK: control_pb2.RESIDENCY_DISK,
+    node_pb2.RESIDENCE_RETURNING: control_pb2.RESIDENCY_RETURNING,
 }
 
 
@@ -37,16 +51,20 @@ class StatusReporter:
         config: Config,
         pool: Pool,
         broker: Broker,
+        steward: Steward,
         listening: list[str],
         http: str,
         gpus: GpuStats,
+        office: Office | None = None,
     ) -> None:
         self._config = config
         self._pool = pool
         self._broker = broker
+        self._steward = steward
         self._listening = listening
         self._http = http  # HOST:PORT of the page; empty: there is none
         self._gpus = gpus
+        self._office = office
         self._identity: dict[int, node_pb2.Ready] = {}  # of each device, as its last API server told
         self._started = time.monotonic()
 
@@ -54,11 +72,14 @@ class StatusReporter:
         """The status at this moment; API servers are asked for fresh figures first."""
         all_of = (*self._pool.servers.values(), *self._pool.keepers.values())
         ready = [server for server in all_of if server.ready]
-        await asyncio.gather(*(server.refresh_stats(STATS_SECONDS) for server in ready))
+        turns = [self._office.report()] if self._office else []
+        await asyncio.gather(*(server.refresh_stats(STATS_SECONDS) for server in ready), *turns)
         return self.last_known()
 
     def last_known(self) -> control_pb2.StatusReply:
         """The status without asking anybody: figures of sessions are as old as the last question."""
+        reasons = self._broker.obstacles()
+        entries = self._steward.entries()
         servers = sorted(self._pool.servers.values(), key=lambda server: (server.device, server.key))
         return control_pb2.StatusReply(
             monitor=control_pb2.MonitorInfo(
@@ -74,11 +95,17 @@ class StatusReporter:
                 draining=self._broker.draining,
                 hostname=socket.gethostname(),
                 gpu_stats_problem=self._gpus.problem,
+                away_memory_used=self._steward.books.host_used,
+                away_disk_used=self._steward.books.disk_used,
             ),
             devices=self.devices(),
             servers=[self._server(server) for server in servers],
-            sessions=[self._session(session) for session in self._broker.running()],
-            queue=[self._waiting(session) for session in self._broker.queue() if session.guest],
+            sessions=[self._session(session, entries.get(session.id)) for session in self._broker.running()],
+            queue=[
+                self._waiting(session, reasons.get(session.id, ""))
+                for session in self._broker.queue()
+                if session.guest
+            ],
             migrations=[describe(migration) for migration in self._broker.custody.recent],
         )
 
@@ -106,12 +133,25 @@ class StatusReporter:
         device.state = self._device_state(ordinal, mine)
         device.problem = self._pool.problems().get(ordinal, "")
         self._measured(device)
+        if self._office:
+            device.turns.CopyFrom(turns_of_device(self._office, ordinal))
         for room in self._broker.rooms():
             if room.ordinal == ordinal:
                 device.memory_grantable = room.grantable
                 device.memory_granted = room.granted
                 device.default_quota = room.default_quota
+                device.time_promised = max(FULL - room.gpu.time, 0)
+                device.memory_resident = sum(
+                    one.allowance if self._steward.elastic else self._mapped(one.server)
+                    for one in self._steward.books.on(ordinal)
+                    if not one.away
+                )
         return device
+
+    def _mapped(self, key: int) -> int:
+        """Bytes that the session of an API server has mapped, as far as known."""
+        server = self._pool.servers.get(key)
+        return server.stats.memory_mapped if server else 0
 
     def _device_state(self, ordinal: int, servers: list[ApiServer]) -> control_pb2.DeviceState:
         if any(server.ready for server in servers):
@@ -145,7 +185,7 @@ class StatusReporter:
             age_seconds=server.age,
         )
 
-    def _session(self, session: Session) -> control_pb2.Session:
+    def _session(self, session: Session, entry: Entry | None) -> control_pb2.Session:
         assert session.server
         hello, stats = session.hello, session.server.stats
         if stats.session != session.id:  # of the session before
@@ -173,10 +213,18 @@ class StatusReporter:
             state=self._session_state(session),
             where=session.file or session.moved_to,
             lease=session.lease.number,
+            portion=said(hello.portion, control_pb2.Portion),
+            stays=stats.stays,
+            idle_seconds=stats.idle_seconds,
         )
+        if entry:
+            described.residency = _RESIDENCE[entry.where]
+            described.copy_bytes = entry.copy_bytes
         if not session.server.is_keeper:
             described.device = session.server.device
             described.devices.extend(session.server.devices if session.server.several else ())
+            if self._office:
+                described.turns.CopyFrom(turns_of_session(self._office, session.server.device, session.id))
         return described
 
     def _session_state(self, session: Session) -> control_pb2.SessionState:
@@ -186,7 +234,7 @@ class StatusReporter:
             return control_pb2.SESSION_STATE_SUSPENDED
         return control_pb2.SESSION_STATE_MOVED if session.moved_to else control_pb2.SESSION_STATE_RUNNING
 
-    def _waiting(self, session: Session) -> control_pb2.Waiting:
+    def _waiting(self, session: Session, reason: str) -> control_pb2.Waiting:
         hello = session.hello
         return control_pb2.Waiting(
             session=session.id,
@@ -197,4 +245,6 @@ class StatusReporter:
             memory=hello.memory,
             waited_seconds=time.monotonic() - session.phase_began,
             labels=[f"{name}={value}" for name, value in hello.labels],
+            portion=said(hello.portion, control_pb2.Portion),
+            reason=reason,
         )

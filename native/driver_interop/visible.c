@@ -1,13 +1,12 @@
 #include "visible.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-void gf_uuid_text(const uint8_t uuid[16], char text[GF_UUID_TEXT]) {
-    int at = snprintf(text, GF_UUID_TEXT, "GPU-");
+void gf_uuid_text(const uint8_t uuid[16], bool instance, char text[GF_UUID_TEXT]) {
+    int at = snprintf(text, GF_UUID_TEXT, instance ? "MIG-" : "GPU-");
     for (int i = 0; i < 16; i++) {
         at += snprintf(text + at, GF_UUID_TEXT - (size_t)at,
                        i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
@@ -39,7 +38,7 @@ static int find_uuid(const char *text, size_t size, const struct gf_visible_devi
     int found = -1;
     for (int i = 0; i < count; i++) {
         char uuid[GF_UUID_TEXT];
-        gf_uuid_text(devices[i].uuid, uuid);
+        gf_uuid_text(devices[i].uuid, devices[i].instance, uuid);
         if (size > strlen(uuid) || strncasecmp(text, uuid, size) != 0) {
             continue;
         }
@@ -51,8 +50,7 @@ static int find_uuid(const char *text, size_t size, const struct gf_visible_devi
     return found;
 }
 
-/* The device that one entry of the list names; -1: none. There are no MIG instances, so their names are none.
- */
+/* The device that one entry of the list names; -1: none. */
 static int find(const char *text, size_t size, const struct gf_visible_device *devices, int count,
                 const int numbered[GF_VISIBLE_MAX]) {
     while (size > 0 && *text == ' ') {
@@ -62,7 +60,7 @@ static int find(const char *text, size_t size, const struct gf_visible_device *d
     while (size > 0 && text[size - 1] == ' ') {
         size--;
     }
-    if (size >= 4 && strncasecmp(text, "GPU-", 4) == 0) {
+    if (size >= 4 && (strncasecmp(text, "GPU-", 4) == 0 || strncasecmp(text, "MIG-", 4) == 0)) {
         return find_uuid(text, size, devices, count);
     }
     long value = 0;
@@ -75,7 +73,7 @@ static int find(const char *text, size_t size, const struct gf_visible_device *d
     return size > 0 && value < count ? numbered[value] : -1;
 }
 
-int gf_visible_devices(const struct gf_visible_device *devices, int count, int visible[GF_VISIBLE_MAX]) {
+static int list_devices(const struct gf_visible_device *devices, int count, int visible[GF_VISIBLE_MAX]) {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
     int numbered[GF_VISIBLE_MAX], found = 0;
     number(devices, count, numbered);
@@ -100,4 +98,9 @@ int gf_visible_devices(const struct gf_visible_device *devices, int count, int v
         }
         list += size + 1;
     }
+}
+
+int gf_visible_devices(const struct gf_visible_device *devices, int count, int visible[GF_VISIBLE_MAX]) {
+    int found = list_devices(devices, count, visible);
+    return found > 1 && devices[visible[0]].instance ? 1 : found;
 }

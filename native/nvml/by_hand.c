@@ -101,7 +101,7 @@ static nvmlReturn_t find_by(size_t offset, const char *text, nvmlDevice_t *devic
     struct nv_system system;
     NV_TRY(nv_find_system(&system));
     NV_REQUIRE(device != NULL && text != NULL && text[0] != '\0');
-    for (unsigned i = 0; i < system.device_count; i++) {
+    for (unsigned i = 0; i < system.device_count * (1 + system.instances); i++) {
         struct nv_device one;
         nvmlReturn_t state = nv_find_device(&nv_handles[i], &one);
         if (state != NVML_SUCCESS && state != NVML_ERROR_GPU_IS_LOST) {
@@ -118,7 +118,7 @@ static nvmlReturn_t find_by(size_t offset, const char *text, nvmlDevice_t *devic
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
-    NV_REQUIRE(uuid != NULL && strncmp(uuid, "GPU-", 4) == 0);
+    NV_REQUIRE(uuid != NULL && (strncmp(uuid, "GPU-", 4) == 0 || strncmp(uuid, "MIG-", 4) == 0));
     return find_by(offsetof(struct nv_device, uuid), uuid, device);
 }
 
@@ -129,6 +129,72 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *devi
 
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device) {
     return nvmlDeviceGetHandleByPciBusId_v2(id, device);
+}
+
+/* -- MIG: devices that are divided into instances */
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
+    struct nv_system system;
+    struct nv_device found;
+    NV_TRY(nv_find_system(&system));
+    NV_TRY(nv_find_device(device, &found));
+    NV_REQUIRE(current != NULL && pending != NULL && found.instance == 0);
+    if (system.instances == 0) {
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+    *current = *pending = 1;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count) {
+    struct nv_system system;
+    struct nv_device found;
+    NV_TRY(nv_find_system(&system));
+    NV_TRY(nv_find_device(device, &found));
+    NV_REQUIRE(count != NULL);
+    *count = found.instance ? 0 : system.instances;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index,
+                                                 nvmlDevice_t *instance) {
+    struct nv_system system;
+    struct nv_device found;
+    NV_TRY(nv_find_system(&system));
+    NV_TRY(nv_find_device(device, &found));
+    NV_REQUIRE(instance != NULL && found.instance == 0);
+    if (system.instances == 0) {
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+    if (index >= system.instances) {
+        return NVML_ERROR_NOT_FOUND;
+    }
+    *instance = &nv_handles[system.device_count + found.index * system.instances + index];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t instance, nvmlDevice_t *device) {
+    struct nv_device found;
+    NV_TRY(nv_find_device(instance, &found));
+    NV_REQUIRE(device != NULL && found.instance != 0);
+    *device = &nv_handles[found.index];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned *id) {
+    struct nv_device found;
+    NV_TRY(nv_find_device(device, &found));
+    NV_REQUIRE(id != NULL);
+    *id = found.instance;
+    return found.instance ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned *id) {
+    struct nv_device found;
+    NV_TRY(nv_find_device(device, &found));
+    NV_REQUIRE(id != NULL);
+    *id = 0;
+    return found.instance ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
 /* -- structs */

@@ -21,16 +21,18 @@
         }                                                                                                    \
     } while (0)
 
-enum { NV_DEVICES = 64, NV_PROCESSES = 2048 };
+enum { NV_DEVICES = 128, NV_PROCESSES = 2048 };
 
 struct nv_system {
-    unsigned device_count;
+    unsigned device_count; /* whole ones; the handles of their instances, device by device, follow theirs */
+    unsigned instances;    /* of each, in MIG mode; 0: they are not */
     int cuda_version;
     char driver_version[32];
 };
 
 struct nv_device {
     unsigned index;
+    unsigned instance; /* of a MIG instance its number in the device, from 1; 0: a whole device */
     char name[96], uuid[48], pci[32];
     uint64_t memory_total, memory_used;
     int major, minor;

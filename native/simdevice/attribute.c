@@ -11,7 +11,7 @@ static int of_card(CUdevice_attribute attribute, int otherwise) {
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
         return (int)card->clock_khz;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        return (int)card->multiprocessors;
+        return (int)sim_multiprocessors();
     case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
         return (int)card->memory_clock_khz;
     case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
@@ -137,10 +137,10 @@ CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribut
         *value = sim_config_get()->cc_minor;
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-        *value = device->machine_ordinal + 1;
+        *value = sim_device_whole(device->machine_ordinal) + 1;
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID:
-        *value = device->machine_ordinal;
+        *value = sim_device_whole(device->machine_ordinal);
         return CUDA_SUCCESS;
     }
     SIM_REQUIRE((int)attribute > 0 && attribute < CU_DEVICE_ATTRIBUTE_MAX);

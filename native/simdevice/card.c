@@ -1,4 +1,5 @@
 #include "card.h"
+#include "config.h"
 #include "sim.h"
 #include "variance.h"
 
@@ -16,4 +17,9 @@ static const struct sim_card cards[] = {
 
 const struct sim_card *sim_card(void) {
     return &cards[sim_choice(SIM_OPEN_CARD, SIM_COUNT(cards))];
+}
+
+uint32_t sim_multiprocessors(void) {
+    const int instances = sim_config_get()->instances;
+    return sim_card()->multiprocessors / (uint32_t)(instances ? instances : 1);
 }

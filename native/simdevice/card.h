@@ -13,3 +13,4 @@ struct sim_card {
 };
 
 const struct sim_card *sim_card(void);
+uint32_t sim_multiprocessors(void); /* the card's, or an instance's part of them */

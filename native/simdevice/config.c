@@ -3,12 +3,16 @@
 #include "log.h"
 #include "variance.h"
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
+
+#define GIB         0x1p30
+#define MEMORY_UNIT (UINT64_C(2) << 20) /* of an instance */
 
 static struct sim_config config;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -86,10 +90,10 @@ static void read_compute_capability(void) {
     config.cc_minor = minor;
 }
 
-void sim_device_uuid(int machine_ordinal, CUuuid *uuid) {
+static void make_uuid(int number, CUuuid *uuid) {
     /* splitmix64: stable, and different from the first digit on, so that a short prefix names one device */
     for (int half = 0; half < 2; half++) {
-        uint64_t x = ((uint64_t)machine_ordinal * 2 + (uint64_t)half + 1) * UINT64_C(0x9e3779b97f4a7c15);
+        uint64_t x = ((uint64_t)number * 2 + (uint64_t)half + 1) * UINT64_C(0x9e3779b97f4a7c15);
         x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
         x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
         x ^= x >> 31;
@@ -99,21 +103,56 @@ void sim_device_uuid(int machine_ordinal, CUuuid *uuid) {
     uuid->bytes[8] = (char)((uuid->bytes[8] & 0x3f) | 0x80);
 }
 
+void sim_device_uuid(int machine_ordinal, CUuuid *uuid) {
+    make_uuid(config.instances ? SIM_MAX_DEVICES + machine_ordinal : machine_ordinal, uuid);
+}
+
 void sim_device_uuid_text(int machine_ordinal, char text[SIM_UUID_TEXT]) {
     CUuuid uuid;
     sim_device_uuid(machine_ordinal, &uuid);
-    gf_uuid_text((const uint8_t *)uuid.bytes, text);
+    gf_uuid_text((const uint8_t *)uuid.bytes, config.instances > 0, text);
 }
 
-static void read_visible_devices(int device_count) {
+int sim_device_whole(int machine_ordinal) {
+    return config.instances ? machine_ordinal / config.instances : machine_ordinal;
+}
+
+void sim_whole_uuid_text(int device, char text[SIM_UUID_TEXT]) {
+    CUuuid uuid;
+    make_uuid(device, &uuid);
+    gf_uuid_text((const uint8_t *)uuid.bytes, false, text);
+}
+
+void sim_device_name(bool whole, char text[SIM_NAME_TEXT]) {
+    int at = snprintf(text, SIM_NAME_TEXT, "gpuferry simulated device");
+    if (config.instances &&
+        !whole) /* its share of seven slices, and of the memory, as NVIDIA names profiles */
+        snprintf(text + at, SIM_NAME_TEXT - (size_t)at, " MIG %dg.%.0fgb",
+                 SIM_MAX_INSTANCES / config.instances, ceil((double)config.memory / GIB));
+}
+
+static void read_visible_devices(void) {
     struct gf_visible_device devices[SIM_MAX_DEVICES];
-    for (int i = 0; i < device_count; i++) {
+    const int count = config.device_count * (config.instances ? config.instances : 1);
+    for (int i = 0; i < count; i++) {
         CUuuid uuid;
         sim_device_uuid(i, &uuid);
-        devices[i] = (struct gf_visible_device){.pci_bus = i + 1};
+        devices[i] =
+            (struct gf_visible_device){.pci_bus = sim_device_whole(i) + 1, .instance = config.instances > 0};
         memcpy(devices[i].uuid, uuid.bytes, sizeof devices[i].uuid);
     }
-    config.visible_count = gf_visible_devices(devices, device_count, config.visible);
+    config.visible_count = gf_visible_devices(devices, count, config.visible);
+}
+
+static void read_instances(void) {
+    config.instances =
+        (int)read_integer("GPUFERRY_SIM_MIG", 0, SIM_MAX_INSTANCES, 0, "a number of instances from 0 to 7");
+    if (config.instances * config.device_count > SIM_MAX_DEVICES) {
+        refuse("GPUFERRY_SIM_MIG", getenv("GPUFERRY_SIM_MIG"), "64 instances on all devices at most");
+        config.instances = 0;
+    }
+    if (config.instances)
+        config.memory = config.memory / (uint64_t)config.instances / MEMORY_UNIT * MEMORY_UNIT;
 }
 
 static void read_code(void) {
@@ -160,7 +199,8 @@ static void read_all(void) {
     read_code();
     read_turns();
     read_compute_capability();
-    read_visible_devices(config.device_count);
+    read_instances();
+    read_visible_devices();
 }
 
 const struct sim_config *sim_config_get(void) {

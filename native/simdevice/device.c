@@ -72,7 +72,9 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice ordinal) {
     struct sim_device *device;
     SIM_TRY(find_device(ordinal, &device));
     SIM_REQUIRE(name && length > 0);
-    snprintf(name, (size_t)length, SIM_DEVICE_NAME);
+    char text[SIM_NAME_TEXT];
+    sim_device_name(false, text);
+    snprintf(name, (size_t)length, "%s", text);
     return CUDA_SUCCESS;
 }
 

@@ -26,5 +26,5 @@ void sim_greens_forget_context(const struct sim_context *primary) {
 
 unsigned sim_green_multiprocessors(const struct sim_stream *stream) {
     const struct sim_green *green = stream->green ? stream->green : sim_thread_green();
-    return green ? green->multiprocessors : sim_card()->multiprocessors;
+    return green ? green->multiprocessors : sim_multiprocessors();
 }

@@ -11,7 +11,7 @@
 #define ENTER        SIM_TRY(sim_enter())
 
 static bool facts(CUdevice ordinal, unsigned *multiprocessors, int *major) {
-    *multiprocessors = sim_card()->multiprocessors;
+    *multiprocessors = sim_multiprocessors();
     *major = sim_config_get()->cc_major;
     return sim_device_at(ordinal) != NULL;
 }

@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 5
+#define SIM_KERNEL_ABI 6
 
 struct sim_block;
 
@@ -55,14 +55,19 @@ enum sim_kernel_form {
     SIM_FORM_WARPS,   /* sim_kernel_run_warp runs the threads of a warp in step, on a fiber */
 };
 
-/* A compiled object defines exactly these symbols:
- *   const uint32_t sim_kernel_abi    = SIM_KERNEL_ABI
- *   const uint32_t sim_kernel_form   an enum sim_kernel_form
- *   const uint32_t sim_kernel_rows   1: blocks whose first dimension is a multiple of 32 run in warps all the
- * same const uint32_t sim_kernel_quick  1: made in little time, and slower than it could be const uint32_t
- * sim_kernel_stack  bytes that its functions take of a stack, each once and the function of its form, and
- * that of warps where sim_kernel_rows says so. Compiled with LLVM's large code model, static relocation: the
- * loader needs R_X86_64_64 and PC-relative ones inside the object.
+/* Blocks that run in warps whatever the form says. */
+enum sim_kernel_rows {
+    SIM_ROWS_NONE,
+    SIM_ROWS_ONLY,     /* those whose first dimension is a multiple of 32 */
+    SIM_ROWS_OR_LINES, /* those, and those of one dimension */
+};
+
+/* A compiled object defines exactly these symbols, each a const uint32_t, and the function of its form, and
+ * that of warps where sim_kernel_rows names blocks: sim_kernel_abi    SIM_KERNEL_ABI sim_kernel_form   an
+ * enum sim_kernel_form sim_kernel_rows   an enum sim_kernel_rows sim_kernel_quick  1: made in little time,
+ * and slower than it could be sim_kernel_stack  bytes that its functions take of a stack, each once Compiled
+ * with LLVM's large code model, static relocation: the loader needs R_X86_64_64 and PC-relative ones inside
+ * the object.
  *
  * Address spaces: global, const, local, param and generic addresses are host addresses (cvta is the identity,
  * and so is a .local variable's address). A shared-space address is an offset from block->shared, 0 = first

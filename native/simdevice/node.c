@@ -183,8 +183,8 @@ static CUresult kernel_op(const struct sim_node *node, struct sim_op **op) {
                                    k->blockDimY,     k->blockDimZ,         k->sharedMemBytes, NULL,
                                    node->attributes, node->attribute_count};
     SIM_TRY(sim_function_acquire(node->function, &function));
-    CUresult result = sim_launch_op(node->context, function, &config, k->kernelParams, NULL,
-                                    sim_card()->multiprocessors, op);
+    CUresult result =
+        sim_launch_op(node->context, function, &config, k->kernelParams, NULL, sim_multiprocessors(), op);
     sim_release(function);
     return result;
 }

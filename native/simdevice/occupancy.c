@@ -69,7 +69,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid_size, int *block_si
     }
     sim_release(function);
     *block_size = (int)best_size;
-    *grid_size = (int)(best_blocks * sim_card()->multiprocessors);
+    *grid_size = (int)(best_blocks * sim_multiprocessors());
     return CUDA_SUCCESS;
 }
 
@@ -142,7 +142,7 @@ CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction handle, const CU
         return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     SIM_TRY(sim_function_acquire(handle, &function));
     *clusters = (int)(sim_occupancy_blocks(function->info, (uint32_t)threads, config->sharedMemBytes) *
-                      sim_card()->multiprocessors);
+                      sim_multiprocessors());
     sim_release(function);
     return CUDA_SUCCESS;
 }

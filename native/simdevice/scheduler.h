@@ -20,11 +20,11 @@ struct sim_op_class {
     bool may_block;        /* runs code that may wait for other streams: does not count as a busy thread */
 };
 
-/* Marks a `run` that works on device memory. The build that skips all work proves that a test notices it
- * missing. */
-#ifdef SIM_SKIP_WORK
+/* Marks a `run` that works on device memory, in the files of SIM_WORKING_SOURCES only: all others are in both
+ * libraries. The one that skips all work proves that a test notices it missing. */
+#if defined SIM_SKIP_WORK
 #define SIM_WORK(run) (0 ? (run) : NULL)
-#else
+#elif defined SIM_DO_WORK
 #define SIM_WORK(run) (run)
 #endif
 

@@ -22,6 +22,14 @@ SOURCE = "gpuferry.migration.source:Source."
 BEFORE = [f"{SOURCE}{name}" for name in ("_prepare", "_snapshot", "_rebuild", "_hold", "_drain", "_catch_up")]
 BEFORE += ["gpuferry.migration.sharing:Shared.show", "gpuferry.migration.sharing:Shared.open"]
 BEFORE += [f"{SOURCE}_verify", f"{SOURCE}_take_over"]
+# Where a process of the program dies, these are in `make test` and the others in `make test-all`.
+SOME = (
+    f"{SOURCE}_snapshot",
+    f"{SOURCE}_drain",
+    "gpuferry.migration.sharing:Shared.open",
+    f"{SOURCE}_take_over",
+)
+EACH = [pytest.param(name, marks=() if name in SOME else pytest.mark.slow) for name in BEFORE]
 COMMITTED = "gpuferry.migration.targets:Local.take_over"
 LEAVE = f"{SOURCE}_leave"
 OPTIONS = ("--pool", "1", "--memory", "512MiB", "--orphan-grace", "60")
@@ -98,7 +106,7 @@ def trio(monitor: harness.Monitor) -> Iterator[Trio]:
         yield Trio(monitor, members)
 
 
-@pytest.mark.parametrize("point", BEFORE)
+@pytest.mark.parametrize("point", EACH)
 def test_what_fails_for_one_fails_for_all(monitor: harness.Monitor, points: Points, point: str) -> None:
     """They stay, whole; and can be moved after that."""
     with trio(monitor) as three:
@@ -109,7 +117,7 @@ def test_what_fails_for_one_fails_for_all(monitor: harness.Monitor, points: Poin
         three.is_whole_on(1)
 
 
-@pytest.mark.parametrize("point", BEFORE)
+@pytest.mark.parametrize("point", EACH)
 def test_an_api_server_dies(monitor: harness.Monitor, points: Points, point: str) -> None:
     """Its process gets an error; the others stay, and go on."""
     with trio(monitor) as three:
@@ -149,7 +157,7 @@ def test_a_destination_dies(monitor: harness.Monitor, points: Points) -> None:
         three.is_whole_on(0)
 
 
-@pytest.mark.parametrize("point", BEFORE)
+@pytest.mark.parametrize("point", EACH)
 def test_a_process_of_the_program_is_killed(monitor: harness.Monitor, points: Points, point: str) -> None:
     with trio(monitor) as three, points.hold(point) as held:
         steps = three.begin()
@@ -219,11 +227,7 @@ def test_a_process_that_does_not_come_to_an_end(monitor: harness.Monitor, points
         three.is_whole_on(1)
 
 
-# Once in about ten runs the next monitor says too early, of the second one, that the move has failed.
-AGAIN = [f"{SOURCE}_rebuild", pytest.param(f"{SOURCE}_verify", marks=pytest.mark.slow), LEAVE]
-
-
-@pytest.mark.parametrize("point", AGAIN)
+@pytest.mark.parametrize("point", [f"{SOURCE}_rebuild", f"{SOURCE}_verify", LEAVE])
 def test_the_monitor_is_killed_and_another_comes(points: Points, point: str) -> None:
     """They settle it among themselves, and the next monitor finds them where they are."""
     with gpus(points, 2, "both", *OPTIONS) as first, trio(first) as three:

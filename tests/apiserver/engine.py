@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import socket
 import struct
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from typing import Any
 from gpuferry.guest import paths
 
 from tests.apiserver.guest import Guest
+from tests.helpers.warm import ENGINE, Popen
 
 SIZE = struct.Struct("<Q")
 DESCRIPTORS = 4
@@ -51,8 +52,8 @@ class Engine:
         defaults = {"GPUFERRY_SIM_DIRTY": "1", "GPUFERRY_SIM_MEMORY": "256MiB"}
         devices = [device] if isinstance(device, int) else device
         with theirs, log.open("ab") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.apiserver.engine", str(theirs.fileno()), *map(str, devices)],
+            self.process = Popen(
+                [*ENGINE, str(theirs.fileno()), *map(str, devices)],
                 pass_fds=[theirs.fileno()],
                 env=os.environ | {"LD_PRELOAD": preload} | defaults | environment,
                 stderr=stderr,
@@ -119,6 +120,9 @@ class Host:
     """In the process of the engine."""
 
     def __init__(self, control: socket.socket, *devices: int) -> None:
+        from gpuferry.apiserver import driver
+
+        driver.stand_in()
         from gpuferry.apiserver._core import Core
 
         self._control = control
@@ -207,8 +211,13 @@ class Host:
         return bytes(target)
 
 
+def main() -> int:
+    """Until nobody asks any more."""
+    host = Host(socket.socket(fileno=int(sys.argv[1])), *map(int, sys.argv[2:]))
+    with contextlib.suppress(EOFError):
+        host.run()
+    return 0
+
+
 if __name__ == "__main__":
-    try:
-        Host(socket.socket(fileno=int(sys.argv[1])), *map(int, sys.argv[2:])).run()
-    except EOFError:
-        os._exit(0)
+    os._exit(main())

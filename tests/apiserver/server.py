@@ -6,8 +6,6 @@ import array
 import os
 import select
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -16,6 +14,7 @@ from gpuferry.guest import paths
 from gpuferry.specs._generated import node_pb2
 
 from tests.apiserver.guest import Guest
+from tests.helpers.warm import API_SERVER, Popen
 
 DEADLINE = 120.0
 REST_SECONDS = 5.0  # then another one is started
@@ -29,7 +28,7 @@ class Process:
     def __init__(self, log: Path, command: list[str], environment: dict[str, str]) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, log.open("ab") as stderr:
-            self.process = subprocess.Popen(
+            self.process = Popen(
                 [*command, f"--control-fd={theirs.fileno()}"],
                 pass_fds=[theirs.fileno()],
                 env=os.environ | environment,
@@ -65,7 +64,7 @@ class Process:
 class Server(Process):
     """One API server."""
 
-    command: ClassVar[list[str]] = [sys.executable, "-m", "gpuferry.apiserver"]
+    command: ClassVar[list[str]] = API_SERVER
 
     def __init__(self, log: Path, device: int = 0, **environment: str) -> None:
         preload = f"{os.environ.get('LD_PRELOAD', '')}:{paths.simulated_driver()}".lstrip(

@@ -38,6 +38,9 @@ class Engine:
     def stats(self) -> dict[str, int]:
         return {"calls_async": self.calls, "calls_sync": 0}
 
+    def give_up_turn(self) -> None:
+        """It takes no turns."""
+
     def end(self, end: End) -> None:
         self.ended = end
 

@@ -29,6 +29,7 @@ class Engine:
         True,
     )
     taken_over = following = arriving = waiting = False
+    idle_seconds, stays = 0.0, ""
 
     def __init__(self) -> None:
         self.bell = os.eventfd(0)
@@ -54,8 +55,17 @@ class Engine:
     def give_up_imports(self) -> None:
         """It opens nothing of another process, so there is nothing to give up."""
 
+    def wish(self) -> None:
+        """It waits for no memory."""
+
+    wish_again = wish
+
+    def give_up_turn(self) -> None:
+        """It takes no turns."""
+
     def stats(self) -> dict[str, int]:
-        return {"calls_async": 0, "calls_sync": 0, "launches": 0, "busy_nanoseconds": 0}
+        names = ("calls_async", "calls_sync", "launches", "busy_nanoseconds", "memory_mapped")
+        return dict.fromkeys(names, 0)
 
     def calls(self) -> list[Any]:
         return []

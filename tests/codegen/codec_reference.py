@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from codegen.expression import names, saturating
-from codegen.nesting import OUTSIDE, Kind, Member, Nesting
+from codegen.nesting import OUTSIDE, Kind, Member, Nesting, Place
 
 # As tests/codegen/codec_probe.h has it.
 BAD, LIMIT, DEVICES, PARAMS = 0xBAD, 1 << 20, 4, 3
@@ -50,13 +51,34 @@ class Memory:
         return ctypes.addressof(buffer)
 
 
+asked_names = functools.cache(names)
+
+
+@functools.cache
+def compiled(text: str) -> Any:
+    """A size or a count, of `found`, as it saturates."""
+    return compile(saturating(text, lambda name: f"found[{name!r}]"), text, "eval")
+
+
 class Reference:
-    """All that is asked of the types; `value` says what an enumerator is worth."""
+    """All that is asked of the types; `value` says what an enumerator is worth.
+
+    What follows from the spec alone is found once: thousands of values ask for it.
+    """
 
     def __init__(self, nesting: Nesting, scalars: dict[str, str], value: Callable[[str], int]) -> None:
         self.nesting = nesting
         self.scalars = scalars
-        self.value = value
+        self.value = functools.cache(value)
+        self.size = functools.cache(nesting.size)
+        self._strategies: dict[int, st.SearchStrategy[Value]] = {}  # by the identity of the spec's members
+        self._places: dict[int, list[tuple[Member, Place]]] = {}
+
+    def places(self, members: tuple[Member, ...]) -> list[tuple[Member, Place]]:
+        found = self._places.get(id(members))
+        if found is None:
+            found = self._places[id(members)] = list(self.nesting.places(members))
+        return found
 
     # Values.
 
@@ -64,14 +86,24 @@ class Reference:
         return self.composite(self.nesting.structs[name].members)
 
     def composite(self, members: tuple[Member, ...]) -> st.SearchStrategy[Value]:
+        found = self._strategies.get(id(members))
+        if found is None:
+            found = self._strategies[id(members)] = self._composite(members)
+        return found
+
+    def _composite(self, members: tuple[Member, ...]) -> st.SearchStrategy[Value]:
+        sizes = {m.name for other in members for m in members if m.name in self.asked(other)}
+        ones = {
+            member.name: self.one(member, member.name in sizes)
+            for member in members
+            if member.kind not in SILENT | {Kind.UNION, Kind.ARRAY, Kind.POINTER, Kind.HOST}
+        }
+
         @st.composite
         def made(draw: Any) -> Value:
             found: Value = {}
-            sizes = {m.name for other in members for m in members if m.name in self.asked(other)}
-            for member in members:
-                if member.kind not in SILENT | {Kind.UNION, Kind.ARRAY, Kind.POINTER, Kind.HOST}:
-                    small = member.name in sizes
-                    found[member.name] = draw(self.one(member, small))
+            for name, one in ones.items():
+                found[name] = draw(one)
             for member in members:
                 if member.kind is Kind.UNION:
                     found[member.name] = draw(self.case(member, found[member.tag]))
@@ -99,7 +131,7 @@ class Reference:
 
     def asked(self, member: Member) -> set[str]:
         """The numbers on which a size or a count depends."""
-        return {name for text in filter(None, (member.size, member.count)) for name in names(text)}
+        return {name for text in filter(None, (member.size, member.count)) for name in asked_names(text)}
 
     def one(self, member: Member, small: bool) -> st.SearchStrategy[Any]:
         single = self.single(member, small)
@@ -127,7 +159,7 @@ class Reference:
             return st.none() | text if member.nullable else text
         if kind is Kind.STRUCT:
             return self.composite(self.nesting.inner(member))
-        size = self.nesting.size(member.ctype)
+        size = self.size(member.ctype)
         signed = self.scalars[self.nesting.name(member.ctype)][0] == "i"
         low = -(1 << (8 * size - 1)) if signed else 0
         high = (1 << (8 * size - signed)) - 1
@@ -142,8 +174,7 @@ class Reference:
         return st.none()
 
     def number(self, text: str, found: Value) -> int:
-        """A size or a count, as it saturates."""
-        return int(eval(saturating(text, lambda name: f"found[{name!r}]"), SATURATING | {"found": found}))
+        return int(eval(compiled(text), SATURATING | {"found": found}))
 
     def element(self, member: Member) -> str:
         return self.nesting.name(member.element)
@@ -152,7 +183,7 @@ class Reference:
 
     def put(self, name: str, value: Value, memory: Memory | None) -> tuple[bytes, bytes]:
         """One struct: as the program has it if there is memory for what it leads to, else as it travels."""
-        image = bytearray(self.nesting.size(name))
+        image = bytearray(self.size(name))
         behind = self.fill(image, 0, self.nesting.structs[name].members, value, memory)
         return bytes(image), behind
 
@@ -160,7 +191,7 @@ class Reference:
         self, image: bytearray, base: int, members: tuple[Member, ...], value: Value, memory: Memory | None
     ) -> bytes:
         behind, last = b"", b""
-        for member, place in self.nesting.places(members):
+        for member, place in self.places(members):
             found = value.get(member.name)
             at = base + place.offset
             if member.kind is Kind.UNION:
@@ -185,13 +216,13 @@ class Reference:
     def clear_extra(self, image: bytearray, base: int, members: tuple[Member, ...]) -> None:
         """Parameters are given in one way only."""
         extra = next(m.extra for m in members if m.kind is Kind.PARAMS)
-        place = next(p for m, p in self.nesting.places(members) if m.name == extra)
+        place = next(p for m, p in self.places(members) if m.name == extra)
         image[base + place.offset : base + place.offset + 8] = bytes(8)
 
     def recount(self, image: bytearray, base: int, members: tuple[Member, ...], value: Value) -> None:
         for member in members:
             if member.kind is Kind.ARRAY and value[member.name] is not None:
-                for counter, place in self.nesting.places(members):
+                for counter, place in self.places(members):
                     if counter.name == member.count and self.element(member) in self.nesting.structs:
                         kept = len(self.kept(self.element(member), value[member.name]))
                         image[base + place.offset : base + place.offset + place.size] = kept.to_bytes(
@@ -209,7 +240,7 @@ class Reference:
         return elements
 
     def fill_one(self, image: bytearray, at: int, member: Member, found: Any, memory: Memory | None) -> bytes:
-        size = self.nesting.size(member.ctype) if member.ctype else 0
+        size = self.size(member.ctype) if member.ctype else 0
         if member.kind in SILENT:
             return b""
         if member.length > 1:
@@ -287,10 +318,10 @@ class Reference:
 
     def read(self, members: tuple[Member, ...], address: int) -> Value:
         found: Value = {}
-        for member, place in self.nesting.places(members):
+        for member, place in self.places(members):
             if member.kind not in SILENT | {Kind.UNION, Kind.PARAMS} | OUTSIDE:
                 found[member.name] = self.read_one(member, address + place.offset)
-        for member, place in self.nesting.places(members):
+        for member, place in self.places(members):
             at = address + place.offset
             if member.kind is Kind.UNION:
                 found[member.name] = self.read_case(member, found[member.tag], at)
@@ -301,13 +332,13 @@ class Reference:
                 size = self.number(member.size, found) if member.size else -1
                 found[member.name] = ctypes.string_at(pointer, size) if pointer else None
             elif member.kind is Kind.PARAMS:
-                extra = next(p for m, p in self.nesting.places(members) if m.name == member.extra)
+                extra = next(p for m, p in self.places(members) if m.name == member.extra)
                 found[member.name] = self.read_params(self.integer(address + extra.offset, 8, False))
         return found
 
     def read_array(self, member: Member, found: Value, pointer: int) -> list[Any] | None:
         name = self.element(member)
-        size = self.nesting.size(name)
+        size = self.size(name)
         places = [
             pointer + i * size for i in range(self.number(member.count or "1", found) if pointer else 0)
         ]
@@ -331,7 +362,7 @@ class Reference:
     def read_one(self, member: Member, address: int) -> Any:
         if member.kind is Kind.STRUCT:
             return self.read(self.nesting.inner(member), address)
-        size = self.nesting.size(member.ctype)
+        size = self.size(member.ctype)
         signed = self.scalars.get(self.nesting.name(member.ctype), "u")[0] == "i"
         numbers = [self.integer(address + i * size, size, signed) for i in range(member.length)]
         if member.kind is Kind.HANDLE:

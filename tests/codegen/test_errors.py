@@ -307,6 +307,16 @@ MISTAKES = {
             "Remove 'replay'",
         ),
     ),
+    "remembers what may wait for the device": (
+        DRIVER,
+        EVENT_QUERY,
+        EVENT_QUERY + "        remember: true\n",
+        (
+            0,
+            "cuEventQuery: 'remember' is for generated calls that only ask, with a struct for a struct",
+            "Remove 'remember'",
+        ),
+    ),
     "restores, and is kept": (
         SESSION,
         "replay: {set: owner, by: [name]}",

@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parent / "golden" / "frames"
 UPDATE = "GPUFERRY_UPDATE_GOLDEN" in os.environ
 
 
-@pytest.mark.parametrize("name", ["frames.h", "frames.py", "frames.pxi"])
+@pytest.mark.parametrize("name", ["frames.h", "constants.py", "frames.py", "frames.pxi"])
 def test_yield_is_as_reviewed(name: str) -> None:
     (text,) = (text for path, text in of(load(GOLDEN)).items() if path.endswith(f"/{name}"))
     text = text.partition("\n")[2]  # the banner has the templates' hash

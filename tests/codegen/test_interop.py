@@ -49,6 +49,7 @@ def build(source: str, output: Path, *flags: str) -> Path:
     return output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_interop(sanitizer: str, tmp_path: Path) -> None:
     program = build("interop.c", tmp_path / "interop", "-rdynamic", f"-fsanitize={sanitizer}")

@@ -84,6 +84,7 @@ def test_remote_equals_native(program: Program, shared_monitor: Monitor) -> None
     assert_same(program, shared_monitor.run([built(program)], "tcp"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ALL)
 def test_without_work_it_fails(program: Program) -> None:
     """No program passes if launches and copies are accepted and not done."""

@@ -60,7 +60,7 @@ TESTED: Mapping[str, Mapping[str, str]] = {
     },
     **{
         f"guest/src/{name}.c": REPLACED
-        for name in ("credential", "hello", "operations", "program", "queue", "redirect", "resume")
+        for name in ("credential", "hello", "operations", "portion", "program", "queue", "redirect", "resume")
     },
     "guest/src/devices.c": {"gf_log_write": "fuzz_log_write"},
     **{f"guest/src/{name}.c": {} for name in ("image", "session", "stats")},

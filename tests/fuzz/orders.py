@@ -25,7 +25,12 @@ KINDS = [field.name for field in node_pb2.ToServer.DESCRIPTOR.oneofs[0].fields]
 RARE = {"grant": 0.2, "keep": 0.2, "shutdown": 0.02}  # a second one ends whoever gets it
 # What a monitor puts beside them: `s` a socket, `f` a file. Beside others there is nothing.
 BESIDE = {"grant": ("s", "sf"), "home": ("s", ""), "resume": ("s",), "share": ("f",), "keep": ("s", "ss")}
-BESIDE |= {"migrate": ("s", "ss", "ssf"), "play": ("sf", "ssf"), "fetched": ("", "f", "ff")}
+BESIDE |= {
+    "migrate": ("s", "ss", "ssf"),
+    "play": ("sf", "ssf"),
+    "fetched": ("", "f", "ff"),
+    "leave": ("", "f", "ff"),
+}
 
 
 class Orders:

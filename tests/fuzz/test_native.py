@@ -48,7 +48,12 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("target", PLANTED)
+QUICK = ("kernel_table", "replies")
+
+
+@pytest.mark.parametrize(
+    "target", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PLANTED]
+)
 def test_a_check_that_is_left_out_is_found(target: str) -> None:
     """In a copy of the source: so short a run can find what it looks for."""
     source, check, instead = PLANTED[target]

@@ -47,8 +47,7 @@ def real_gpu() -> bool:
     """Whether the device of this machine is a GPU, by the monitor's own rule."""
     from gpuferry.monitor.devices.choice import choose
 
-    simulated, _ = choose(None)
-    return not simulated
+    return not choose(None).simulated
 
 
 def native_environment() -> dict[str, str]:

@@ -111,7 +111,8 @@ class Attack:
         return found
 
     def _said(self) -> list[str]:
-        lines = self.monitor.log.read_text().splitlines()
+        whole, _, _ = self.monitor.log.read_text().rpartition("\n")  # the last line may just be written
+        lines = whole.splitlines()
         return [line.removeprefix("ESCAPE ") for line in lines if line.startswith("ESCAPE ")]
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import permutations
 from unittest.mock import MagicMock, create_autospec, patch
 
+import pytest
 from gpuferry.monitor.door.handshake import Hello
 from gpuferry.monitor.moves import custody as custody_module
 from gpuferry.monitor.moves.custody import Custody, Sessions
 from gpuferry.monitor.moves.migration import Gang, Migration, ToDevice
 from gpuferry.monitor.moves.preparation import Preparations
 from gpuferry.monitor.moves.reunion import Reunion
+from gpuferry.monitor.policy.build import build
 from gpuferry.monitor.pool.api_server import ApiServer
 from gpuferry.monitor.sessions.lease import Lease
 from gpuferry.monitor.sessions.placement import Placer
@@ -21,19 +24,35 @@ AWAY = node_pb2.Returned(migrating=migration_pb2.Migrate(local=migration_pb2.Loc
 HERE = node_pb2.Returned()
 COMING = node_pb2.Returned(grant=node_pb2.Grant(restore=True))  # to an API server that does not have it yet
 HELLO = Hello(nonce=b"", pid=1, memory=0, tenant="", function="", program="")
+GIB = 1 << 30
 ENDED = create_autospec(Sessions, instance=True)
 
 
-def new_custody() -> tuple[Custody, Reunion]:
-    placer = create_autospec(Placer, instance=True)
+def two_devices() -> Placer:
+    placer = Placer(build())
+    for device in (0, 1):
+        placer.add_device(device, 4 * GIB, GIB, frozenset())
+    return placer
+
+
+def new_custody(placer: Placer | None = None) -> tuple[Custody, Reunion]:
+    placer = two_devices() if placer is None else placer
     preparations = create_autospec(Preparations, instance=True)
     custody = Custody(placer, preparations, lambda _: None, ENDED)
     ENDED.reset_mock()
     return custody, Reunion(placer, custody)
 
 
-def server_of(session: Session) -> MagicMock:
-    server = MagicMock(spec=ApiServer, key=session.id, devices=(0,), device=0, several=False, is_keeper=False)
+def server_of(session: Session, device: int = 0) -> MagicMock:
+    server = MagicMock(
+        spec=ApiServer,
+        key=session.id,
+        devices=(device,),
+        device=device,
+        several=False,
+        is_keeper=False,
+        stats=MagicMock(),
+    )
     session.server = server
     return server
 
@@ -163,3 +182,47 @@ def test_a_session_whose_source_does_not_come_back_ends_with_the_destination() -
 
     with patch.object(custody_module, "VERDICT_SECONDS", 0.01):
         asyncio.run(life())
+
+
+HAS_IT = node_pb2.Returned()  # the destination, once the source has let go of it
+STAYS, MOVES, MOVED = (HERE, COMING), (AWAY, COMING), (AWAY, HAS_IT)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
+@pytest.mark.parametrize("words", [STAYS, MOVES, MOVED], ids=["stays", "moves", "moved"])
+def test_the_policy_knows_where_a_program_is_whoever_comes_back_first(
+    order: tuple[int, ...], words: tuple[node_pb2.Returned, node_pb2.Returned]
+) -> None:
+    """Its two processes came back to another monitor, each from where it was and from where it was to go."""
+
+    async def life() -> None:
+        placer = two_devices()
+        custody, reunion = new_custody(placer)
+        sessions = program(2)
+        lease = sessions[0].lease
+        lease.members.clear()
+        sources = [server_of(session) for session in sessions]
+        destinations = [server_of(session, 1) for session in sessions]
+        for number in order:
+            session = sessions[number % 2]
+            session.grant = node_pb2.Grant(memory_quota=GIB)
+            server, returned = (sources + destinations)[number], words[number // 2]
+            if session.id in lease.members:
+                reunion.another(session, server, returned)
+                continue
+            lease.members.append(session.id)
+            session.server = server
+            reunion.first(session, server, returned)
+        if words is not STAYS:
+            assert placer.whereabouts(lease.number) == ((0,), (1,))
+        for session, source, destination in zip(sessions, sources, destinations, strict=True):
+            if words is not STAYS:
+                custody.taken_over(destination, session.id)
+            custody.memory_released(destination if words is STAYS else source, session.id)
+        assert not custody.active
+        there = int(words is not STAYS)
+        assert placer.whereabouts(lease.number) == ((there,), ())
+        assert placer.devices[there].granted == GIB
+        assert placer.devices[1 - there].granted == 0
+
+    asyncio.run(life())

@@ -12,7 +12,7 @@ from gpuferry.monitor.broker import handover
 from gpuferry.monitor.broker.handover import HandOver
 from gpuferry.monitor.door.handshake import Hello
 from gpuferry.monitor.pool.channel import ChannelBroken
-from gpuferry.monitor.sessions.placement import Placement
+from gpuferry.monitor.sessions.decision import Placement
 from gpuferry.monitor.sessions.session import Session
 from gpuferry.monitor.settings.monitor import Config
 from gpuferry.monitor.tenants.tenancy import Tenancy
@@ -63,7 +63,7 @@ def granted(number: int, server: Server, **hello: Any) -> Any:
 @pytest.fixture
 def made(tmp_path: Path) -> HandOver:
     config = Config(runtime=tmp_path, token=b"", simulated=True, devices=1, wall_limit=60.0)
-    return HandOver(config, Tenancy({}))
+    return HandOver(config, Tenancy({}), lambda server, grant: None)
 
 
 def run(act: Any) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpuferry.monitor.policy import build
-from gpuferry.monitor.sessions.placement import Impossible, Placement, Placer
+from gpuferry.monitor.sessions.decision import Impossible, Placement
+from gpuferry.monitor.sessions.placement import Placer
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from gpuferry.monitor.cluster.registry.config import RegistryOptions
 from gpuferry.monitor.settings import options
-from gpuferry.monitor.settings.errors import UsageError
-from gpuferry.monitor.settings.monitor import MonitorOptions
+from gpuferry.monitor.settings.errors import ConfigError, UsageError
+from gpuferry.monitor.settings.monitor import MonitorOptions, check_turns
 from gpuferry.monitor.settings.options import option, options_of
 from gpuferry.monitor.settings.sources import load
 
@@ -168,6 +168,8 @@ def test_defaults_are_right_by_their_own_rules() -> None:
 
 def test_no_option_holds_a_secret() -> None:
     for _, entry in SETTINGS:
+        if entry.name == "tokens":  # those of turns: a number
+            continue
         if any(word in entry.name for word in ("token", "key", "secret", "password")):
             assert entry.kind.metavar == "FILE", entry.name
 
@@ -212,3 +214,11 @@ def test_used_wrongly(tmp_path: Path, arguments: list[str], status: int, words: 
     assert words in completed.stderr
     assert "Traceback" not in completed.stderr
     assert not completed.stdout
+
+
+def test_turns_that_nobody_could_take_are_refused() -> None:
+    check_turns(MonitorOptions(sharing="time", quota=0.1, window=1.0))
+    check_turns(MonitorOptions(sharing="turns", quota=0.0))
+    for quota in (0.0, 2.0):
+        with pytest.raises(ConfigError, match="--sharing time"):
+            check_turns(MonitorOptions(sharing="time", quota=quota, window=1.0))

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import pytest
-from gpuferry.monitor.policy import FITS, MOVERS, QUEUES, Gpu, Place, Policy, Request, Scheduler, build
+from gpuferry.monitor.policy import (
+    FITS,
+    MOVERS,
+    QUEUES,
+    Gpu,
+    Place,
+    Policy,
+    Portion,
+    Request,
+    Scheduler,
+    build,
+)
 from gpuferry.monitor.policy.fit import BEST
 from gpuferry.monitor.policy.least import Line
 from gpuferry.monitor.policy.queues import Backfill, Fcfs
@@ -22,6 +34,16 @@ from hypothesis.stateful import (
 
 from .world import LIMIT, World
 
+PORTIONS = st.builds(
+    lambda request, affinity, anti, exclusion, scope: Portion(
+        request, 1000, affinity, anti, exclusion, scope
+    ),
+    st.sampled_from([0, 0, 300, 400, 500, 1000]),
+    st.sampled_from(["", "", "red", "blue"]),
+    st.sampled_from(["", "", "noisy"]),
+    st.sampled_from(["", "", "", "team"]),
+    st.sampled_from(["", "", "acme"]),
+)
 LABELS = st.frozensets(st.sampled_from(["zone=a", "kind=x"]), max_size=2)
 
 
@@ -55,6 +77,20 @@ class ServerMachine(RuleBasedStateMachine):
     )
     def arrive_with_wishes(self, memory: int, devices: int, labels: frozenset[str], patience: float) -> None:
         self.world.arrive(memory, devices, labels, patience)
+
+    @rule(memory=st.integers(0, 50), portion=PORTIONS, devices=st.sampled_from([1, 1, 1, 2]))
+    def arrive_with_a_portion(self, memory: int, portion: Portion, devices: int) -> None:
+        devices = 1 if portion.affinity else devices
+        if devices <= len(self.world.cards):
+            self.world.arrive(memory, devices, frozenset(), math.inf, portion)
+
+    @rule(data=st.data(), portion=PORTIONS)
+    def crowd_of_a_kind(self, data: st.DataObject, portion: Portion) -> None:
+        """Several with the same labels, so that one of them often stands in another's way."""
+        for _ in range(3):
+            request = data.draw(st.sampled_from([0, 200, 500]))
+            self.world.arrive(5, 1, frozenset(), math.inf, portion._replace(request=request))
+        self.world.why_each_waits()
 
     @rule(blocker=st.integers(50, 100), memory=st.integers(0, 2))
     def stream(self, blocker: int, memory: int) -> None:
@@ -125,13 +161,16 @@ class ServerMachine(RuleBasedStateMachine):
         assert all(not card.held and not card.here for card in self.world.cards.values())
 
 
+EXAMPLES = 40 if os.environ.get("GPUFERRY_FUZZ") else 3  # of each of twenty policies
+
+
 @pytest.mark.parametrize("migration", sorted(MOVERS.keys() - {"off"}))
 @pytest.mark.parametrize("queue", QUEUES)
 @pytest.mark.parametrize("fit", FITS)
 def test_the_rules_hold_whatever_happens(fit: str, queue: str, migration: str) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         lambda: ServerMachine(fit, queue, migration),
-        settings=settings(max_examples=10, stateful_step_count=40, deadline=None),
+        settings=settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None),
     )
 
 
@@ -186,6 +225,16 @@ def test_a_scheduler_is_a_policy() -> None:
 # -- the line that finds the first small enough
 
 
+OFFERS = st.lists(st.tuples(st.integers(-1, 60), st.integers(0, 6)), max_size=3).map(
+    lambda pairs: sorted(pairs, reverse=True)
+)
+
+
+def timed(number: int, memory: int) -> Request:
+    """Some ask for time, and now and then nobody does."""
+    return Request(number, memory, portion=Portion(max(memory % 7 - 1, 0)))
+
+
 @given(st.lists(st.one_of(st.integers(0, 50), st.just("remove"), st.just("prepend")), max_size=80), st.data())
 def test_a_line_finds_what_a_search_finds(steps: list[Any], data: st.DataObject) -> None:
     line, reference = Line(), list[Request]()
@@ -195,12 +244,17 @@ def test_a_line_finds_what_a_search_finds(steps: list[Any], data: st.DataObject)
             reference.remove(gone)
             line.remove(gone.id)
         elif step == "prepend":
-            reference.insert(0, Request(number, number))
+            reference.insert(0, timed(number, number))
             line.prepend(reference[0])
         elif isinstance(step, int):
-            reference.append(Request(number, step))
+            reference.append(timed(number, step))
             line.append(reference[-1])
-        most = data.draw(st.integers(-1, 60))
-        assert line.first(most) == next((one for one in reference if one.memory <= most), None)
+        offers = data.draw(OFFERS)
+        fitting = (
+            one
+            for one in reference
+            if any(one.memory <= memory and one.portion.request <= time for memory, time in offers)
+        )
+        assert line.first(offers) == next(fitting, None)
         assert list(line) == reference
         assert len(line) == len(reference)

@@ -188,11 +188,11 @@ def test_a_session_that_moves_is_held_once_and_sits_on_both() -> None:
     moving = server.arrive("few", 60)
     server.policy.request_migration(moving, 1)
     assert isinstance(server.policy.next(), Migrate)
-    assert server.policy.standing("few")[1:] == (1, 60, 1)
+    assert server.policy.standing("few")[1:4] == (1, 60, 1)
     server.policy.on_migrated(moving, done=True)
-    assert server.policy.standing("few")[1:] == (1, 60, 1)
+    assert server.policy.standing("few")[1:4] == (1, 60, 1)
     server.policy.on_complete(moving, 0.0)
-    assert server.policy.standing("few")[1:] == (0, 0, 0)
+    assert server.policy.standing("few")[1:4] == (0, 0, 0)
 
 
 def test_one_that_lost_its_worker_has_its_turn_again() -> None:
@@ -231,7 +231,7 @@ def test_limits_hold_nothing_is_lost_and_nobody_starves(
         for name in "abc":
             held = [place.request for place in server.live.values() if place.request.tenant == name]
             granted = sum(one.memory for one in held)
-            assert server.policy.standing(name)[1:] == (len(held), granted, len(held))
+            assert server.policy.standing(name)[1:4] == (len(held), granted, len(held))
         assert len(server.policy.waiting()) == len(server.policy)
     while server.live:
         server.end()

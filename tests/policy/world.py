@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from gpuferry.monitor.policy import Decision, Gpu, Migrate, Place, Policy, Refuse, Request, Seat, build
+from gpuferry.monitor.policy import (
+    PLAIN,
+    Decision,
+    Gpu,
+    Migrate,
+    Place,
+    Policy,
+    Portion,
+    Refuse,
+    Request,
+    Scheduler,
+    Seat,
+    build,
+)
+from gpuferry.monitor.policy.portion import FULL, Marks
+from gpuferry.monitor.policy.session import Session
 
 LIMIT = 25
 REST = 5.0
-RANKS: dict[str, Callable[[int], int]] = {
-    "best-fit": lambda free: free,
-    "worst-fit": lambda free: -free,
-    "first-fit": lambda free: 0,
-    "exclusive": lambda free: 0,
+RANKS: dict[str, Callable[[Card, Portion], tuple[int, int]]] = {
+    "best-fit": lambda card, portion: (0, card.free),
+    "worst-fit": lambda card, portion: (0, -card.free),
+    "first-fit": lambda card, portion: (0, 0),
+    "exclusive": lambda card, portion: (0, 0),
+    "kubeshare": lambda card, portion: algorithm_1(card, portion),
 }
+
+
+def algorithm_1(card: Card, portion: Portion) -> tuple[int, int]:
+    """How KubeShare ranks the GPUs that it may choose from."""
+    if portion.affinity:
+        return (1, -card.time) if card.here else (0, 0)
+    if not portion.request and card.time <= 0:
+        return (2, 0)
+    if any(other.affinity for other in card.company(portion)):
+        return (1, -card.time)
+    return (0, card.time)
 
 
 @dataclass
@@ -25,12 +52,30 @@ class Card:
     labels: frozenset[str]
     homes: set[int]
     idle: set[int]
-    held: dict[int, int] = field(default_factory=dict)  # memory by session; by -1 - session if that leaves
+    held: dict[int, Request] = field(default_factory=dict)  # by session; by -1 - session if that leaves
     here: set[int] = field(default_factory=set)  # sessions that run here
 
     @property
     def free(self) -> int:
-        return self.memory - sum(self.held.values())
+        return self.memory - sum(request.memory for request in self.held.values())
+
+    @property
+    def time(self) -> int:
+        return 1000 - sum(request.portion.request for request in self.held.values())
+
+    def company(self, portion: Portion) -> list[Portion]:
+        """Those who are here and whose labels this one sees."""
+        return [one.portion for one in self.held.values() if one.portion.scope == portion.scope]
+
+    def lets_in(self, portion: Portion) -> bool:
+        if portion.request and portion.request > self.time:
+            return False
+        others = self.company(portion)
+        if any(other.exclusion != portion.exclusion for other in others):
+            return False
+        return not portion.anti_affinity or all(
+            other.anti_affinity != portion.anti_affinity for other in others
+        )
 
 
 class World:
@@ -63,8 +108,17 @@ class World:
 
     # -- events
 
-    def arrive(self, memory: int, devices: int, labels: frozenset[str], patience: float) -> None:
-        request = Request(self.arrived, memory, "f", devices, labels, self.now, self.now + patience)
+    def arrive(
+        self,
+        memory: int,
+        devices: int,
+        labels: frozenset[str],
+        patience: float,
+        portion: Portion = PLAIN,
+    ) -> None:
+        request = Request(
+            self.arrived, memory, "f", devices, labels, self.now, self.now + patience, portion=portion
+        )
         self.arrived += 1
         self.waiting.append(request)
         self.overtaken[request.id] = 0
@@ -171,14 +225,31 @@ class World:
 
     def _seats(self, request: Request) -> list[int]:
         """Every GPU where it could sit now."""
+        wanted = self._where_its_group_is(request.portion)
+        apart = self.fit == "kubeshare" and request.portion.affinity and wanted is None
         return [
             index
             for index, card in self.cards.items()
             if card.idle
+            and card.lets_in(request.portion)
+            and (wanted is None or index in wanted)
+            and not (apart and card.company(request.portion))
             and card.free >= request.memory
             and request.labels <= card.labels
             and not (self.fit == "exclusive" and card.here)
         ]
+
+    def _where_its_group_is(self, portion: Portion) -> list[int] | None:
+        """The GPUs of those with its affinity; none while one moves; None if it is the first."""
+        there = {
+            (index, session)
+            for index, card in self.cards.items()
+            for session, other in card.held.items()
+            if portion.affinity and (other.portion.affinity, other.portion.scope) == portion[2:6:3]
+        }
+        if not there:
+            return None
+        return [] if any(session < 0 for _, session in there) else [index for index, _ in there]
 
     def _fits(self, request: Request) -> bool:
         return len(self._seats(request)) >= request.devices
@@ -201,7 +272,8 @@ class World:
     def _check_place(self, place: Place) -> None:
         request = place.request
         ranked = sorted(
-            self._seats(request), key=lambda index: (RANKS[self.fit](self.cards[index].free), index)
+            self._seats(request),
+            key=lambda index: (RANKS[self.fit](self.cards[index], request.portion), index),
         )
         assert [seat.gpu for seat in place.seats] == ranked[: request.devices]
         self.live[request.id] = place
@@ -211,7 +283,7 @@ class World:
             assert seat.worker == min(card.idle)
             assert seat.worker in card.homes
             card.idle.remove(seat.worker)
-            card.held[request.id] = request.memory
+            card.held[request.id] = request
             card.here.add(request.id)
             assert card.free >= 0
 
@@ -228,7 +300,15 @@ class World:
             assert not busy & {move.source, move.target}
             assert self.now >= self.moved.get(session, -REST) + REST
         assert target.free >= self.live[session].request.memory
-        assert self.live[session].request.labels <= target.labels
+        request = self.live[session].request
+        assert request.labels <= target.labels
+        assert target.lets_in(request.portion)
+        group = [
+            one
+            for one in source.company(request.portion)
+            if one.affinity and one.affinity == request.portion.affinity
+        ]
+        assert len(group) <= 1, "an affinity was torn apart"
         assert move.worker == min(target.idle)
         target.idle.remove(move.worker)
         self.moved[session] = self.now
@@ -236,7 +316,7 @@ class World:
         self.on[session] = [move.target]
         source.held[-1 - session] = source.held.pop(session)
         source.here.remove(session)
-        target.held[session] = self.live[session].request.memory
+        target.held[session] = request
         target.here.add(session)
 
     def _check_rest(self) -> None:
@@ -244,8 +324,51 @@ class World:
         waiting = [request.id for request in self.waiting]
         assert [request.id for request in self.policy.waiting()] == waiting
         assert sorted([*waiting, *self.live, *self.gone]) == list(range(self.arrived))
+        self._check_books()
         if self.waiting and self.cards:
             assert not self._fits(self.waiting[0])
             most = max(self.overtaken[request.id] for request in self.waiting)
             if self.queue == "backfill" and most < LIMIT:
                 assert not any(self._fits(request) for request in self.waiting)
+
+    def _check_books(self) -> None:
+        """The policy's books of time and labels are what its sessions come to, and ours."""
+        assert isinstance(self.policy, Scheduler)
+        for index, gpu in self.policy.gpus.items():
+            assert (gpu.time, gpu.marks) == recount(self.policy.sessions, gpu)
+            assert gpu.time == self.cards[index].time
+            for card in (self.cards[index],):
+                for one in card.held.values():
+                    others = card.company(one.portion)
+                    assert all(other.exclusion == one.portion.exclusion for other in others)
+                    said = [other.anti_affinity for other in others if other.anti_affinity]
+                    assert len(said) == len(set(said))
+                assert card.time >= 0
+        where: dict[tuple[str, str], set[int]] = {}
+        for session, gpus in self.on.items():
+            portion = self.live[session].request.portion
+            if portion.affinity:
+                where.setdefault((portion.scope, portion.affinity), set()).update(
+                    set(gpus) & self.cards.keys()
+                )
+        assert all(len(gpus) <= 1 for gpus in where.values())  # of a GPU that failed, what is left is ending
+
+    def why_each_waits(self) -> None:
+        """A reason is told for whoever waits and finds no GPU, and only for those."""
+        for request in self.waiting:
+            if self.cards:
+                assert bool(self.policy.obstacle(request)) == (not self._fits(request))
+
+
+def recount(sessions: Iterable[Session], gpu: Gpu) -> tuple[int, dict[str, Marks]]:
+    """The time left of the GPU and its marks, from its sessions: what its books must equal."""
+    time, marks = FULL, dict[str, Marks]()
+    for session in sessions:
+        portion = session.request.portion
+        for there in (*session.gpus, *session.leaving):
+            if there is gpu:
+                time -= portion.request
+                marks.setdefault(portion.scope, Marks()).add(portion, 1)
+        if gpu in session.leaving and portion.affinity:
+            marks[portion.scope].leaving[portion.affinity] += 1
+    return time, marks

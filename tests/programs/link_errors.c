@@ -1,6 +1,10 @@
-// What is wrong with a link is said by the call that can know it: bad PTX and names defined twice when the
-// input is added, undefined names at the end. The link stays usable.
+// What is wrong with a link is said by the call that can know it: bad PTX, names defined twice and
+// prototypes that differ when the input is added, undefined names at the end. The link stays usable.
 #include "link.h"
+
+// it takes one argument more than is declared
+static const char other_ptx[] = PTX_HEAD
+    ".visible .func (.param .b32 result) twice (.param .b32 value, .param .b32 more)\n{\n    ret;\n}\n";
 
 static CUresult add(CUlinkState state, CUjitInputType type, const void *data, size_t size) {
     return cuLinkAddData(state, type, (void *)data, size, "input", 0, NULL, NULL);
@@ -69,6 +73,8 @@ static void wrong_names(void) {
     OK(ADD_PTX(state, variable_ptx, "the_variable"));
     FAILS(CUDA_ERROR_UNKNOWN, cuLinkComplete(state, &image, &size));
     EXPECT(strstr(logs.error, "twice") != NULL);
+    FAILS(CUDA_ERROR_INVALID_SOURCE, ADD_PTX(state, other_ptx, "the_other"));
+    EXPECT(strstr(logs.error, "Prototype doesn't match for 'twice'") && strstr(logs.error, "the_other"));
     OK(ADD_PTX(state, function_ptx, "the_function"));
     FAILS(CUDA_ERROR_INVALID_SOURCE, ADD_PTX(state, function_ptx, "another_function"));
     EXPECT(strstr(logs.error, "the_function") && strstr(logs.error, "another_function"));

@@ -12,6 +12,7 @@ import numpy as np
 from tests.helpers import paths
 
 SUCCESS = 0
+OUT_OF_MEMORY = 2
 INVALID_IMAGE = 200
 NO_BINARY_FOR_GPU = 209
 INVALID_PTX = 218
@@ -19,6 +20,7 @@ JIT_COMPILER_NOT_FOUND = 221
 UNSUPPORTED_PTX_VERSION = 222
 ILLEGAL_ADDRESS = 700
 ASSERT = 710
+STACK_ERROR = 714
 MISALIGNED_ADDRESS = 716
 LAUNCH_FAILED = 719
 
@@ -124,12 +126,17 @@ class Module:
         block: Sequence[int] = (1,),
         shared: int = 0,
         stream: ctypes.c_void_p | None = None,
+        cooperative: bool = False,
     ) -> None:
         """Runs to the end. An int is an address or other 64-bit value."""
         values = [_parameter(each) for each in arguments]
         pointers = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(each) for each in values))
         shape = [*grid, 1, 1][:3] + [*block, 1, 1][:3]
-        call("cuLaunchKernel", self.function(name), *shape, shared, stream, pointers, None)
+        function = self.function(name)
+        if cooperative:
+            call("cuLaunchCooperativeKernel", function, *shape, shared, stream, pointers)
+        else:
+            call("cuLaunchKernel", function, *shape, shared, stream, pointers, None)
         call("cuStreamSynchronize", stream)
 
 

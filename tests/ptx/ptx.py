@@ -50,3 +50,43 @@ def store(register: str, pointer: str = "%x0", index: str = "%r1", type_: str = 
 def load(register: str, pointer: str = "%x1", index: str = "%r1", type_: str = "u32") -> str:
     size = int(type_.lstrip("busf")) // 8
     return f"    mad.wide.u32 %x23, {index}, {size}, {pointer};\n    ld.global.{type_} {register}, [%x23];"
+
+
+# A kernel whose threads call themselves without end.
+RECURSION = (
+    HEADER
+    + """
+.func (.param .b32 result) deep(.param .b32 n)
+{
+    .reg .pred %p; .reg .b32 %r<4>; .reg .b64 %x; .local .align 4 .b8 frame[512];
+    ld.param.u32 %r0, [n];
+    st.local.u32 [frame], %r0;
+    mov.u64 %x, frame;
+    st.local.u32 [%x+16], %r0;
+    add.u32 %r2, %r0, 1;
+    {
+        .param .b32 in; .param .b32 out;
+        st.param.b32 [in], %r2;
+        call.uni (out), deep, (in);
+        ld.param.b32 %r3, [out];
+    }
+    ld.local.u32 %r1, [%x+16];
+    add.u32 %r3, %r3, %r1;
+    st.param.b32 [result], %r3;
+    ret;
+}
+"""
+    + entry(
+        """
+    {
+        .param .b32 in; .param .b32 out;
+        st.param.b32 [in], %r0;
+        call.uni (out), deep, (in);
+        ld.param.b32 %r10, [out];
+    }
+"""
+        + store("%r10"),
+        "k",
+        1,
+    )
+)

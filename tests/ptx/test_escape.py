@@ -194,7 +194,7 @@ def test_recursion_ends_where_local_memory_does() -> None:
     }
     """
     body = "    { .param .b64 m; st.param.b64 [m], %x0; call deep, (m); }\n"
-    assert process(f"attempt({body!r}, module={function!r})") == ["719"]
+    assert process(f"attempt({body!r}, module={function!r})") == ["714"]
 
 
 # In either mode: these left shared memory, or a lane's part of a matrix, and wrote into the engine's own.

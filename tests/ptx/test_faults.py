@@ -12,7 +12,7 @@ import pytest
 from tests.helpers import paths
 
 from . import driver
-from .ptx import HEADER, entry, kernel, store
+from .ptx import HEADER, RECURSION, entry, kernel, store
 
 FAULTS = {
     "null": ("    mov.u64 %x10, 0;\n    st.global.u32 [%x10], %r0;", driver.ILLEGAL_ADDRESS),
@@ -69,47 +69,30 @@ def test_one_fault_ends_a_large_grid() -> None:
             module.launch("k", driver.Buffer(np.zeros(1, np.uint32)), grid=(1 << 30,), block=(32,))
 
 
-def test_stack_overflow() -> None:
-    text = (
-        HEADER
-        + """
-.func (.param .b32 result) deep(.param .b32 n)
-{
-    .reg .pred %p; .reg .b32 %r<4>; .reg .b64 %x; .local .align 4 .b8 frame[512];
-    ld.param.u32 %r0, [n];
-    st.local.u32 [frame], %r0;
-    mov.u64 %x, frame;
-    st.local.u32 [%x+16], %r0;
-    add.u32 %r2, %r0, 1;
-    {
-        .param .b32 in; .param .b32 out;
-        st.param.b32 [in], %r2;
-        call.uni (out), deep, (in);
-        ld.param.b32 %r3, [out];
-    }
-    ld.local.u32 %r1, [%x+16];
-    add.u32 %r3, %r3, %r1;
-    st.param.b32 [result], %r3;
-    ret;
-}
-"""
-        + entry(
-            """
-    {
-        .param .b32 in; .param .b32 out;
-        st.param.b32 [in], %r0;
-        call.uni (out), deep, (in);
-        ld.param.b32 %r10, [out];
-    }
-"""
-            + store("%r10"),
-            "k",
-            1,
-        )
-    )
+def test_stack_overflow(capfd: pytest.CaptureFixture[str]) -> None:
     with driver.own_context(), pytest.raises(driver.CudaError) as caught:
-        driver.Module(text).launch("k", driver.Buffer(np.zeros(1, np.uint32)))
-    assert caught.value.status == driver.LAUNCH_FAILED
+        driver.Module(RECURSION).launch("k", driver.Buffer(np.zeros(1, np.uint32)))
+    assert caught.value.status == driver.STACK_ERROR
+    assert "kernel k: stack overflow: CU_LIMIT_STACK_SIZE is 1024 bytes" in capfd.readouterr().err
+
+
+def test_a_heap_that_is_full_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    """As on a GPU malloc returns NULL, and what is written there is the error."""
+    module = ".extern .func (.param .b64 to) malloc(.param .b64 size);\n"
+    body = """
+    mov.u64 %x10, 1073741824;
+    {
+        .param .b64 size; .param .b64 to;
+        st.param.b64 [size], %x10;
+        call.uni (to), malloc, (size);
+        ld.param.b64 %x11, [to];
+    }
+    st.global.u32 [%x11], %r0;
+"""
+    with driver.own_context(), pytest.raises(driver.CudaError) as caught:
+        driver.run(kernel(body, pointers=1, module=module), "k", np.zeros(1, np.uint32))
+    assert caught.value.status == driver.ILLEGAL_ADDRESS
+    assert "CU_LIMIT_MALLOC_HEAP_SIZE" in capfd.readouterr().err
 
 
 PRINTING = """

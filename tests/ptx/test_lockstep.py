@@ -6,6 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gpuferry.native.simdevice.ptx import compile_kernel, parse
+from gpuferry.native.simdevice.ptx.compiler import kernel_ir
+from gpuferry.native.simdevice.ptx.kernel import KernelContext
 
 from . import driver
 from .ptx import kernel, store
@@ -272,3 +274,74 @@ done:
     index = np.arange(32)
     number = (index + np.where(index % 2, 64, 32)) // 32
     assert out.tolist() == (number + np.where(number % 2, 100, 200)).tolist()
+
+
+# A warp number as compilers make it of signed numbers, and warps that do different things with it, each with
+# what its lanes tell each other: as threads, unless the lanes of a warp are known to go the same way.
+SIGNED = """
+    shr.s32 %r10, %r1, 31;
+    shr.u32 %r10, %r10, 27;
+    add.s32 %r10, %r1, %r10;
+    shr.s32 %r10, %r10, 5;
+"""
+DIVIDED = "    div.s32 %r10, %r1, 32;\n"
+SHAPES = {"signed": (SIGNED, 2), "divided": (DIVIDED, 2), "of the grid": ("    shr.u32 %r10, %r1, 5;\n", 1)}
+BY_WARP = """
+    and.b32 %r11, %r10, 1;
+    setp.ne.u32 %p0, %r11, 0;
+    vote.sync.ballot.b32 %r12, %p0, 0xffffffff;
+    setp.lt.u32 %p1, %r0, 40;
+    @%p0 bra odd;
+    not.b32 %r12, %r12;
+    vote.sync.ballot.b32 %r13, %p1, %r12;
+    bra met;
+odd:
+    vote.sync.ballot.b32 %r13, !%p1, %r12;
+met:
+"""
+
+
+def by_warp(which: str) -> str:
+    number, _ = SHAPES[which]
+    thread = "" if which == "of the grid" else "    mov.u32 %r1, %tid.x;\n"
+    return kernel(thread + number + BY_WARP + store("%r13", index="%r0"), pointers=1)
+
+
+@pytest.mark.parametrize("which", SHAPES)
+def test_warps_that_do_different_things_are_found(which: str) -> None:
+    module = parse(by_warp(which))
+    text = kernel_ir(KernelContext(module, module.kernel("k")))
+    assert f"sim_kernel_rows = constant i32 {SHAPES[which][1]}" in text
+
+
+@pytest.mark.parametrize("block", [(96,), (100,), (45,), (32, 3), (20, 4)], ids=str)
+@pytest.mark.parametrize("which", ["signed", "divided"])
+def test_warps_that_do_different_things(which: str, block: tuple[int, ...]) -> None:
+    """In blocks of every shape; where it has two dimensions tid.x is not the number in the block."""
+    size = int(np.prod(block))
+    (out,) = driver.run(by_warp(which), "k", np.zeros(size, np.uint32), block=block)
+    expected = []
+    for thread in range(size):
+        first = thread // 32 * 32
+        odd = thread % block[0] // 32 % 2
+        mine = [t for t in range(first, min(first + 32, size)) if t % block[0] // 32 % 2 == odd]
+        expected.append(sum(1 << t - first for t in mine if (t < 40) != odd))
+    assert list(out) == expected
+
+
+def test_a_barrier_for_each_warp() -> None:
+    """By a number that is not known to be the same for its lanes; all of them wait at the same one."""
+    body = """
+    .shared .align 4 .b8 words[512];
+    mov.u32 %r9, words;
+    mad.lo.u32 %r10, %r0, 4, %r9;
+    st.shared.u32 [%r10], %r0;
+    mul.lo.u32 %r11, %r0, 2049;
+    shr.u32 %r11, %r11, 16;
+    bar.sync %r11, 32;
+    xor.b32 %r12, %r0, 1;
+    mad.lo.u32 %r10, %r12, 4, %r9;
+    ld.shared.u32 %r13, [%r10];
+"""
+    (out,) = driver.run(kernel(body + store("%r13"), pointers=1), "k", np.zeros(128, np.uint32), block=(128,))
+    assert (out == np.arange(128) ^ 1).all()

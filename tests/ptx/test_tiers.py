@@ -34,10 +34,11 @@ import sys, time, numpy as np
 from pathlib import Path
 from tests.ptx import driver
 text, launches, starts = Path(sys.argv[1]).read_text(), int(sys.argv[2]), Path(sys.argv[3])
+blocks, cooperative = int(sys.argv[4]), sys.argv[5] == "True"
 module = driver.Module(text)
 out = driver.Buffer(np.zeros(4 * 32, np.uint32))
 def launch():
-    module.launch("k", out, grid=(4,), block=(32,))
+    module.launch("k", out, grid=(blocks,), block=(32,), cooperative=cooperative)
     print(out.read().tobytes().hex())
 for i in range(launches):
     launch()
@@ -68,12 +69,21 @@ class Program:
         self.python.write_text(f'#!/bin/sh\n{script}exec {sys.executable} "$@"\n')
         self.python.chmod(0o755)
 
-    def run(self, launches: int = 1, **settings: str | Path) -> set[str]:
+    def run(
+        self,
+        launches: int = 1,
+        blocks: int = BLOCKS,
+        cooperative: bool = False,
+        **settings: str | Path,
+    ) -> set[str]:
         """What the launches gave."""
         unset = {"GPUFERRY_SIM_TIER", "GPUFERRY_SIM_UNIT"}
         inherited = {name: value for name, value in os.environ.items() if name not in unset}
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(self.folder / "k.ptx"), str(launches), str(self.starts)],
+            [
+                *(sys.executable, "-c", PROGRAM, self.folder / "k.ptx", str(launches), self.starts),
+                *(str(blocks), str(cooperative)),
+            ],
             env=inherited
             | {"GPUFERRY_SIM_CACHE": str(self.cache), "GPUFERRY_SIM_THREADS": "1"}
             | {name: str(value) for name, value in settings.items()},
@@ -125,6 +135,28 @@ def test_a_kernel_that_cannot_be_optimised_goes_on(tmp_path: Path) -> None:
     (given,) = program.run(launches=3, GPUFERRY_SIM_TIER="block", GPUFERRY_SIM_PYTHON=program.python)
     assert program.files() == {"0.quick.o"}
     assert program.run(GPUFERRY_SIM_TIER="optimised") == {given}
+
+
+@pytest.mark.parametrize(("blocks", "cooperative"), [(1, False), (4, True)], ids=["one block", "cooperative"])
+def test_blocks_that_begin_at_once_wait_for_the_code_of_an_earlier_launch(
+    tmp_path: Path, blocks: int, cooperative: bool
+) -> None:
+    """They would keep what they begin with. The background is slow here, so that nobody has its code who does
+    not wait."""
+    program = Program(tmp_path, FORMS["warps"])
+    program.write_python("sleep 2")
+    (given,) = program.run(
+        2, blocks, cooperative, GPUFERRY_SIM_TIER="launch", GPUFERRY_SIM_PYTHON=program.python
+    )
+    assert program.files() == {"0.quick.o", "0.o"}
+    assert program.run(1, blocks, cooperative, GPUFERRY_SIM_TIER="quick") == {given}
+
+
+def test_what_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+    program = Program(tmp_path, FORMS["warps"])
+    program.write_python("exit 1")
+    program.run(3, 1, GPUFERRY_SIM_TIER="launch", GPUFERRY_SIM_PYTHON=program.python)
+    assert program.files() == {"0.quick.o"}
 
 
 def test_a_module_may_be_unloaded_while_its_kernel_is_optimised(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from gpuferry.native.simdevice.ptx import compile_kernel, parse
 
 from . import driver
 from .ptx import entry, kernel, load, store
@@ -146,6 +147,35 @@ def test_redux(name: str) -> None:
     out, _ = driver.run(kernel(body), "k", np.zeros(64, np.uint32), values, block=(64,))
     for warp in (0, 1):
         assert (out[32 * warp : 32 * warp + 32] == REDUCTIONS[name](values[32 * warp : 32 * warp + 32])).all()
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_redux_by_groups(name: str) -> None:
+    """Lanes of one warp reduce among eight, and among those of their parity: the kernel runs in warps."""
+    body = f"""
+{load("%r10")}
+    and.b32 %r11, %r0, 24;
+    mov.u32 %r12, 0xff;
+    shl.b32 %r12, %r12, %r11;
+    redux.sync.{name} %r13, %r10, %r12;
+    and.b32 %r14, %r0, 1;
+    mov.u32 %r15, 0x55555555;
+    shl.b32 %r15, %r15, %r14;
+    setp.lt.u32 %p0, %r14, 2;
+    @%p0 redux.sync.{name} %r16, %r10, %r15;
+{store("%r13")}
+    add.u32 %r17, %r1, 64;
+{store("%r16", index="%r17")}
+"""
+    text = kernel(body)
+    assert b"sim_kernel_run_warp\0" in compile_kernel(parse(text), "k")
+    values = np.random.default_rng(5).integers(0, 1 << 32, 64, dtype=np.uint32) | 0x100
+    out, _ = driver.run(text, "k", np.zeros(128, np.uint32), values, block=(64,))
+    for index in range(64):
+        first = index // 8 * 8
+        assert out[index] == REDUCTIONS[name](values[first : first + 8])
+        first = index // 32 * 32 + index % 2
+        assert out[64 + index] == REDUCTIONS[name](values[first : index // 32 * 32 + 32 : 2])
 
 
 def test_masks_of_diverged_lanes() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gpuferry.monitor.cluster.registry.choose import Wish, choose, why_none
+from gpuferry.monitor.cluster.registry.choose import POLICIES, Wish, choose, why_none
+from gpuferry.monitor.policy import Portion
 from gpuferry.specs._generated import registry_pb2
 
 GIB = 1 << 30
@@ -96,3 +97,58 @@ def test_as_many_gpus_as_are_asked_for(policy: str) -> None:
     assert "has 3 GPUs and can grant 7 bytes of device memory on each" in why_none(
         servers, Wish(7, devices=3)
     )
+
+
+# -- parts of a GPU, and labels
+
+
+def shared(address: str, promised: int, *companies: tuple[str, str, str, str]) -> registry_pb2.Server:
+    """A server of one GPU with sessions; of each scope: affinity, anti-affinity, exclusion."""
+    made = server(address, sessions=1)
+    (device,) = made.load.devices
+    device.time_promised, device.busy = promised, max(len(companies), int(promised > 0))
+    for scope, affinity, anti, exclusion in companies:
+        company = device.company.add(scope=scope, exclusion=[exclusion])
+        company.affinity.extend([affinity] if affinity else [])
+        company.anti_affinity.extend([anti] if anti else [])
+    return made
+
+
+def wish(request: int = 0, affinity: str = "", anti: str = "", exclusion: str = "", scope: str = "") -> Wish:
+    return Wish(0, portion=Portion(request, 1000, affinity, anti, exclusion, scope))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_rules_hold_over_servers_whatever_the_policy(policy: str) -> None:
+    servers = [shared("a", 700, ("", "red", "noisy", "")), shared("b", 300, ("", "", "", "team"))]
+    assert choose(policy, servers, wish(500, exclusion="team"), {}) == "b"
+    assert choose(policy, servers, wish(300), {}) == "a"
+    assert choose(policy, servers, wish(300, affinity="red"), {}) == "a"
+    assert choose(policy, servers, wish(0, anti="noisy", exclusion="team"), {}) == "b"
+    # the group is at a, which has no room for it: it waits there and nowhere else
+    assert choose(policy, [*servers, server("c")], wish(400, affinity="red"), {}) == "a"
+    assert choose(policy, [*servers, server("c")], wish(400), {}) == "c"
+
+
+def test_kubeshare_over_servers() -> None:
+    servers = [shared("a", 300), shared("b", 600), shared("c", 500, ("", "red", "", "")), server("d")]
+    assert choose("kubeshare", servers, wish(400), {}) == "b"  # best fit
+    assert choose("kubeshare", servers, wish(500), {}) == "a"
+    assert choose("kubeshare", servers, wish(100, affinity="blue"), {}) == "d"  # idle
+    assert choose("kubeshare", servers[2:3], wish(500), {}) == "c"
+
+
+def test_those_on_their_way_count() -> None:
+    servers = [shared("a", 300), server("b")]
+    assert choose("kubeshare", servers, wish(600), {}) == "a"
+    assert choose("kubeshare", servers, wish(600), {"a": 1}, {"a": [wish(600)]}) == "b"
+    red = wish(100, affinity="red")
+    assert choose("kubeshare", servers, red, {"b": 1}, {"b": [red]}) == "b"
+
+
+def test_labels_of_another_tenant_do_not_meet_unless_the_operator_says_so() -> None:
+    servers = [shared("a", 300, ("acme", "", "", "team")), server("b", sessions=3)]
+    assert choose("least-loaded", servers, wish(scope="other"), {}) == "a"
+    servers[0].load.labels_of_all = True
+    servers[0].load.devices[0].company[0].scope = ""
+    assert choose("least-loaded", servers, wish(scope="other"), {}) == "b"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from gpuferry.monitor.cluster.registry.accounts import ClusterUsage, follow_limits
+from gpuferry.monitor.cluster.registry.choose import Wish
 from gpuferry.monitor.cluster.registry.redirect import Redirector, Sent
 from gpuferry.monitor.door.handshake import CudaError, Hello, Refusal
 from gpuferry.monitor.settings.limits import Limits
@@ -56,7 +57,7 @@ def guest(memory: int = 0, tenant: str = "acme") -> Any:
 def test_sessions_count_over_all_servers_and_those_on_their_way() -> None:
     made = redirector(Limits(sessions=4), server("a:1", sessions=2), server("b:1", waiting=1))
     assert made._why_not(guest()) == ""
-    made._sent[b"1"] = Sent("a:1", b"", 1, "acme", 0)
+    made._sent[b"1"] = Sent("a:1", b"", 1, "acme", Wish(0))
     assert made._why_not(guest()).startswith(
         "tenant acme has 4 of 4 sessions in the cluster (limit sessions)"
     )
@@ -66,7 +67,7 @@ def test_sessions_count_over_all_servers_and_those_on_their_way() -> None:
 
 def test_a_guest_that_a_heartbeat_counts_is_not_counted_twice() -> None:
     made = redirector(Limits(sessions=2), server("a:1"))
-    made._sent[b"1"] = Sent("a:1", b"", 1, "acme", 0)
+    made._sent[b"1"] = Sent("a:1", b"", 1, "acme", Wish(0))
     arrived = server("a:1", sessions=1)
     arrived.load.tickets.append(b"1")
     made._directory.servers = [arrived]

@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 from gpuferry.migration import variables
 
-from .driver import INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, SUCCESS, UNKNOWN, CudaError, Driver
+from .driver import (
+    INVALID_IMAGE,
+    INVALID_PTX,
+    INVALID_SOURCE,
+    INVALID_VALUE,
+    SUCCESS,
+    UNKNOWN,
+    CudaError,
+    Driver,
+)
 from .kernels import Attribute, Config, function, launch, pack
 
 NO_BINARY_FOR_GPU = 209
@@ -290,9 +299,48 @@ ROUND:
 
 
 def test_other_results_than_declared_are_zero(cu: Driver, context: int) -> None:
-    """A linker joins names: Numba declares a result where C has none."""
+    """Numba declares a result where C has none."""
     nothing = HEAD + ".visible .func supply()\n{\n    ret;\n}\n"
     assert result(cu, linked(cu, (CALLER, PTX), (nothing, PTX))) == 0
+
+
+OTHER_PROTOTYPES = {
+    "another argument": ".visible .func (.param .b32 out) supply(.param .b32 more)",
+    "a larger result": ".visible .func (.param .b64 out) supply()",
+    "a float": ".visible .func (.param .f32 out) supply()",
+    "bytes": ".visible .func (.param .align 4 .b8 out[4]) supply()",
+    "declared once more": ".extern .func (.param .b64 out) supply()",
+}
+
+
+@pytest.mark.parametrize("definition_first", [False, True])
+@pytest.mark.parametrize("head", OTHER_PROTOTYPES.values(), ids=OTHER_PROTOTYPES)
+def test_prototypes_are_compared(cu: Driver, context: int, head: str, definition_first: bool) -> None:
+    """As nvlink compares them: when the second one comes, which leaves the link as it was."""
+    other = HEAD + head + (";\n" if "extern" in head else "\n{\n    ret;\n}\n")
+    link = new_link(cu)
+    first, second = (other, CALLER) if definition_first else (CALLER, other)
+    assert link.add(first) == SUCCESS
+    assert link.add(second) == INVALID_SOURCE
+    if not definition_first:
+        assert link.add(supplier(4)) == SUCCESS
+        assert result(cu, link.complete()) == 4
+
+
+def test_a_result_that_is_not_declared(cu: Driver, context: int) -> None:
+    """The reverse of what Numba does is refused, as nvlink does."""
+    caller = CALLER.replace("(.param .b32 out) supply", "supply").replace("(out), supply", "supply")
+    link = new_link(cu)
+    assert link.add(caller) == SUCCESS
+    assert link.add(supplier(1)) == INVALID_SOURCE
+
+
+def test_prototypes_within_a_text(cu: Driver, context: int) -> None:
+    """As ptxas: declaration and definition have the same sizes."""
+    for head in (".func supply()", ".func (.param .b32 out) supply(.param .b32 more)"):
+        text = CALLER.replace(".extern", "") + head + "{ ret; }\n"
+        assert new_link(cu).add(text) == INVALID_PTX
+        assert cu.status("cuModuleLoadData", ctypes.byref(ctypes.c_uint64()), text.encode()) == INVALID_PTX
 
 
 def test_what_only_nvidia_reads(cu: Driver, context: int) -> None:

@@ -12,8 +12,8 @@ import pytest
 from gpuferry.monitor.door.handshake import Hello, Restore
 from gpuferry.monitor.door.tokens.proof import is_tenant
 from gpuferry.monitor.sessions import session as sessions
+from gpuferry.monitor.sessions.decision import Placement
 from gpuferry.monitor.sessions.events import Event, Kind
-from gpuferry.monitor.sessions.placement import Placement
 from gpuferry.monitor.sessions.session import Phase, Session
 from gpuferry.monitor.tenants import usage
 from gpuferry.monitor.tenants.tenancy import Tenancy

@@ -122,7 +122,7 @@ def _compiled(entry: dict[str, str], generated: Path, folder: Path) -> Path:
     made = folder / f"{source.stem}.o"
     if "_generated" in source.parts:
         source = generated / source.relative_to(ROOT)
-    words = [word for word in shlex.split(entry["command"]) if word not in ("-Werror", "-O2", "-g")]
+    words = [word for word in shlex.split(entry["command"]) if word not in ("-Werror", "-O2", "-g", "-g1")]
     words[words.index("-o") + 1], words[words.index("-c") + 1] = str(made), str(source)
     before = [f"-I{generated / folder}" for folder in ("guest/_generated", "native/_generated")]
     subprocess.run([words[0], *before, *words[1:]], cwd=entry["directory"], check=True, timeout=240)

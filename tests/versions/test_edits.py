@@ -133,17 +133,20 @@ def assert_told(outcome: Outcome, named: set[str], *versions: str) -> None:
             assert version in told[name]
 
 
+@pytest.mark.slow
 def test_a_guest_that_has_more_and_less(their_guest: Path, our_server: Monitor, their_version: str) -> None:
     """What it has not at all is unsupported as ever."""
     outcome = our_server.run([sys.executable, "-c", USE], extra=loading(their_guest))
     assert_told(outcome, {ADDED, MOVED, CHANGED}, their_version, operations.VERSION)
 
 
+@pytest.mark.slow
 def test_a_server_that_has_more_and_less(their_server: Monitor, their_version: str) -> None:
     outcome = their_server.run([sys.executable, "-c", USE])
     assert_told(outcome, {REMOVED, MOVED, CHANGED}, operations.VERSION, their_version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vector_add_driver", "events"])
 def test_the_rest_works(name: str, their_guest: Path, our_server: Monitor, their_server: Monitor) -> None:
     program = programs.program(name)
@@ -209,6 +212,7 @@ def told(server: Monitor, **extra: str) -> tuple[bytes, bytes]:
     return said[:-program], welcome[at : -frames.Membership.SIZE]
 
 
+@pytest.mark.slow
 def test_few_bytes_if_both_are_of_one_build(
     our_server: Monitor, their_guest: Path, their_server: Monitor, their_version: str
 ) -> None:
@@ -229,7 +233,8 @@ def test_another_protocol(tmp_path: Path) -> None:
     theirs = tmp_path / "specs" / "_generated"
     shutil.copytree(contract, theirs)
     other = emit_frames.of(replace(codegen_frames.load(), version=2))
-    (theirs / "frames.py").write_text(other["specs/_generated/frames.py"], encoding="utf-8")
+    for name in ("constants.py", "frames.py"):
+        (theirs / name).write_text(other[f"specs/_generated/{name}"], encoding="utf-8")
     with monitor("--pool", "1", "--log-level", "warning", environment=server_environment(tmp_path)) as server:
         with connect(server.tcp) as connection:
             assert frames.Greeting.unpack(read_frame(connection)[1]).version == 2

@@ -22,7 +22,7 @@ from tests.helpers.running import loading
 from . import literal
 from .suite import FEW, PATIENCE, POOL, PROGRAMS, lacking
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 FIRST = operations.RELEASES[0]
 # Programs of 0.1 that were to show what is not carried.
 SHOW_WHAT_LACKS = {"host_function", "unsupported"}

@@ -18,7 +18,7 @@ from tests.monitor.harness import Monitor
 
 from . import builds, literal
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 FIRST = operations.RELEASES[0]
 SETTINGS: dict[str, Any] = {
     "GPUFERRY_SIM_MEMORY": "512MiB",

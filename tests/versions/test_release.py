@@ -19,7 +19,7 @@ from tests.monitor.fake_guest import connect, read_frame
 from . import builds
 from .suite import FEW, POOL, PROGRAMS, lacking, later
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 RELEASE = "0.1"
 FIRST = operations.RELEASES[0]
 

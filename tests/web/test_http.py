@@ -113,6 +113,7 @@ def test_what_nvml_does_not_say_is_not_made_up(stage: Stage) -> None:
         "total",
         "grantable",
         "granted",
+        "resident",
     }
     assert "gpuferry_gpu_utilization_ratio" not in found
 

@@ -3,7 +3,7 @@
 # Lock: none; the dispatcher's, but any thread may say that the context is broken
 # Home: device context_ops
 # Changed by: handles
-# Read by: _core aliases arrays aside book codec handles hash host_calls images journal links memory records
+# Read by: _core aliases arrays aside book codec handles hash host_calls images journal links memory records residency
 #   restore_ops scrub session_ops shared_moves sharing state streams waiters
 # Offers: adopt_context begin_device choose_devices describe_device describe_links device_of drop_context
 #   drop_own_events empty_context enter find_context forget_current gpu_at_place gpu_in gpu_of has_device is_simulated

@@ -4,11 +4,12 @@
 # Home: receive
 # Changed by: session_ops
 # Read by: _core output restore_ops scrub
-# Offers: begin_input drop_last limit_to put_before read_payload refuse_payload reserve_input serve_frames serve_only
-#   unread_bytes
+# Offers: begin_input drop_last limit_to pass_rest put_before read_ahead read_payload refuse_payload reserve_input serve_frames
+#   serve_only unread_bytes widen_input
 
 cdef struct Input:
     uint8_t *buffer
+    size_t room                 # of it, in bytes
     size_t begin
     size_t end
     uint64_t sequence

@@ -3,7 +3,7 @@
 # Lock: sending.lock; `bell` never changes, and `resting` is a hint
 # Home: output
 # Changed by: _core
-# Read by: connection restore_ops sharing
+# Read by: connection residency restore_ops sharing
 # Offers: begin_output capture_output discard_output expect_output forward_output prepare_messages
 
 cdef struct Output:

@@ -7,7 +7,7 @@
 # Read by: _core
 # Offers: awaits_import begin_sharing begins_at carry_nothing carry_orphans deliver_import end_event_export
 #   end_extent_exports end_sharing give_up_imports is_imported is_own leave_extents list_exports list_imports
-#   list_opened_events next_wanted parts_of_export
+#   list_opened_events next_wanted parts_of_export shares_memory
 
 cdef struct Export:
     uint8_t token[GF_TOKEN_SIZE]

@@ -3,7 +3,7 @@
 # Lock: lock
 # Home: waiters
 # Changed by: _core
-# Read by: hold scrub
+# Read by: hold residency scrub
 # Offers: await_context await_event await_stream give_event new_task stop_waiters submit take_event wait_for_tasks
 #   wait_for_waiters
 

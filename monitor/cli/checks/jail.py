@@ -35,11 +35,11 @@ def jail() -> Iterator[Check]:
     running = in_force("monitor")
     try:
         values = running[0] if running else load(MonitorOptions, "monitor", {}, None).values
-        simulated, devices = choose_device(values.device)
+        machine = choose_device(values.device)
     except ConfigError:
         return  # another check says so
-    environment = server_environment(simulated)
-    if simulated and values.check_kernels == "off":
+    environment = server_environment(machine.simulated)
+    if machine.simulated and values.check_kernels == "off":
         detail = "--check-kernels off: kernels can read and write all memory of their API server"
         yield Check("reach of kernels", "note", detail, "only for programs of one's own")
     if values.jail == "off":
@@ -52,8 +52,8 @@ def jail() -> Iterator[Check]:
             **fields_of(values),
             runtime=Path(runtime_directory()),
             token=b"",
-            simulated=simulated,
-            devices=devices,
+            simulated=machine.simulated,
+            devices=machine.devices,
         )
         yield from _jail(config, environment)
     yield _reach(environment)

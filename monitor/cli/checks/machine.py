@@ -289,7 +289,9 @@ def _cache() -> Check:
 def offer() -> Check:
     """Say what a monitor would offer here."""
     try:
-        simulated, count = choice.choose(None)
+        machine = choice.choose(None)
     except ConfigError as error:
         return Check("what a monitor would offer", "failed", str(error), error.hint)
-    return Check("what a monitor would offer", "ok", f"{count} {'simulated' if simulated else 'real'}")
+    kind = "simulated" if machine.simulated else "real"
+    divided = f": {', '.join(machine.names)}" if machine.names else ""
+    return Check("what a monitor would offer", "ok", f"{machine.devices} {kind}{divided}")

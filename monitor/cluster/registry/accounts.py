@@ -102,6 +102,7 @@ class ClusterUsage:
                 total.waiting += one.waiting
                 total.memory += one.memory
                 total.gpus += one.gpus
+                total.share += one.share
         days: Counted = {}
         for usages in counted.values():
             for (tenant, day), usage in usages.items():

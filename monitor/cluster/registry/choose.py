@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuferry.specs._generated import registry_pb2
 
-POLICIES = ("least-loaded", "most-packed")
+from ...policy.company import allows, homes, sit, spares
+from ...policy.gpu import Gpu
+from ...policy.interface import Request
+from ...policy.kubeshare import ranking
+from ...policy.portion import PLAIN, Marks, Portion
+
+POLICIES = ("least-loaded", "most-packed", "kubeshare")
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a guest asks for: memory, labels and GPUs."""
+    """What a guest asks for: memory, labels, GPUs, and of each of these part of its time, and company."""
 
     memory: int  # bytes of each; 0: whatever is usual
     labels: tuple[tuple[str, str], ...] = ()
     devices: int = 1
+    portion: Portion = PLAIN  # its scope is that of servers on which labels are a tenant's own
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,11 @@ class Standing:
     load: float  # sessions that run or wait, per place
     free: int  # bytes
     room: bool  # for this guest, now
+    rank: tuple[int, int] = (0, 0)  # of the best of its GPUs for this guest, by KubeShare
+    home: bool = False  # those who say the guest's affinity are there
+
+
+NOBODY: Mapping[str, Sequence[Wish]] = {}
 
 
 def eligible(server: registry_pb2.Server, wish: Wish) -> bool:
@@ -43,35 +55,89 @@ def eligible(server: registry_pb2.Server, wish: Wish) -> bool:
     )
 
 
-def _standing(server: registry_pb2.Server, wish: Wish, pending: int) -> Standing:
-    load, devices = server.load, server.load.devices
-    places = sum(device.places for device in devices) or 1
-    idle = sum(device.idle for device in devices)
-    fitting = [one for one in devices if one.memory_grantable - one.memory_granted >= wish.memory]
+def _gpu(index: int, device: registry_pb2.Device) -> Gpu:
+    """The device as policies see it."""
+    gpu = Gpu(index, device.memory_grantable)
+    gpu.free -= device.memory_granted
+    gpu.time -= device.time_promised
+    gpu.busy = device.busy
+    gpu.idle = list(range(device.idle))
+    for company in device.company:
+        marks = gpu.marks[company.scope] = Marks(sessions=1)
+        marks.affinity.update(company.affinity)
+        marks.anti_affinity.update(company.anti_affinity)
+        marks.exclusion.update(company.exclusion)
+    return gpu
+
+
+def _scoped(server: registry_pb2.Server, portion: Portion) -> Portion:
+    return portion._replace(scope="") if server.load.labels_of_all else portion
+
+
+def _gpus(server: registry_pb2.Server, sent: Sequence[Wish]) -> list[Gpu]:
+    """The server's GPUs, with those on their way there as if they were placed by KubeShare's rules."""
+    gpus = [_gpu(index, device) for index, device in enumerate(server.load.devices)]
+    for number, wish in enumerate(sent):
+        portion = _scoped(server, wish.portion)
+        found = _fitting(gpus, wish, portion)
+        for gpu in sorted(found, key=ranking(portion))[: wish.devices]:
+            sit(Request(number, wish.memory, portion=portion), gpu)
+            gpu.busy += 1
+    return gpus
+
+
+def _fitting(gpus: Sequence[Gpu], wish: Wish, portion: Portion) -> list[Gpu]:
+    wanted = homes(portion, gpus)
+    return [
+        gpu
+        for gpu in gpus
+        if gpu.free >= wish.memory
+        and spares(portion, gpu)
+        and (wanted is None or gpu in wanted)
+        and allows(portion, gpu)
+    ]
+
+
+def _standing(server: registry_pb2.Server, wish: Wish, pending: int, sent: Sequence[Wish]) -> Standing:
+    load, portion = server.load, _scoped(server, wish.portion)
+    gpus = _gpus(server, [one for one in sent if not one.portion.says_nothing])
+    places = sum(device.places for device in load.devices) or 1
+    idle = sum(device.idle for device in load.devices)
+    fitting = _fitting(gpus, wish, portion)
     fits = len(fitting) >= wish.devices
     if wish.devices > 1:  # it takes one place of each of its GPUs
-        fits = sum(one.idle > 0 for one in fitting) >= wish.devices
+        fits = sum(bool(gpu.idle) for gpu in fitting) >= wish.devices
     return Standing(
         server.registration.address,
         (load.sessions + load.waiting + pending) / places,
-        sum(device.memory_grantable - device.memory_granted for device in devices),
+        sum(device.memory_grantable - device.memory_granted for device in load.devices),
         fits and idle > pending,
+        min(map(ranking(portion), fitting), default=(0, 0)),
+        homes(portion, gpus) is not None,
     )
 
 
 def choose(
-    policy: str, servers: Iterable[registry_pb2.Server], wish: Wish, pending: Mapping[str, int]
+    policy: str,
+    servers: Iterable[registry_pb2.Server],
+    wish: Wish,
+    pending: Mapping[str, int],
+    sent: Mapping[str, Sequence[Wish]] = NOBODY,
 ) -> str | None:
     """The address of the server that the policy prefers, or None if none is eligible.
 
-    `pending`: guests that were sent to each address, and that no heartbeat counts yet.
+    `pending`: guests that were sent to each address, and that no heartbeat counts yet; `sent`: what those
+    asked for. An affinity goes where those are who say the same, whatever the policy.
     """
-    standings = [
-        _standing(server, wish, pending.get(server.registration.address, 0))
-        for server in servers
-        if eligible(server, wish)
-    ]
+    standings = []
+    for server in servers:
+        if eligible(server, wish):
+            address = server.registration.address
+            standings.append(_standing(server, wish, pending.get(address, 0), sent.get(address, ())))
+    standings = [one for one in standings if one.home] or standings
     with_room = [standing for standing in standings if standing.room]
+    if policy == "kubeshare" and with_room:
+        return min(with_room, key=lambda one: (one.rank, one.address)).address
     if policy == "most-packed" and with_room:
         return min(with_room, key=lambda one: (-one.load, one.free, one.address)).address
     # Where all are full, a guest waits least at the one with the shortest queue, whatever the policy.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from ...door.guests import Farewells, Guest, address_of
 from ...door.handshake import CudaError, Reason, Refusal, Resume
 from ...policy.holdings import Holdings
 from ...policy.interface import Request
+from ...policy.portion import FULL
 from ...service.rates import Sparing
 from ...service.tls import NEW, Identity
 from ...service.waiting import within
@@ -69,8 +70,7 @@ class Sent:
     incarnation: bytes
     sequence: int  # of the heartbeat that it was sent at
     tenant: str
-    memory: int  # that it asked for, on each
-    devices: int = 1
+    wish: Wish
 
 
 class Redirector:
@@ -147,7 +147,7 @@ class Redirector:
     def _check_possible(self, guest: Guest) -> None:
         """Raise Refusal if the tenant's limits never allow what its guest asks for."""
         share, hello = self._tenancy.share(guest.hello.tenant), guest.hello
-        request = Request(0, hello.memory, devices=hello.devices, tenant=hello.tenant)
+        request = Request(0, hello.memory, devices=hello.devices, tenant=hello.tenant, portion=hello.portion)
         if never := Holdings(lambda _: share).never(request):
             text, memory = never
             raise Refusal(Reason.NO_CAPACITY, text, CudaError.OUT_OF_MEMORY if memory else None)
@@ -162,15 +162,23 @@ class Redirector:
         if sessions >= share.sessions:
             most = f"{share.sessions:.0f} sessions in the cluster (limit sessions)"
             return f"tenant {tenant} has {sessions} of {most}"
-        gpus = sum(one.gpus for one in reports) + sum(one.devices for one in sent)
+        gpus = sum(one.gpus for one in reports) + sum(one.wish.devices for one in sent)
         if gpus + guest.hello.devices > share.gpus:
             most = f"{share.gpus:.0f} GPUs in the cluster (limit gpus)"
             return f"tenant {tenant} has {gpus} of {most}"
-        memory = sum(one.memory for one in reports) + sum(one.memory * one.devices for one in sent)
+        memory = sum(one.memory for one in reports) + sum(one.wish.memory * one.wish.devices for one in sent)
         if memory + guest.hello.memory * guest.hello.devices > share.memory or memory >= share.memory:
             return (
                 f"tenant {tenant} was granted {memory} of {share.memory:.0f} bytes of device memory in the "
                 "cluster (limit memory)"
+            )
+        time = sum(one.share * FULL for one in reports) + sum(
+            one.wish.portion.request * one.wish.devices for one in sent
+        )
+        if time + guest.hello.portion.request * guest.hello.devices > share.time:
+            return (
+                f"tenant {tenant} is promised {time / FULL:g} of {share.time / FULL:g} GPUs' time in the "
+                "cluster (limit share)"
             )
         return ""
 
@@ -199,8 +207,8 @@ class Redirector:
     async def _take(self, server: registry_pb2.Server, number: bytes, guest: Guest) -> bool:
         """Whether the guest is on its way there; from here on it counts."""
         load, address = server.load, server.registration.address
-        names = guest.hello.tenant, guest.hello.memory, guest.hello.devices
-        self._sent[number] = Sent(address, load.incarnation, load.sequence, *names)
+        tenant = guest.hello.tenant
+        self._sent[number] = Sent(address, load.incarnation, load.sequence, tenant, _wish(guest))
         greeted = False
         try:
             greeted = await _greets(way_to(server), self._identity)
@@ -220,7 +228,10 @@ class Redirector:
         servers = self._servers()
         candidates = [server for server in servers if _beat(server) not in self._dead]
         pending = Counter(sent.address for sent in self._sent.values())
-        address = choose(self._policy, candidates, wish, pending)
+        wishes: defaultdict[str, list[Wish]] = defaultdict(list)
+        for sent in self._sent.values():
+            wishes[sent.address].append(sent.wish)
+        address = choose(self._policy, candidates, wish, pending, wishes)
         return next((one for one in candidates if one.registration.address == address), None)
 
     def _look(self, servers: list[registry_pb2.Server]) -> None:
@@ -244,7 +255,9 @@ class Redirector:
 
 
 def _wish(guest: Guest) -> Wish:
-    return Wish(guest.hello.memory, guest.hello.labels, guest.hello.devices)
+    hello = guest.hello
+    portion = hello.portion._replace(scope=hello.tenant)
+    return Wish(hello.memory, hello.labels, hello.devices, portion)
 
 
 def _may_come(sent: Sent, load: registry_pb2.Load | None) -> bool:

@@ -11,6 +11,7 @@ import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2, tenants_pb2
 
 from ...broker.broker import Broker
+from ...policy.portion import FULL
 from ...pool.api_server import ApiServer, PoolListener
 from ...service.rates import Sparing
 from ...sessions.events import Event, Kind
@@ -203,6 +204,7 @@ class Billing(PoolListener):
             waiting=standing.waiting,
             memory=standing.memory,
             gpus=standing.gpus,
+            share=standing.time / FULL,
             usage=self._book.of(name),
             days=self._book.days(name, days),
         )

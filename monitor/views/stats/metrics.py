@@ -13,17 +13,30 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.metrics_core import Metric
 
 from ...devices.gpus import text_of_uuid
+from ...policy.portion import FULL
 from .accounting import Accounting
 
 GPU_LABELS = ("gpu", "UUID", "modelName", "Hostname")
 STATES = ("starting", "idle", "busy", "stopping")
-MEMORY_KINDS = ("total", "used", "grantable", "granted")
+MEMORY_KINDS = ("total", "used", "grantable", "granted", "resident")
+RESIDENCES = ("resident", "leaving", "host", "disk", "returning")
 TENANT_COUNTERS = (
     ("sessions", "sessions", "Sessions that began"),
     ("wall_seconds", "wall_seconds", "Time of sessions, without that in a file"),
     ("gpu_seconds", "gpu_seconds", "Time for which sessions held a place on a GPU"),
     ("memory_byte_seconds", "memory_byte_seconds", "Device memory granted, by time"),
     ("calls", "calls", "CUDA calls that reached an API server"),
+)
+TURN_GAUGES = (
+    ("share_ratio", "share", "Part of the sliding window in which sessions had turns, per token"),
+    ("working", "working", "Sessions that have a turn"),
+    ("waiting", "waiting", "Sessions that wait for a turn"),
+)
+TURN_COUNTERS = (
+    ("s", "handed", "Turns that began, since the arbiter did"),
+    ("_overruns", "overruns", "Turns that were taken because the session's work did not end"),
+    ("_wait_seconds", "waited_seconds", "For which sessions waited for the turns that they got"),
+    ("_own_seconds", "own_seconds", "Of API servers' own work on the GPU, as they say"),
 )
 MIGRATION_RESULTS = ("done", "failed")
 START_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -84,6 +97,21 @@ class Metrics:
         info, totals = self._status.monitor, self._totals
         yield GaugeMetricFamily("gpuferry_sessions", "Running sessions", value=len(self._status.sessions))
         yield GaugeMetricFamily("gpuferry_queue_depth", "Waiting guests", value=len(self._status.queue))
+        where = GaugeMetricFamily(
+            "gpuferry_sessions_by_residency", "Where the memory of running sessions is", labels=("residency",)
+        )
+        names = [_residence_name(session.residency) for session in self._status.sessions]
+        for residence in RESIDENCES:
+            where.add_metric((residence,), names.count(residence))
+        yield where
+        copies = GaugeMetricFamily(
+            "gpuferry_copy_bytes",
+            "Copies of sessions' memory that is, or was, not on its GPU",
+            labels=("kind",),
+        )
+        copies.add_metric(("host",), info.away_memory_used)
+        copies.add_metric(("disk",), info.away_disk_used)
+        yield copies
         started = CounterMetricFamily("gpuferry_sessions_started", "Guests that got a session")
         started.add_metric((), info.sessions_granted)
         yield started
@@ -102,6 +130,9 @@ class Metrics:
         busy = GaugeMetricFamily(
             "gpuferry_gpu_utilization_ratio", "Part of the time in which kernels ran", labels=GPU_LABELS
         )
+        promised = GaugeMetricFamily(
+            "gpuferry_gpu_promised_ratio", "Part of the time that sessions were promised", labels=GPU_LABELS
+        )
         up = GaugeMetricFamily("gpuferry_gpu_up", "The device serves sessions", labels=GPU_LABELS)
         for device in self._status.devices:
             labels = (
@@ -115,8 +146,24 @@ class Metrics:
                     memory.add_metric((kind, *labels), getattr(device, f"memory_{kind}"))
             if device.HasField("utilization"):
                 busy.add_metric(labels, device.utilization)
+            promised.add_metric(labels, device.time_promised / FULL)
             up.add_metric(labels, device.state == control_pb2.DEVICE_STATE_UP)
-        yield from (memory, busy, up)
+        yield from (memory, busy, promised, up)
+        yield from self._turns()
+
+    def _turns(self) -> Iterator[Metric]:
+        """Where sessions take turns; elsewhere all of them are zero."""
+        devices = [(str(device.ordinal), device.turns) for device in self._status.devices]
+        for name, field, help in TURN_GAUGES:
+            gauge = GaugeMetricFamily(f"gpuferry_gpu_turn_{name}", help, labels=("gpu",))
+            for ordinal, turns in devices:
+                gauge.add_metric((ordinal,), getattr(turns, field))
+            yield gauge
+        for name, field, help in TURN_COUNTERS:
+            counter = CounterMetricFamily(f"gpuferry_gpu_turn{name}", help, labels=("gpu",))
+            for ordinal, turns in devices:
+                counter.add_metric((ordinal,), getattr(turns, field))
+            yield counter
 
     def _migrations(self) -> Iterator[Metric]:
         results = CounterMetricFamily("gpuferry_migrations", "Sessions moved", labels=("result",))
@@ -172,3 +219,7 @@ def expose_usage(usage: Sequence[tenants_pb2.Usage]) -> bytes:
 def state_name(state: int) -> str:
     """A state of an API server as a label: `idle` for SERVER_STATE_IDLE."""
     return str(control_pb2.ServerState.Name(state).removeprefix("SERVER_STATE_").lower())
+
+
+def _residence_name(residence: int) -> str:
+    return str(control_pb2.Residency.Name(residence).removeprefix("RESIDENCY_").lower())

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import structlog
 
 from ...service.rates import Sparing
-from .heads import Heads
 
 HEADER_SECONDS = 10.0  # for a request's line and headers, and for TLS before it
 ANSWER_SECONDS = 30.0  # for an answer, from the request to its last byte
@@ -58,11 +57,22 @@ class Gate:
     oldest first.
     """
 
-    def __init__(self, listening: socket.socket, most: int, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        listening: socket.socket,
+        most: int,
+        context: ssl.SSLContext | None = None,
+        of_one: int | None = None,
+        patient: bool = False,
+    ) -> None:
+        """`of_one`: connections from one address. `patient`: an answer may take as long as it takes, because
+        whoever makes it has limits of its own; the last bytes have their time after that.
+        """
         self._listening = listening
+        self._patient = patient
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)  # connections inherit it
         self._most = max(most, 2)
-        self._of_one = max(most // 2, 2)
+        self._of_one = max(most // 2, 2) if of_one is None else of_one
         self._context = context
         self._visits: dict[Visit, None] = {}  # oldest first
         self._by_transport: dict[asyncio.BaseTransport, Visit] = {}
@@ -120,7 +130,7 @@ class Gate:
         visit.connection.setblocking(False)
         try:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: Heads(make()), visit.connection, ssl=self._context, ssl_handshake_timeout=limit
+                make, visit.connection, ssl=self._context, ssl_handshake_timeout=limit
             )
         except OSError as error:  # of TLS, or of who left at once
             log.debug("HTTP: no connection", address=visit.address, error=str(error))
@@ -155,6 +165,7 @@ class Gate:
         visit = self._visit(transport)
         if visit:
             visit.asked, visit.deadline = True, time.monotonic() + ANSWER_SECONDS
+            visit.streams = self._patient
         try:
             yield
         finally:

@@ -25,6 +25,7 @@ from ...store.interface import StoreError
 from ..callers import OPERATOR, Caller, Callers, TooOften, visible
 from ..stats.plain import status_json
 from .gate import Gate
+from .heads import Heads
 
 STATIC = Path(__file__).parent / "static"
 CONNECTIONS = 64  # where nobody says how many there is room for
@@ -85,7 +86,7 @@ class WebServer:
         self._key = key.encode()
         self._cookie = f"gpuferry-page-{listening.getsockname()[1]}"  # a browser has one jar for all ports
         self._entered = hmac.digest(self._key, b"gpuferry page cookie 1", hashlib.sha256).hex()
-        self._tls = _following(identity) if identity else None
+        self._tls = following(identity) if identity else None
         self._gate = Gate(listening, connections, self._tls)
         application = web.Application(middlewares=[self._guard])
         application.add_routes(
@@ -108,7 +109,8 @@ class WebServer:
         """Answer requests on the listening socket, until `stop`."""
         await self._runner.setup()
         assert self._runner.server
-        self._gate.open(self._runner.server)
+        make = self._runner.server
+        self._gate.open(lambda: Heads(make()))
 
     async def stop(self) -> None:
         """Answer no more requests; pages notice, and say so."""
@@ -119,7 +121,7 @@ class WebServer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         with self._gate.answering(request.transport):
             # A page of somebody else's, whose name was made to point here, must not read ours.
-            if self._local and not _is_local(request.host):
+            if self._local and not is_local(request.host):
                 raise web.HTTPForbidden(text=f"{request.host} is not a name of this machine\n")
             if request.path in (*PROBES, *OF_LOGIN) and request.method in ("GET", "HEAD"):
                 return await handler(request)
@@ -142,7 +144,7 @@ class WebServer:
         if self._callers is None or not (request.path == "/" or request.path.startswith(FOR_TENANTS)):
             return None
         try:
-            caller = await self._callers.of(_shown(request).decode(errors="replace"))
+            caller = await self._callers.of(shown(request).decode(errors="replace"))
         except TooOften as error:
             raise web.HTTPTooManyRequests(text=f"{error}\n") from None
         except StoreError as error:
@@ -152,7 +154,7 @@ class WebServer:
     def _proves(self, request: web.Request) -> bool:
         if cookie := request.cookies.get(self._cookie):
             return hmac.compare_digest(cookie.encode(), self._entered.encode())
-        return hmac.compare_digest(_shown(request), self._key)
+        return hmac.compare_digest(shown(request), self._key)
 
     async def _add_headers(self, _: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(HEADERS)
@@ -213,7 +215,7 @@ class WebServer:
             return False
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Whether a Host header means this machine's loopback."""
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     if name == "localhost":
@@ -224,7 +226,7 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _shown(request: web.Request) -> bytes:
+def shown(request: web.Request) -> bytes:
     """The key that came with the request; empty: none."""
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "basic":
@@ -235,7 +237,7 @@ def _shown(request: web.Request) -> bytes:
     return value.encode(errors="surrogateescape") if scheme.lower() == "bearer" else b""
 
 
-def _following(identity: Identity) -> ssl.SSLContext:
+def following(identity: Identity) -> ssl.SSLContext:
     """A context for all connections, each of which gets the certificate that the files hold by then."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3

@@ -12,9 +12,17 @@ from .errors import INVALID_PTX, ImageError
 KEPT_TEXTS = 64  # each new input is looked at with all earlier ones
 
 
-def check(image: bytes, cc: int) -> bytes:
-    """Raises what is wrong with a linked image that may not be complete yet; yields nothing."""
-    ptx.check([_parsed(each) for each in images.sources(image, cc) if not each.optional])
+def check(image: bytes, cc: int, runs: bool = True) -> bytes:
+    """Raises what is wrong with a linked image that may not be complete yet; yields nothing. `runs`: its
+    kernels will be run."""
+    sources = [each for each in images.sources(image, cc) if not each.optional]
+    modules = [_parsed(each) for each in sources]
+    ptx.check(modules)
+    for source, module in zip(sources, modules, strict=True) if runs else ():
+        try:
+            ptx.check_instructions(module)
+        except ptx.PtxError as error:
+            raise _at(source, error) from None
     return b""
 
 
@@ -48,4 +56,8 @@ def _parse(source: images.Source) -> ptx.Module:
     try:
         return ptx.parse(source.text.decode("utf-8", "surrogateescape"), source.name)
     except ptx.PtxError as error:
-        raise ImageError(INVALID_PTX, f"{source.name}, {error}") from None
+        raise _at(source, error) from None
+
+
+def _at(source: images.Source, error: ptx.PtxError) -> ImageError:
+    return ImageError(INVALID_PTX, f"{source.name}, {error}")

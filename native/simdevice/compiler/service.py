@@ -14,7 +14,10 @@ from gpuferry.native.simdevice.ptx import (
     DefinedTwice,
     Module,
     NotDefined,
+    OtherPrototype,
     PtxError,
+    check_calls,
+    check_instructions,
     compile_kernel,
     link,
     parse,
@@ -90,13 +93,13 @@ class Service:
             if op == OPEN:
                 return 0, self._open(cc, key, payload)
             if op == LINK_CHECK:
-                return 0, linker.check(payload, cc)
+                return 0, linker.check(payload, cc, runs=not self._skipped)
             if op == LINK:
                 return 0, linker.complete(payload, cc)
             return self._compile(key, payload, quick=op != OPTIMISE)
         except ImageError as error:
             return error.status, str(error).encode()
-        except DefinedTwice as error:
+        except (DefinedTwice, OtherPrototype) as error:
             return INVALID_SOURCE, str(error).encode()
         except NotDefined as error:
             return UNKNOWN, str(error).encode()
@@ -114,7 +117,11 @@ class Service:
             if code is not None:
                 return index.build(machine_code.read(code, cc, room), b"")
         source = b"\0".join(each.text for each in linker.joined(images.sources(image, cc)))
-        return index.build(self._parse(key, source), source, images.most_registers(image))
+        module = self._parse(key, source)
+        if not self._skipped:
+            check_instructions(module)
+            check_calls(module)
+        return index.build(module, source, images.most_registers(image))
 
     def _compile(self, key: bytes, payload: bytes, quick: bool) -> tuple[int, bytes]:
         name, _, source = payload.partition(b"\0")

@@ -160,7 +160,8 @@ static void release(struct sim_cta *cta, struct sim_fiber *fiber) {
     if (fiber->stack == NULL)
         return;
     sim_context_destroy(&fiber->context);
-    sim_stack_give(&cta->worker->stacks, fiber->stack);
+    if (!sim_stack_give(&cta->worker->stacks, fiber->stack))
+        sim_run_overflowed(cta->worker->run);
     fiber->stack = NULL;
 }
 
@@ -184,7 +185,7 @@ static void resume(struct sim_cta *cta, struct sim_fiber *fiber) {
     if (fiber->stack == NULL) {
         fiber->stack = sim_stack_take(&worker->stacks);
         if (fiber->stack == NULL) {
-            sim_run_fail(worker->run, CUDA_ERROR_OUT_OF_MEMORY, "no memory for the stacks of a block");
+            sim_run_refused(worker->run, "the stacks of a block");
             return;
         }
         if (fiber->lanes != NULL) {

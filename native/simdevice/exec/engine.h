@@ -5,6 +5,7 @@
 #include "cuda.h"
 #include "execute.h"
 #include "fiber.h"
+#include "stacks.h"
 #include "kernel_abi.h"
 #include "loader.h"
 #include "log.h"
@@ -23,6 +24,7 @@ struct sim_kernel {
     _Atomic uint64_t block_ns;               /* running mean of what a block takes */
     _Atomic uint64_t quick_ns;               /* what blocks took in code that could be faster */
     _Atomic bool asked;                      /* for faster code */
+    bool settled;                            /* it is there, or will not come; under tiers.c's lock */
 };
 
 /* Text that the kernels of a grid print, put out when the grid ends. */
@@ -36,8 +38,9 @@ struct sim_run {
     const struct sim_grid *grid;
     uint64_t gridid;
     uint64_t total;
-    _Atomic uint64_t next; /* the next block to start */
-    _Atomic int error;     /* CUresult */
+    _Atomic uint64_t next;  /* the next block to start */
+    _Atomic int error;      /* CUresult */
+    _Atomic bool heap_full; /* malloc has returned NULL */
     struct sim_output output;
     uint32_t workspace[2]; /* of cooperative groups: size, barrier */
     /* under the pool's lock */
@@ -163,6 +166,10 @@ void sim_warp_spun(struct sim_fiber *fiber);
 /* fail.c: ends the grid; the first error counts. */
 void sim_run_fail(struct sim_run *run, CUresult error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* A thread has used more of its stack than there is. */
+void sim_run_overflowed(struct sim_run *run);
+/* The system gives no memory for `what`: says why, and what helps. */
+void sim_run_refused(struct sim_run *run, const char *what);
 /* Leaves the running fiber for good, its block and its grid having failed. */
 void sim_worker_abort(struct sim_worker *worker) __attribute__((noreturn));
 extern _Thread_local struct sim_worker *sim_current_worker __attribute__((tls_model("initial-exec")));
@@ -172,12 +179,16 @@ enum sim_tier_policy {
     SIM_TIERS_AS_EARNED,
     SIM_TIERS_QUICK_ONLY,
     SIM_TIERS_OPTIMISED_ONLY,
-    SIM_TIERS_BLOCK_BY_BLOCK, /* the next block after the first has the faster one */
+    SIM_TIERS_BLOCK_BY_BLOCK,   /* the next block after the first has the faster one */
+    SIM_TIERS_LAUNCH_BY_LAUNCH, /* the next launch after the first waits for it */
 };
 enum sim_tier_policy sim_tier_policy(void);
 
 /* tiers.c: blocks of the kernel took so long in `code`. */
 void sim_kernel_ran(struct sim_kernel *kernel, const struct sim_object *code, uint64_t ns);
+/* Before blocks that keep the code they begin with: waits for faster code that is being made, no longer than
+ * they would take. */
+void sim_kernel_await(struct sim_kernel *kernel, uint64_t expected_ns);
 
 /* image.c: makes optimised code, which the next blocks run. */
 void sim_kernel_optimise(struct sim_kernel *kernel);
@@ -196,7 +207,9 @@ static inline uint32_t sim_lane_count(uint32_t mask) {
 }
 /* Whether a warp is what runs on a fiber, in a block of that shape. */
 static inline bool sim_in_warps(const struct sim_object *code, const uint32_t block[3]) {
-    return code->form == SIM_FORM_WARPS || (code->rows && block[0] % WARP == 0);
+    bool is_line = block[1] == 1 && block[2] == 1;
+    return code->form == SIM_FORM_WARPS || (code->rows != SIM_ROWS_NONE && block[0] % WARP == 0) ||
+           (code->rows == SIM_ROWS_OR_LINES && is_line);
 }
 static inline struct sim_fiber *sim_fiber_of(struct sim_thread *thread) {
     return (struct sim_fiber *)thread;

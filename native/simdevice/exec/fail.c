@@ -1,5 +1,6 @@
 /* How a kernel that goes wrong ends its grid: the first error counts, and the fiber is left for good. */
 #include "engine.h"
+#include "mappings.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -15,6 +16,18 @@ void sim_run_fail(struct sim_run *run, CUresult error, const char *format, ...) 
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
     sim_message(SIM_LOG_ERROR, "kernel %s: %s", run->grid->kernel->info->name, reason);
+}
+
+void sim_run_overflowed(struct sim_run *run) {
+    sim_run_fail(run, CUDA_ERROR_HARDWARE_STACK_ERROR,
+                 "stack overflow: CU_LIMIT_STACK_SIZE is %zu bytes of a thread (cuCtxSetLimit raises it)",
+                 run->grid->stack_limit);
+}
+
+void sim_run_refused(struct sim_run *run, const char *what) {
+    char reason[256];
+    sim_mapping_refused(reason, sizeof reason);
+    sim_run_fail(run, CUDA_ERROR_OUT_OF_MEMORY, "no memory for %s: %s", what, reason);
 }
 
 void sim_worker_abort(struct sim_worker *worker) {

@@ -35,10 +35,14 @@ static void landing(void) {
         break;
     default:
         if (fault.in_guard)
-            sim_run_fail(worker->run, CUDA_ERROR_LAUNCH_FAILED, "stack overflow");
+            sim_run_overflowed(worker->run);
         else
-            sim_run_fail(worker->run, CUDA_ERROR_ILLEGAL_ADDRESS, "illegal access near address %#lx",
-                         (unsigned long)fault.address);
+            sim_run_fail(worker->run, CUDA_ERROR_ILLEGAL_ADDRESS, "illegal access near address %#lx%s",
+                         (unsigned long)fault.address,
+                         atomic_load(&worker->run->heap_full)
+                             ? " (its malloc has returned NULL before: the heap is as large as "
+                               "cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE) says)"
+                             : "");
     }
     sim_worker_abort(worker);
 }
@@ -82,7 +86,8 @@ static void on_fault(int number, siginfo_t *info, void *context) {
         return;
     }
     uintptr_t address = (uintptr_t)info->si_addr, low = (uintptr_t)worker->running->stack_low;
-    fault = (struct fault){number, address, address < low && address >= low - 4096};
+    uintptr_t top = (uintptr_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RSP];
+    fault = (struct fault){number, address, top < low || (address < low && address >= low - 4096)};
     divert(context, worker->running);
 }
 

@@ -22,23 +22,3 @@ void sim_context_leave(struct sim_context *from, struct sim_context *to) __attri
 uintptr_t sim_context_rewind(struct sim_context *context);
 /* A fiber that will not be entered again is forgotten by the sanitizers. */
 void sim_context_destroy(struct sim_context *context);
-
-/* Equal stacks with a guard page below each, kept for reuse. For one thread. */
-struct sim_stack_pool {
-    size_t stack_size; /* without the guard */
-    size_t local_size; /* behind each stack, and another guard */
-    uint8_t **free;
-    uint32_t free_count, capacity;
-    void **chunks;
-    uint32_t chunk_count;
-};
-
-/* Makes the pool's stacks at least `size` bytes, each with `local` bytes of other memory. Only when no stack
- * is in use. */
-void sim_stacks_require(struct sim_stack_pool *pool, size_t size, size_t local);
-/* The memory that comes with a stack. */
-uint8_t *sim_stack_local(const struct sim_stack_pool *pool, uint8_t *stack);
-/* The lowest address of a stack, or NULL when memory is exhausted. */
-uint8_t *sim_stack_take(struct sim_stack_pool *pool);
-void sim_stack_give(struct sim_stack_pool *pool, uint8_t *stack);
-void sim_stacks_release(struct sim_stack_pool *pool);

@@ -245,14 +245,14 @@ static bool resolve(struct loading *l, struct sim_object *object) {
     const uint32_t *rows = defined(l, "sim_kernel_rows", 4);
     const uint32_t *quick = defined(l, "sim_kernel_quick", 4), *stack = defined(l, "sim_kernel_stack", 4);
     if (abi == NULL || *abi != SIM_KERNEL_ABI || form == NULL || *form > SIM_FORM_WARPS || rows == NULL ||
-        quick == NULL || stack == NULL)
+        *rows > SIM_ROWS_OR_LINES || quick == NULL || stack == NULL)
         return FAIL(l, "made for another kernel ABI");
-    object->rows = *rows != 0;
+    object->rows = (enum sim_kernel_rows) * rows;
     object->quick = *quick != 0;
     object->stack = *stack;
     object->form = (enum sim_kernel_form) * form;
     for (int i = SIM_FORM_LOOP; i <= SIM_FORM_WARPS; i++) {
-        if (i != (int)object->form && (i != SIM_FORM_WARPS || !object->rows))
+        if (i != (int)object->form && (i != SIM_FORM_WARPS || object->rows == SIM_ROWS_NONE))
             continue;
         void *entry = defined(l, entries[i], 1);
         if (entry == NULL)

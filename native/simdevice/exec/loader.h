@@ -8,7 +8,8 @@ struct sim_object {
     void *base;
     size_t size;
     enum sim_kernel_form form;
-    bool rows, quick;
+    enum sim_kernel_rows rows;
+    bool quick;
     uint32_t stack;
     /* the one of the form, and that of warps if `rows` */
     sim_run_block_fn *run_block;

@@ -154,12 +154,27 @@ static void start_thread(void) {
     pthread_attr_destroy(&attributes);
 }
 
-static void ask_for_help(struct sim_run *run) {
-    uint64_t wanted = run->total - 1;
+/* How many threads a grid may use. Lock held. */
+static uint32_t most_threads(void) {
     static uint32_t target;
-    pthread_mutex_lock(&lock);
     if (target == 0)
         target = thread_target();
+    return target;
+}
+
+/* Faster code arrives between blocks. Where all of them begin at once, it has to be there before. */
+static void await_code(const struct sim_run *run, uint64_t block_ns) {
+    pthread_mutex_lock(&lock);
+    bool at_once = run->grid->cooperative || run->total <= most_threads();
+    pthread_mutex_unlock(&lock);
+    if (at_once)
+        sim_kernel_await(run->grid->kernel, block_ns);
+}
+
+static void ask_for_help(struct sim_run *run) {
+    uint64_t wanted = run->total - 1;
+    pthread_mutex_lock(&lock);
+    uint32_t target = most_threads();
     run->link = runs;
     runs = run;
     while (threads + 1 < target && threads < wanted && idle < wanted) {
@@ -197,6 +212,7 @@ CUresult sim_grid_run(const struct sim_grid *grid) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     sim_output_init(&run.output);
     uint64_t mean = atomic_load_explicit(&grid->kernel->block_ns, memory_order_relaxed);
+    await_code(&run, mean);
     bool alone = run.total == 1 || (mean != 0 && mean * run.total < ALONE_NS);
     sim_views_enter();
     if (!alone)

@@ -16,7 +16,7 @@ void sim_rt_trap(struct sim_thread *t) {
 }
 
 void sim_rt_overflow(struct sim_thread *t) {
-    sim_run_fail(worker_of(t)->run, CUDA_ERROR_LAUNCH_FAILED, "stack overflow");
+    sim_run_overflowed(worker_of(t)->run);
     sim_worker_abort(worker_of(t));
 }
 
@@ -43,7 +43,10 @@ void *sim_rt_malloc(struct sim_thread *t, uint64_t size) {
     const struct sim_grid *grid = worker_of(t)->run->grid;
     if (grid->used != NULL)
         atomic_fetch_or_explicit(grid->used, SIM_USED_HEAP, memory_order_relaxed);
-    return sim_heap_take(size, grid->heap_limit);
+    void *taken = sim_heap_take(size, grid->heap_limit);
+    if (taken == NULL && size != 0)
+        atomic_store_explicit(&worker_of(t)->run->heap_full, true, memory_order_relaxed);
+    return taken;
 }
 
 void sim_rt_free(struct sim_thread *t, void *pointer) {

@@ -150,7 +150,7 @@ static bool start_one(struct sim_worker *worker, struct sim_cta **resident) {
         return false;
     struct sim_cta *cta = take_cta(worker);
     if (cta == NULL || !sim_cta_begin(cta, worker, code_of(worker), index)) {
-        sim_run_fail(worker->run, CUDA_ERROR_OUT_OF_MEMORY, "no memory for a block");
+        sim_run_refused(worker->run, "a block");
         if (cta != NULL)
             give_cta(worker, cta);
         return false;
@@ -248,7 +248,7 @@ static void run_loop(struct sim_worker *worker) {
     struct sim_cta *cta = take_cta(worker);
     uint8_t *stack = sim_stack_take(&worker->stacks);
     if (cta == NULL || stack == NULL || !sim_cta_share(cta, worker->run->grid)) {
-        sim_run_fail(worker->run, CUDA_ERROR_OUT_OF_MEMORY, "no memory for a block");
+        sim_run_refused(worker->run, "a block");
     } else {
         cta->worker = worker;
         cta->current = NULL;
@@ -263,8 +263,8 @@ static void run_loop(struct sim_worker *worker) {
         worker->running = NULL;
         sim_context_destroy(&worker->loop);
     }
-    if (stack != NULL)
-        sim_stack_give(&worker->stacks, stack);
+    if (stack != NULL && !sim_stack_give(&worker->stacks, stack))
+        sim_run_overflowed(worker->run);
     if (cta != NULL)
         give_cta(worker, cta);
 }

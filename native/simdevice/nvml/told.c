@@ -12,7 +12,7 @@
 
 #define PERIOD_NS UINT64_C(100000000) /* shortest over which utilisation is measured */
 
-_Static_assert((int)NV_DEVICES >= (int)SIM_MAX_DEVICES && (int)NV_PROCESSES >= (int)LIVE_PROCESSES,
+_Static_assert((int)NV_DEVICES >= 2 * (int)SIM_MAX_DEVICES && (int)NV_PROCESSES >= (int)LIVE_PROCESSES,
                "all that there may be has a place");
 
 struct nvmlDevice_st nv_handles[NV_DEVICES];
@@ -48,6 +48,7 @@ nvmlReturn_t nv_find_system(struct nv_system *system) {
     if (atomic_load(&users) == 0)
         return NVML_ERROR_UNINITIALIZED;
     *system = (struct nv_system){.device_count = (unsigned)sim_config_get()->device_count,
+                                 .instances = (unsigned)sim_config_get()->instances,
                                  .cuda_version = sim_config_get()->driver_version,
                                  .driver_version = SIM_VERSION};
     return NVML_SUCCESS;
@@ -70,46 +71,74 @@ static int utilization(int device) {
     return result;
 }
 
-/* Whose handle it is. */
-static nvmlReturn_t find(nvmlDevice_t handle, int *device) {
+/* The devices as CUDA shows them, by the machine's ordinals, that a handle is about: an instance or whole
+ * device is one; a device in MIG mode has several. */
+struct part {
+    unsigned index, instance;
+    int first, count;
+};
+
+static nvmlReturn_t find(nvmlDevice_t handle, struct part *part) {
     struct nv_system system;
     NV_TRY(nv_find_system(&system));
-    NV_REQUIRE(handle >= nv_handles && handle < nv_handles + system.device_count);
-    *device = (int)(handle - nv_handles);
+    const unsigned count = system.device_count, each = system.instances;
+    NV_REQUIRE(handle >= nv_handles && handle < nv_handles + count + count * each);
+    const unsigned number = (unsigned)(handle - nv_handles);
+    if (number < count) {
+        const unsigned shown = each ? each : 1;
+        *part = (struct part){.index = number, .first = (int)(number * shown), .count = (int)shown};
+    } else {
+        const unsigned ordinal = number - count;
+        *part = (struct part){ordinal / each, ordinal % each + 1, (int)ordinal, 1};
+    }
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t state_of(int device) {
-    return live_read_lost(device) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+static nvmlReturn_t state_of(const struct part *part) {
+    return live_read_lost(part->first) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 }
 
 nvmlReturn_t nv_find_device(nvmlDevice_t handle, struct nv_device *found) {
-    int device;
-    NV_TRY(find(handle, &device));
+    struct part part;
+    NV_TRY(find(handle, &part));
+    const struct sim_config *config = sim_config_get();
+    uint64_t total = config->memory * (uint64_t)part.count, used = 0;
+    for (int i = 0; i < part.count; i++)
+        used += live_read_memory(part.first + i);
     /* each process has limits of its own, so together they may hold more than there is */
-    uint64_t total = sim_config_get()->memory, used = live_read_memory(device);
-    *found = (struct nv_device){.index = (unsigned)device,
-                                .name = SIM_DEVICE_NAME,
+    *found = (struct nv_device){.index = part.index,
+                                .instance = part.instance,
                                 .memory_total = total,
                                 .memory_used = used < total ? used : total,
-                                .major = sim_config_get()->cc_major,
-                                .minor = sim_config_get()->cc_minor,
-                                .utilization = utilization(device),
+                                .major = config->cc_major,
+                                .minor = config->cc_minor,
+                                .utilization = config->instances ? -1 : utilization(part.first),
                                 .temperature = -1,
                                 .power = -1};
-    sim_device_uuid_text(device, found->uuid);
-    snprintf(found->pci, sizeof found->pci, "00000000:%02X:00.0", (unsigned)device + 1);
-    return state_of(device);
+    sim_device_name(part.instance == 0, found->name);
+    if (part.instance)
+        sim_device_uuid_text(part.first, found->uuid);
+    else
+        sim_whole_uuid_text((int)part.index, found->uuid);
+    snprintf(found->pci, sizeof found->pci, "00000000:%02X:00.0", part.index + 1);
+    return state_of(&part);
 }
 
 nvmlReturn_t nv_find_processes(nvmlDevice_t handle, nvmlProcessInfo_t *processes, unsigned room,
                                unsigned *count) {
-    int device;
-    NV_TRY(find(handle, &device));
-    struct live_use uses[LIVE_PROCESSES];
-    *count = live_read_uses(device, uses, LIVE_PROCESSES);
-    for (unsigned i = 0; i < *count && i < room; i++)
-        processes[i] =
-            (nvmlProcessInfo_t){(unsigned)uses[i].pid, uses[i].memory, NVML_NO_INSTANCE, NVML_NO_INSTANCE};
-    return state_of(device);
+    struct part part;
+    NV_TRY(find(handle, &part));
+    *count = 0;
+    for (int i = 0; i < part.count; i++) {
+        struct live_use uses[LIVE_PROCESSES];
+        const unsigned found = live_read_uses(part.first + i, uses, LIVE_PROCESSES);
+        const unsigned instance = part.instance ? part.instance : (unsigned)i + 1;
+        const bool divided = part.instance || part.count > 1;
+        for (unsigned j = 0; j < found; j++, ++*count)
+            if (*count < room)
+                processes[*count] = (nvmlProcessInfo_t){(unsigned)uses[j].pid, uses[j].memory,
+                                                        divided ? instance : NVML_NO_INSTANCE,
+                                                        divided ? 0 : NVML_NO_INSTANCE};
+    }
+    return state_of(&part);
 }

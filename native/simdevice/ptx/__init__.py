@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from .compiler import compile_kernel
-from .errors import DefinedTwice, LinkError, NotDefined, PtxError
-from .link import check, check_complete, definitions, link, missing, runtime_functions
+from .errors import DefinedTwice, LinkError, NotDefined, OtherPrototype, PtxError
+from .link import check, check_calls, check_complete, definitions, link, missing, runtime_functions
 from .model import KernelInfo, VariableInfo
 from .module import Module
 from .parser import parse
+from .refused import check_instructions
 
 __all__ = [
     "DefinedTwice",
@@ -15,10 +16,13 @@ __all__ = [
     "LinkError",
     "Module",
     "NotDefined",
+    "OtherPrototype",
     "PtxError",
     "VariableInfo",
     "check",
+    "check_calls",
     "check_complete",
+    "check_instructions",
     "compile_kernel",
     "definitions",
     "link",

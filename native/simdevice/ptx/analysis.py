@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .errors import PtxError
@@ -45,8 +46,12 @@ class Body:
 class Program:
     """A kernel and the functions it reaches. `yields` maps a function's index to positions of branches."""
 
-    def __init__(self, module: Module, kernel: Function) -> None:
+    def __init__(
+        self, module: Module, kernel: Function, rewritten: Mapping[int, list[Item] | None] | None = None
+    ) -> None:
+        """`rewritten`: by the indices of functions, bodies that take the place of what the text says."""
         self.module = module
+        self.rewritten = rewritten or {}
         self.bodies: dict[int, Body] = {}
         pending = [kernel]
         while pending:
@@ -75,7 +80,7 @@ class Program:
         self.uses_fibers = cooperative or exits or any(self.yields.values())
 
     def _scan(self, function: Function) -> Body:
-        body = Body(function, self.module.body(function))
+        body = Body(function, self.rewritten.get(function.index) or self.module.body(function))
         tables = {item.name: item for item in body.items if isinstance(item, (Prototype, Targets))}
         for position, item in enumerate(body.items):
             if not isinstance(item, Instruction):

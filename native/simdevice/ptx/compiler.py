@@ -10,16 +10,18 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from . import emit  # noqa: F401  (registers the instruction handlers)
+from .analysis import Program
+from .contract import contract
 from .emit.layout import BLOCK, THREAD, THREAD_SIZE
 from .emit.registry import handler_of
 from .errors import PtxError
 from .frames import STACK, with_stack
 from .kernel import KernelContext
 from .module import Module
-from .warp import kernel_functions
+from .warp import Shape, kernel_functions
 from .warp.record import Recorder
 
-KERNEL_ABI = 5
+KERNEL_ABI = 6
 LOOP, THREADS, WARPS = range(3)  # enum sim_kernel_form
 DUMP = "GPUFERRY_SIM_DUMP"
 UNIT = "GPUFERRY_SIM_UNIT"  # for tests: every kernel in warps, or none
@@ -29,12 +31,12 @@ _PROMPT = {LOOP: 120, THREADS: 120, WARPS: 16}
 
 def kernel_ir(kernel: KernelContext) -> str:
     """The LLVM module of one kernel, as text. A kernel that is small is not `quick` any longer."""
-    records = {
-        index: Recorder(kernel, body.function, body.items, kernel.program.yields[index], handler_of)
-        for index, body in kernel.program.bodies.items()
-    }
-    functions = [record.text() for record in records.values()]
-    form, entry, in_rows = LOOP, [_RUN_BLOCK], False
+    records, functions = _recorded(kernel)
+    contracted = {index: contract(record.items, record) for index, record in records.items()}
+    if any(items is not None for items in contracted.values()):
+        kernel.program = Program(kernel.module, kernel.kernel, contracted)
+        records, functions = _recorded(kernel)
+    form, entry, rows = LOOP, [_RUN_BLOCK], Shape.ANY
     items = sum(len(record.items) for record in records.values())
     unit = os.environ.get(UNIT, "")
     if kernel.program.uses_fibers:
@@ -46,8 +48,10 @@ def kernel_ir(kernel: KernelContext) -> str:
         warps = kernel_functions(kernel, records)
         if warps is not None:
             form, functions, entry = WARPS, warps, []
-        elif form == THREADS and (warps := kernel_functions(kernel, records, in_rows=True)) is not None:
-            functions, in_rows = functions + warps, True
+        for shape in (Shape.LINES, Shape.ROWS) if form == THREADS else ():
+            if (warps := kernel_functions(kernel, records, shape)) is not None:
+                functions, rows = functions + warps, shape
+                break
     kernel.quick = quick and items > _PROMPT[form]
     declarations = [f"declare {text}" for text in kernel.declared.values()]
     return "\n".join(
@@ -55,7 +59,7 @@ def kernel_ir(kernel: KernelContext) -> str:
             f'target triple = "{llvm.get_process_triple()}"',
             f"@sim_kernel_abi = constant i32 {KERNEL_ABI}",
             f"@sim_kernel_form = constant i32 {form}",
-            f"@sim_kernel_rows = constant i32 {int(in_rows)}",
+            f"@sim_kernel_rows = constant i32 {int(rows)}",
             f"@sim_kernel_quick = constant i32 {int(kernel.quick)}",
             f"@{STACK} = constant i32 0",
             *declarations,
@@ -64,6 +68,15 @@ def kernel_ir(kernel: KernelContext) -> str:
             '!0 = !{}\n!1 = !{!"branch_weights", i32 1, i32 100000}\n',
         ]
     )
+
+
+def _recorded(kernel: KernelContext) -> tuple[dict[int, Recorder], list[str]]:
+    """The kernel's functions for one thread, and what was found out meanwhile."""
+    records = {
+        index: Recorder(kernel, body.function, body.items, kernel.program.yields[index], handler_of)
+        for index, body in kernel.program.bodies.items()
+    }
+    return records, [record.text() for record in records.values()]
 
 
 def compile_kernel(

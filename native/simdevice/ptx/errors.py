@@ -27,6 +27,13 @@ class DefinedTwice(LinkError):
         )
 
 
+class OtherPrototype(LinkError):
+    def __init__(self, name: str, first: str, second: str) -> None:
+        super().__init__(
+            f"error   : Prototype doesn't match for '{name}' in '{second}', first defined in '{first}'"
+        )
+
+
 class NotDefined(LinkError):
-    def __init__(self, name: str, where: str) -> None:
-        super().__init__(f"error   : Undefined reference to '{name}' in '{where}'")
+    def __init__(self, name: str, where: str, hint: str = "") -> None:
+        super().__init__(f"error   : Undefined reference to '{name}' in '{where}'{hint}")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Set
 
-from .errors import DefinedTwice, NotDefined, PtxError
-from .model import RUNTIME, Function, Symbol, Variable
+from .errors import DefinedTwice, NotDefined, OtherPrototype, PtxError
+from .model import RUNTIME, Function, Parameter, Symbol, Variable
 from .module import Module, Unit
 
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
+# Functions of NVIDIA's device runtime library, by which kernels launch kernels.
+_LAUNCHES = re.compile(r"(?:__)?cuda(?:CDP2)?(?:LaunchDevice|GetParameterBuffer)\w*\Z")
 
 
 def link(modules: list[Module]) -> Module:
@@ -24,7 +26,7 @@ def link(modules: list[Module]) -> Module:
 
 
 def check(modules: list[Module]) -> None:
-    """Raises DefinedTwice if they do not go together. The modules stay as they are."""
+    """Raises DefinedTwice or OtherPrototype if they do not go together. The modules stay as they are."""
     _choose_all([unit for module in modules for unit in module.units])
 
 
@@ -32,7 +34,28 @@ def check_complete(module: Module) -> None:
     """Raises NotDefined for the first name in use that neither the module nor the runtime defines."""
     for unit in module.units:
         for name in _missing(unit):
-            raise NotDefined(name, unit.name)
+            raise NotDefined(name, unit.name, _hint(name))
+
+
+def check_calls(module: Module) -> None:
+    """Raises PtxError for the first function in use that is defined nowhere. Variables may be missing: what a
+    text that is loaded by itself declares, it has."""
+    for unit in module.units:
+        undefined = {
+            name
+            for name, symbol in unit.symbols.items()
+            if isinstance(symbol, Function) and name not in RUNTIME and not _defined(symbol)
+        }
+        for name in _used(unit, undefined):
+            raise PtxError(
+                "", unit.symbols[name].line, "", f"Unresolved extern function '{name}'{_hint(name)}"
+            )
+
+
+def _hint(name: str) -> str:
+    return (
+        " (kernels that launch kernels do not run on the simulated device)" if _LAUNCHES.match(name) else ""
+    )
 
 
 def missing(modules: list[Module]) -> set[str]:
@@ -94,12 +117,36 @@ def _choose_all(units: list[Unit]) -> dict[str, Symbol]:
             if not symbol.linkage or _is_dynamic_shared(symbol):
                 continue
             known, first = chosen.setdefault(name, (symbol, unit))
+            if (
+                isinstance(known, Function)
+                and isinstance(symbol, Function)
+                and not _go_together(known, symbol)
+            ):
+                raise OtherPrototype(name, first.name, unit.name)
             best = _choose(known, symbol)
             if best is None:
                 raise DefinedTwice(name, first.name, unit.name)
             if best is not known:
                 chosen[name] = best, unit
     return {name: symbol for name, (symbol, _) in chosen.items()}
+
+
+def _go_together(known: Function, symbol: Function) -> bool:
+    """Whether two functions of one name take and return the same, as NVIDIA's linker compares them: what is
+    whole numbers, floats or bytes, and how large. Where it is defined a function may return nothing that is
+    declared to: Numba declares C's functions so, and links them in a way that compares nothing."""
+    if known.is_kernel or symbol.is_kernel:
+        return known.is_kernel == symbol.is_kernel
+    if _prototype(known.parameters) != _prototype(symbol.parameters):
+        return False
+    returns = _prototype(known.returns), _prototype(symbol.returns)
+    return returns[0] == returns[1] or any(
+        not given and _defined(by) for given, by in zip(returns, (known, symbol), strict=True)
+    )
+
+
+def _prototype(parameters: list[Parameter]) -> list[tuple[bool, int, int]]:
+    return [(each.type.is_float, each.type.bytes, each.size) for each in parameters]
 
 
 def _choose(known: Symbol, symbol: Symbol) -> Symbol | None:

@@ -8,7 +8,7 @@ import re
 from .declarations import LINKAGE, Cursor, Declared, dimensions, parameters
 from .errors import PtxError
 from .lexer import tokenize
-from .model import Function, Symbol, Variable
+from .model import RUNTIME, Function, Symbol, Variable
 from .module import Module, Unit
 from .types import REFERENCES
 
@@ -59,6 +59,10 @@ def without_comments(text: str) -> str:
         at = end
     kept.append(text[at:])
     return "".join(kept)
+
+
+def _sizes(function: Function) -> tuple[list[int], list[int]]:
+    return [each.size for each in function.returns], [each.size for each in function.parameters]
 
 
 class _Splitter:
@@ -223,6 +227,8 @@ class _Splitter:
 
     def _redeclare(self, known: Symbol, symbol: Symbol) -> None:
         if isinstance(known, Function) and isinstance(symbol, Function):
+            if known.name not in RUNTIME and _sizes(known) != _sizes(symbol):
+                raise PtxError("", symbol.line, "", f"Inconsistent prototypes of '{symbol.name}'")
             if known.start < 0:
                 # The declaration becomes the definition, so that its index holds.
                 directives = {**known.directives, **symbol.directives}

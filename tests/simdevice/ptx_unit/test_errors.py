@@ -7,7 +7,15 @@ import random
 import re
 
 import pytest
-from gpuferry.native.simdevice.ptx import DefinedTwice, PtxError, compile_kernel, link, parse
+from gpuferry.native.simdevice.ptx import (
+    DefinedTwice,
+    PtxError,
+    check_calls,
+    check_instructions,
+    compile_kernel,
+    link,
+    parse,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,3 +143,52 @@ def test_deep_nesting() -> None:
     attempt(kernel("add.u32 %r1, %r2, " + "(" * 3000 + "1" + ")" * 3000 + ";"))
     attempt(kernel("mov.b64 %d1, " + "{" * 3000 + "%r1" + "}" * 3000 + ";"))
     attempt(HEADER + ".global .u32 x = " + "-" * 5000 + "1;")
+
+
+@pytest.mark.parametrize(
+    ("instruction", "name"),
+    [
+        ("wgmma.fence.sync.aligned;", "wgmma.fence.sync.aligned"),
+        (
+            "@%p1 wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1}, %d1, %d2, 1, 1, 1, 0, 0;",
+            "wgmma.mma_async",
+        ),
+        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;", "tcgen05.alloc.cta_group::1"),
+        ("multimem.red.relaxed.sys.global.add.u32 [%d1], %r1;", "multimem.red.relaxed"),
+        ("cp.async.bulk.prefetch.tensor.1d.L2.global.tile [%d1, {%r1}];", "cp.async.bulk.prefetch.tensor"),
+        (
+            "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d1], [%r1], 16;",
+            "cp.reduce.async.bulk",
+        ),
+        (
+            "tensormap.replace.tile.global_address.global.b1024.b64 [%d1], %d2;",
+            "tensormap.replace",
+        ),
+        (
+            "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0 {%f1}, {%r1};",
+            "mma.sync",
+        ),
+    ],
+)
+def test_instructions_that_do_not_exist_here_are_found_in_the_text(instruction: str, name: str) -> None:
+    module = parse(kernel(f"mov.u32 %r1, 1;\n{instruction}").replace(".visible", "// wgmma.x\n.visible"))
+    with pytest.raises(PtxError, match=re.escape(f"'{name}")) as error:
+        check_instructions(module)
+    assert (error.value.kernel, error.value.line) == ("k", 10)
+
+
+def test_their_names_elsewhere_are_no_instructions() -> None:
+    head = ".global .u32 wgmma; .extern .func tcgen05(); /* multimem.red */ .global .u32 _Z7wgmma;"
+    body = "mov.u64 %d1, wgmma; cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r1], 16;"
+    body += "ld.global.u32 %r1, [wgmma+4];"
+    check_instructions(parse(kernel(body, head=head)))
+
+
+def test_functions_that_nobody_defines() -> None:
+    declared = ".extern .func unused(); .extern .func (.param .b32 _) vprintf(.param .b64 a, .param .b64 b);"
+    check_calls(parse(kernel("", head=declared)))
+    with pytest.raises(PtxError, match="Unresolved extern function 'f'"):
+        check_calls(parse(kernel("call f;", head=declared + ".extern .func f();")))
+    head = ".extern .func (.param .b64 b) cudaGetParameterBufferV2();"
+    with pytest.raises(PtxError, match=r"'cudaGetParameterBufferV2' \(kernels that launch kernels"):
+        check_calls(parse(kernel(".param .b64 b; call (b), cudaGetParameterBufferV2, ();", head=head)))

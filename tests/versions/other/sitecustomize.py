@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 PACKAGE = "gpuferry.specs._generated."
-CONTRACT = ("frames", "operations", "wire")
+CONTRACT = ("constants", "frames", "operations", "wire")
 
 
 class Elsewhere:

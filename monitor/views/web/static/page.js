@@ -127,6 +127,7 @@ function updateGpu(card, device) {
     },
   );
   const facts = [`${device.pool_idle} of ${device.pool_size} API servers idle`];
+  if (device.time_promised) facts.push(`${percent(device.time_promised / 1000)} of its time promised`);
   if (device.temperature !== null) facts.push(`${Math.round(device.temperature)} °C`);
   if (device.power !== null) facts.push(`${Math.round(device.power)} W`);
   if (device.simulated) facts.push("simulated");
@@ -137,9 +138,26 @@ function showGpus(status) {
   reconcile(find("gpus"), status.devices, (one) => one.ordinal, createGpu, updateGpu);
 }
 
+// What it was promised, or asks for, of a GPU beside memory.
+function portion(one) {
+  const said = one.portion;
+  if (!said) return [];
+  const limit = said.limit && said.limit < 1000;
+  return [
+    said.request && `request ${said.request / 1000}`,
+    limit && `limit ${said.limit / 1000}`,
+    said.affinity && `affinity ${said.affinity}`,
+    said.anti_affinity && `anti-affinity ${said.anti_affinity}`,
+    said.exclusion && `exclusive ${said.exclusion}`,
+  ];
+}
+
+const turnOf = (turns) => `${percent(turns.share)} of the GPU${turns.working ? ", works" : turns.waits_seconds ? ", waits" : ""}`;
+
 const who = (one) => {
-  const more = [one.disconnected && "disconnected", one.function && `function ${one.function}`, one.tenant && `tenant ${one.tenant}`, `pid ${one.guest_pid}`];
+  const more = [one.disconnected && "disconnected", one.turns && turnOf(one.turns), one.function && `function ${one.function}`, one.tenant && `tenant ${one.tenant}`, `pid ${one.guest_pid}`];
   if (one.peer && one.peer !== "unix") more.push(`from ${one.peer}`);
+  more.push(...portion(one), one.reason && `waits: ${one.reason}`);
   return [one.program || "unnamed", element("small", "", more.filter(Boolean).join(" · "))];
 };
 
@@ -149,11 +167,14 @@ function cell(row, className, label) {
   row.append(made);
 }
 
+const elsewhere = { leaving: "leaving", host: "in host memory", disk: "on disk", returning: "returning" };
+
 function whereabouts(session) {
   if (session.state === "suspended") return "in a file";
   if (session.state === "moved") return `→ ${session.where}`;
   const device = String(session.device ?? "–");
-  return session.state === "migrating" ? `${device} moving` : device;
+  if (session.state === "migrating") return `${device} moving`;
+  return elsewhere[session.residency] ? `${device} (${elsewhere[session.residency]})` : device;
 }
 
 function createSession() {

@@ -10,7 +10,7 @@ from ..model import Instruction, Operand, Pair
 from ..types import B32, PRED, U32
 from .function import IOTA, Unsuitable, WarpEmitter
 from .registry import warp_opcode
-from .widen import WARP, vector
+from .widen import WARP, NotVector, vector
 
 _MASK = vector("i1")
 _WORDS = vector("i32")
@@ -166,8 +166,6 @@ def redux(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     kind = integer_type(e, m, 32)
     d, a, mask = e.operands(3)
     members = _members(e, [mask], True)
-    if e.varies(members):
-        raise Unsuitable("groups within a warp")
     value = e.spread("i32", e.read(a, kind))
     name = operation
     if operation in ("min", "max"):
@@ -176,11 +174,31 @@ def redux(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         identity = extremes[name]
     else:
         identity = _IDENTITY[operation]
-    there = e.raw_op(f"bitcast i32 {members} to {_MASK}", "i1")
-    given = e.op(f"select i1 {there}, i32 {value}, i32 {identity}")
     function = f"llvm.vector.reduce.{name}.v{WARP}i32"
     e.kernel.declare(function, f"i32 @{function}({_WORDS})")
-    e.write(d, kind, e.raw_op(f"call i32 @{function}({_WORDS} {given})"))
+
+    def reduced(group: str) -> str:
+        there = e.raw_op(f"bitcast i32 {group} to {_MASK}")
+        given = e.raw_op(f"select {_MASK} {there}, {_WORDS} {value}, {_WORDS} splat (i32 {identity})")
+        return e.raw_op(f"call i32 @{function}({_WORDS} {given})")
+
+    if not e.varies(members):
+        e.write(d, kind, reduced(members))
+        return
+    # Each lane has its group's.
+    groups, found = e.alloca(f"{_WORDS}, align 64"), e.alloca(f"{_WORDS}, align 64")
+    e.raw(f"store {_WORDS} {members}, ptr {groups}, align 64")
+    e.raw(f"store {_WORDS} zeroinitializer, ptr {found}, align 64")
+
+    def reduce() -> None:
+        assert e.turn is not None
+        group = e.raw_op(f"getelementptr i32, ptr {groups}, i64 {e.turn.lane}")
+        result = reduced(e.raw_op(f"load i32, ptr {group}, align 4"))
+        to = e.raw_op(f"getelementptr i32, ptr {found}, i64 {e.turn.lane}")
+        e.raw(f"store i32 {result}, ptr {to}, align 4")
+
+    e.in_turns(reduce)
+    e.write(d, kind, _wide(e, f"load {_WORDS}, ptr {found}, align 64"))
 
 
 @warp_opcode("elect")
@@ -201,10 +219,13 @@ def bar(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         m.need("sync")
         e.operands(1)
         return
-    if "red" in m.flags:
-        _reduce(e, m)
-        return
-    control.bar(e, i, m)
+    try:
+        if "red" in m.flags:
+            _reduce(e, m)
+        else:
+            control.bar(e, i, m)
+    except NotVector:
+        raise Unsuitable("a barrier whose number the lanes may not agree on") from None
 
 
 def _reduce(e: WarpEmitter, m: Modifiers) -> None:

@@ -1,8 +1,9 @@
-"""What lanes have in common in blocks whose first dimension is a multiple of 32.
+"""What the lanes of a warp have in common in blocks of some shapes.
 
-There a warp is a piece of a row: tid.y and tid.z are the same for its lanes, and tid.x is a multiple of 32
-plus the lane's number, so all of its bits but the lowest five are the same. A shift by five, or a comparison
-with a multiple of 32, gives the same for all lanes, and a branch on it parts none of them.
+Where the first dimension is a multiple of 32 a warp is a piece of a row, and in a block of one dimension it
+always is: tid.y and tid.z are the same for its lanes, and tid.x is a multiple of 32 plus the lane's number,
+so all of its bits but the lowest five are the same. A shift by five, or a comparison with a multiple of 32,
+gives the same for all lanes, and a branch on it parts none of them.
 """
 
 from __future__ import annotations
@@ -14,26 +15,53 @@ from ..model import Instruction, Item
 from .record import Recorder
 
 _LOW = 31  # the bits in which lanes differ
+_TID_BITS = 10  # as many as tid.x has
+
+
+class Shape(IntEnum):
+    """Of the blocks that code for warps is right for: what an object says in sim_kernel_rows."""
+
+    ANY = 0
+    ROWS = 1  # the first dimension is a multiple of 32
+    LINES = 2  # that, or it is the only one
+
+
 _BLOCK = {f"%{name}.{axis}" for name in ("ntid", "ctaid", "nctaid") for axis in "xyz"}
 _SAME = {"%tid.y", "%tid.z", "%warpid"} | _BLOCK
 _WHOLE = {f"{sign}{bits}" for sign in "usb" for bits in (16, 32, 64)}
 
 
 class Kind(IntEnum):
-    """What is known of a value, from most to least."""
+    """What is known of a value, from most to least. A place where one of two may be has their `join`."""
 
-    MULTIPLE = 0  # of 32, the same for all lanes
-    SAME = 1
-    HIGH = 2  # all bits but the lowest five are the same
-    OTHER = 3
+    ZERO = 0
+    MULTIPLE = 1  # of 32, the same for all lanes
+    SAME = 2
+    THREAD = 3  # as tid.x: from 0 to 1023, and all bits but the lowest five are the same
+    HIGH = 4  # all bits but the lowest five are the same
+    OTHER = 5
+
+
+def join(kinds: Iterable[Kind]) -> Kind:
+    found = set(kinds)
+    worst = max(found)
+    return Kind.HIGH if worst == Kind.THREAD and found & {Kind.MULTIPLE, Kind.SAME} else worst
+
+
+def _parts_low(kind: Kind) -> bool:
+    """Lanes differ in the lowest five bits at most."""
+    return kind in (Kind.THREAD, Kind.HIGH)
 
 
 class Rows:
     """The kinds of what a function's instructions write. Where a block writes a register and reads it later,
     that is what counts, else all that is ever written to it."""
 
-    def __init__(self, items: list[Item], record: Recorder, blocks: Iterable[list[int]]) -> None:
+    def __init__(
+        self, items: list[Item], record: Recorder, blocks: Iterable[list[int]], shape: Shape
+    ) -> None:
         self.items = items
+        self.width = Kind.MULTIPLE if shape == Shape.ROWS else Kind.SAME  # of a block
         self.record = record
         self.writers: dict[str, list[int]] = {}
         for position, pointers in record.writes.items():
@@ -69,7 +97,7 @@ class Rows:
                 for pointer in pointers:
                     if mixed(pointer):
                         continue
-                    worst = max(found.get(each, Kind.OTHER) for each in self.writers[pointer])
+                    worst = join(found.get(each, Kind.OTHER) for each in self.writers[pointer])
                     if worst < kinds[pointer]:
                         kinds[pointer] = worst
                         changed = True
@@ -89,20 +117,23 @@ class Rows:
                 return Kind.OTHER
             name = names[index]
             if isinstance(name, int):
-                return Kind.SAME if name & _LOW else Kind.MULTIPLE
+                return Kind.SAME if name & _LOW else Kind.MULTIPLE if name else Kind.ZERO
             if name == "%ntid.x":
-                return Kind.MULTIPLE
+                return self.width
             if name in _SAME:
                 return Kind.SAME
             if name in ("%tid.x", "%laneid"):
-                return Kind.HIGH
+                return Kind.THREAD
             if name is None:
                 return Kind.OTHER
             written = self.before.get((position, name))
             kind = kinds.get(name, Kind.OTHER)
             return kind if written is None else min(kind, found.get(written, Kind.OTHER))
 
-        return rule(item, of, names)
+        known = rule(item, of, names)
+        # What is computed from the same is the same.
+        alike = known == Kind.OTHER and all(of(index) <= Kind.SAME for index in range(1, len(names)))
+        return Kind.SAME if alike else known
 
 
 Names = list["str | int | None"]
@@ -122,9 +153,9 @@ def _move(item: Instruction, of: Callable[[int], Kind], names: Names) -> Kind:
 def _sum(first: Kind, second: Kind) -> Kind:
     """Multiples of 32 carry nothing from the lowest bits into the others."""
     low, high = sorted((first, second))
-    if high <= Kind.SAME:
+    if low == Kind.ZERO or high <= Kind.SAME:
         return high
-    return high if low == Kind.MULTIPLE else Kind.OTHER
+    return Kind.HIGH if low == Kind.MULTIPLE and _parts_low(high) else Kind.OTHER
 
 
 def _product(first: Kind, second: Kind) -> Kind:
@@ -156,12 +187,11 @@ def _multiply_add(item: Instruction, of: Callable[[int], Kind], names: Names) ->
 def _by_bits(item: Instruction, of: Callable[[int], Kind], names: Names) -> Kind:
     """Each bit by itself; `and` with a multiple of 32 leaves nothing in which lanes differ."""
     kinds = [of(1)] if item.opcode == "not" else [of(1), of(2)]
-    worst = max(kinds)
-    if not _integers(item) or worst == Kind.OTHER:
+    if not _integers(item) or max(kinds) == Kind.OTHER:
         return Kind.OTHER
-    if item.opcode == "and" and min(kinds) == Kind.MULTIPLE:
-        return Kind.MULTIPLE
-    return max(worst, Kind.SAME)
+    if item.opcode == "and" and min(kinds) <= Kind.MULTIPLE:
+        return min(kinds)
+    return Kind.HIGH if max(kinds) > Kind.SAME else Kind.SAME
 
 
 def _amount(names: Names, index: int) -> int:
@@ -175,26 +205,30 @@ def _shift_left(item: Instruction, of: Callable[[int], Kind], names: Names) -> K
 
 
 def _shift_right(item: Instruction, of: Callable[[int], Kind], names: Names) -> Kind:
-    return Kind.SAME if of(1) == Kind.HIGH and _amount(names, 2) >= 5 else Kind.OTHER
+    amount = _amount(names, 2)
+    if of(1) == Kind.ZERO or (of(1) == Kind.THREAD and amount >= _TID_BITS):
+        return Kind.ZERO  # so begins the division of signed numbers
+    return Kind.SAME if _parts_low(of(1)) and amount >= 5 else Kind.OTHER
 
 
 def _divide(item: Instruction, of: Callable[[int], Kind], names: Names) -> Kind:
     by = _amount(names, 2)
     unsigned = any(each in ("u32", "u64") for each in item.modifiers)
-    return Kind.SAME if unsigned and of(1) == Kind.HIGH and by > 0 and by % 32 == 0 else Kind.OTHER
+    known = of(1) == Kind.THREAD or (unsigned and of(1) == Kind.HIGH)
+    return Kind.SAME if known and by > 0 and by % 32 == 0 else Kind.OTHER
 
 
 def _extract(item: Instruction, of: Callable[[int], Kind], names: Names) -> Kind:
-    return Kind.SAME if of(1) == Kind.HIGH and _amount(names, 2) >= 5 else Kind.OTHER
+    return Kind.SAME if _parts_low(of(1)) and _amount(names, 2) >= 5 else Kind.OTHER
 
 
 def _compare(item: Instruction, of: Callable[[int], Kind], names: Names) -> Kind:
     """Less than a multiple of 32 are all lanes or none; so are those up to the number before one."""
     how = item.modifiers[0] if item.modifiers else ""
-    if len(item.modifiers) != 2 or not _integers(item) or of(1) != Kind.HIGH or len(names) != 3:
+    if len(item.modifiers) != 2 or not _integers(item) or not _parts_low(of(1)) or len(names) != 3:
         return Kind.OTHER
     if how in ("lt", "ge", "lo", "hs"):
-        return Kind.SAME if of(2) == Kind.MULTIPLE else Kind.OTHER
+        return Kind.SAME if of(2) <= Kind.MULTIPLE else Kind.OTHER
     if how in ("le", "gt", "ls", "hi"):
         return Kind.SAME if _amount(names, 2) % 32 == _LOW and _amount(names, 2) > 0 else Kind.OTHER
     return Kind.OTHER

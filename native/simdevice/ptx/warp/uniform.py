@@ -8,7 +8,7 @@ from ..analysis import call_target
 from ..model import RUNTIME, Instruction, Item
 from .flow import EXIT, Block, blocks_of, meeting_points, order_of, reached_from
 from .record import Recorder
-from .rows import Rows
+from .rows import Rows, Shape
 
 # Where lanes of one warp wait for, or hear of, each other.
 MEETING = frozenset({"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "mma", "wmma"}) | frozenset(
@@ -31,8 +31,8 @@ class Uniformity:
     and nobody needs it where they meet again.
     """
 
-    def __init__(self, items: list[Item], record: Recorder, in_rows: bool = False) -> None:
-        """`in_rows`: the first dimension of blocks is a multiple of 32 (rows.py)."""
+    def __init__(self, items: list[Item], record: Recorder, shape: Shape = Shape.ANY) -> None:
+        """`shape`: of the blocks (rows.py)."""
         self.items = items
         self.record = record
         self.same: set[int] = set()
@@ -40,8 +40,8 @@ class Uniformity:
         self.varying_bits = self.shared_bits = 0
         self._bits: dict[str, int] = {}
         self._divide(lambda item: False)
-        rows = Rows(items, record, (block.positions for block in self.blocks))
-        while in_rows and not (found := rows.same(self._agrees, self.is_shared)) <= self.same:
+        rows = Rows(items, record, (block.positions for block in self.blocks), shape)
+        while shape and not (found := rows.same(self._agrees, self.is_shared)) <= self.same:
             # What follows from what is known for sure is sure as well.
             self.same |= found
             self._solve()

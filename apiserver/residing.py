@@ -1,0 +1,333 @@
+"""Sends the session's memory away from its device and brings it back, on a thread, as the monitor orders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+
+from gpuferry.specs._generated import node_pb2
+
+from ._core import Core, DeviceError, SessionOver
+from .copies import Copies, Interrupted, NoSpace
+from .end import End
+from .log import Log
+
+HOLD_SECONDS = 0.1  # for the dispatcher to come to the end of a call
+INSIST_SECONDS = 2.0  # likewise, and for the device to come to rest, of one that works
+
+RESIDENT = node_pb2.RESIDENCE_RESIDENT
+LEAVING = node_pb2.RESIDENCE_LEAVING
+HOST = node_pb2.RESIDENCE_HOST
+DISK = node_pb2.RESIDENCE_DISK
+RETURNING = node_pb2.RESIDENCE_RETURNING
+
+Job = Callable[[], None]
+
+
+class Residing:
+    """Where the memory of one session is. Orders are carried out one after the other."""
+
+    def __init__(self, core: Core, session: int, log: Log) -> None:
+        self._core = core
+        self._session = session
+        self._log = log
+        self._copies = Copies(core)
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._messages: queue.SimpleQueue[node_pb2.FromServer] = queue.SimpleQueue()
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._changed = threading.Condition()
+        self._stop = False  # leave as soon as possible, or rather stay
+        self._over = False
+        self._busy = 0  # orders that are not carried out yet
+        self.where = RESIDENT
+        self.allowance = 0
+        self.elastic = False
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when there are messages for the monitor."""
+        return self._bell
+
+    def messages(self) -> list[node_pb2.FromServer]:
+        """The messages for the monitor since this was last asked."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._bell)
+        found = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found.append(self._messages.get_nowait())
+        return found
+
+    def limit(self, allowance: int) -> None:
+        """At most so many bytes may be on the device: the monitor has promised more than there are."""
+        self.elastic = True
+        self.allowance = self._core.limit_room(allowance)
+
+    def wish(self) -> node_pb2.RoomWanted | None:
+        """What the session waits for, once."""
+        found = self._core.wish()
+        if found is None:
+            return None
+        away, wanted = found
+        return node_pb2.RoomWanted(session=self._session, bytes=wanted, away=away)
+
+    # -- orders
+
+    def allow(self, order: node_pb2.Allow) -> None:
+        """More may be on the device from now on, or less; or what the session waits for cannot be had."""
+        if order.refused:
+            self._core.refuse_room()
+        else:
+            self.limit(order.allowance)
+        self._say(self._described(order.number))
+
+    def leave(self, order: node_pb2.Leave, descriptors: Sequence[int], refusal: str) -> None:
+        """Send the memory away, unless there is a reason not to. Takes the descriptors."""
+        files = list(zip(descriptors, order.bytes, order.on_disk, strict=True))
+        if self._over:
+            for each in descriptors:
+                os.close(each)
+        self._begin(lambda: self._leave(order, files, refusal), order.number)
+
+    def come_back(self, order: node_pb2.ComeBack) -> None:
+        """Begin to bring the session's memory back to its device; the order is answered when it is there."""
+        self._begin(lambda: self._come_back(order.number, order.allowance), order.number)
+
+    def forget(self, order: node_pb2.Forget) -> None:
+        """Give the copies back, if the memory is on the device."""
+        self._begin(lambda: self._forget(order.number), order.number)
+
+    def stay(self, stop: Callable[[], bool], patience: float) -> str:
+        """See to it that the memory is on the device, and stays until `leave` is ordered again. Returns why
+        it cannot be, or nothing. For a thread that moves the session; `stop`: it shall not wait any longer.
+        """
+        deadline = time.monotonic() + patience
+        with self._changed:
+            self._stop = True
+            while self._busy or self._core.absent:
+                if self._core.absent and not self._busy:
+                    self._wants_back()
+                if stop() or self._over:
+                    return "it was stopped while its memory was brought back"
+                if time.monotonic() > deadline:
+                    return "its memory is not on the GPU, and there was no room to bring it back first"
+                self._changed.wait(0.05)
+        return ""
+
+    def _wants_back(self) -> None:
+        """Tell the monitor, who knows of it only once."""
+        if self.where in (HOST, DISK):
+            self.where = RETURNING
+            wanted = node_pb2.RoomWanted(session=self._session, bytes=self._needed(), away=True)
+            self._tell(node_pb2.FromServer(room_wanted=wanted))
+
+    def may_leave(self) -> None:
+        """Nobody moves the session any more."""
+        self._stop = False
+
+    def end(self) -> None:
+        """The session is over: whatever is under way is given up, and the copies are given back."""
+        with self._changed:
+            self._over = self._stop = True
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+        self._copies.close()
+
+    def close(self) -> None:
+        """Close the descriptor of the messages."""
+        os.close(self._bell)
+
+    # -- what is told
+
+    def describe(self) -> node_pb2.Resides:
+        """Where the session's memory is, and what its copies take, as no answer to an order."""
+        return self._described(0)
+
+    def _needed(self) -> int:
+        stats = self._core.stats()
+        return self._core.resident + (stats["memory_mapped"] if self._core.absent else 0)
+
+    def _described(self, number: int, reason: str = "") -> node_pb2.Resides:
+        return node_pb2.Resides(
+            session=self._session,
+            number=number,
+            where=self.where,
+            reason=reason,
+            allowance=self.allowance,
+            mapped=self._core.stats()["memory_mapped"],
+            host_bytes=self._copies.host_bytes,
+            disk_bytes=self._copies.disk_bytes,
+        )
+
+    def _say(self, resides: node_pb2.Resides) -> None:
+        self._tell(node_pb2.FromServer(resides=resides))
+
+    def _tell(self, message: node_pb2.FromServer) -> None:
+        self._messages.put(message)
+        os.eventfd_write(self._bell, 1)
+
+    # -- on the thread
+
+    def _begin(self, job: Job, number: int) -> None:
+        with self._changed:
+            if self._over:
+                self._say(self._described(number, "the session is over"))
+                return
+            self._busy += 1
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="residing", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except Exception:
+                traceback.print_exc()
+                os._exit(1)  # nobody knows any more where the session's memory is
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
+
+    def _leave(self, order: node_pb2.Leave, files: list[tuple[int, int, bool]], refusal: str) -> None:
+        began = time.monotonic()
+        missing = 0
+        copied = 0
+        with contextlib.ExitStack() as stack:
+            reason = self._take_files(files) or refusal or self._why_not(order.insist)
+            if not reason:
+                self.where = LEAVING
+                try:
+                    copied = self._take_away(order, stack)
+                except Interrupted:
+                    reason = "it works"
+                except NoSpace as error:
+                    reason, missing = str(error), error.missing
+                except (OSError, RuntimeError) as error:  # of a disk; of the driver, or the session is over
+                    reason = str(error)
+            if not self._core.absent:
+                self.where = RESIDENT
+        described = self._described(order.number, reason)
+        described.copied_bytes, described.missing = copied, missing
+        described.seconds = time.monotonic() - began
+        self._say(described)
+        if self.where == RESIDENT and order.copy_only and not reason:
+            self._learn()
+
+    def _take_files(self, files: list[tuple[int, int, bool]]) -> str:
+        """For copies; why one cannot be used, or nothing."""
+        reason = ""
+        for descriptor, size, on_disk in files:
+            try:
+                self._copies.add(descriptor, size, on_disk)
+            except (OSError, ValueError, SessionOver) as error:
+                reason = str(error)
+        return reason
+
+    def _why_not(self, insist: bool) -> str:
+        if self._over or self._stop:
+            return "it ends, or is being moved"
+        if self._core.absent:
+            return "it is away already"
+        if why := self._core.stays:
+            return why
+        if not insist and self._core.idle_seconds == 0:
+            return "it works"
+        return ""
+
+    def _take_away(self, order: node_pb2.Leave, stack: contextlib.ExitStack) -> int:
+        """Copies the session's memory and gives the device's back. Returns the bytes copied."""
+        core = self._core
+        patience = INSIST_SECONDS if order.insist else 0.0
+        if not core.hold_to_leave(patience or HOLD_SECONDS):
+            raise Interrupted
+        stack.callback(core.stay)
+        if why := core.drain(patience):
+            raise Interrupted if "at work" in why or "functions" in why else RuntimeError(why)
+        if why := core.stays:
+            raise RuntimeError(why)
+
+        def stop() -> bool:
+            return self._stop or (not order.insist and core.guest_waits)
+
+        copied = self._copies.update(stop)
+        if order.copy_only:
+            return copied
+        if stop():
+            raise Interrupted
+        try:
+            core.send_away()
+        except DeviceError as error:
+            self._lost(error)
+        self.where = DISK if self._copies.on_disk else HOST
+        self.allowance = core.limit_room(0) if self.elastic else 0
+        self._log.info("left the device", session=self._session, copied=copied)
+        return copied
+
+    def _learn(self) -> None:
+        """By what true copies can be told later, as long as nobody needs the session."""
+        with contextlib.ExitStack() as stack, contextlib.suppress(Interrupted, RuntimeError):
+            if not self._core.hold_to_leave(HOLD_SECONDS):
+                return
+            stack.callback(self._core.stay)
+            if not self._core.drain(0.0):
+                self._copies.update(lambda: True)
+                self._copies.note_hashes(
+                    lambda: self._stop or not self._jobs.empty() or self._core.guest_waits
+                )
+                self._log.info("knows its pages by their hashes", session=self._session)
+
+    def _come_back(self, number: int, allowance: int) -> None:
+        began = time.monotonic()
+        reason, copied = "", 0
+        if self._core.absent:
+            self.where = RETURNING
+            try:
+                copied, reason = self._bring_back(allowance)
+            except SessionOver as error:
+                reason = str(error)
+            except (OSError, RuntimeError) as error:
+                reason = self._lost(error)
+            if self._core.absent:
+                self.where = DISK if self._copies.on_disk else HOST
+        elif self.elastic:
+            self.limit(allowance)
+        described = self._described(number, reason)
+        described.copied_bytes, described.seconds = copied, time.monotonic() - began
+        self._say(described)
+
+    def _bring_back(self, allowance: int) -> tuple[int, str]:
+        """Returns the bytes copied, and why it stays away."""
+        core = self._core
+        if self.elastic and allowance < self._needed():
+            return 0, f"it needs {self._needed()} bytes on the device"
+        if not core.bring_back():
+            return 0, "the device has not enough memory"
+        copied = self._copies.restore()
+        self._copies.restored()
+        if self.elastic:
+            self.allowance = core.limit_room(allowance)
+        self.where = RESIDENT
+        core.settle_back()
+        return copied, ""
+
+    def _lost(self, error: Exception) -> str:
+        """A disk or the device has failed, and with it what the session had there."""
+        reason = f"device error: its memory is lost: {error}"
+        self._core.end(End(node_pb2.CAUSE_DEVICE, reason))
+        return reason
+
+    def _forget(self, number: int) -> None:
+        reason = ""
+        if self._core.absent:
+            reason = "they are all that there is of it"
+        else:
+            self._copies.close()
+        self._say(self._described(number, reason))

@@ -1,0 +1,221 @@
+"""The arbiters of all GPUs of a server, and who asks them. No I/O.
+
+A session of several GPUs works when it has a turn on each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from ..policy.tokens import Client
+from .gpu import Arbiter, Use, Voice
+from .words import Packet, Word
+
+OWN_MOST = 60 * 10**9  # nanoseconds of an API server's own work that it may claim at once
+
+
+class Unfit(Exception):
+    """An API server said what cannot be as things are."""
+
+
+class Line(Protocol):
+    """The way to one API server."""
+
+    def send(self, packet: Packet) -> None:
+        """Say this, at once."""
+
+    def show(self, stop: bool, wanted: bool) -> None:
+        """Write it into the page."""
+
+
+@dataclass
+class Worker:
+    """An API server, and what it was last told."""
+
+    key: int
+    devices: tuple[int, ...]  # in the order in which their turns are waited for: the same for all
+    line: Line
+    session: int = 0  # 0: none; a request waits until there is one
+    turn: int = 0  # the number of its last request
+    asked: bool = False
+    queued: bool = False  # with an arbiter: it has a session
+    place: int = 0  # of the devices whose turn it has, the next one's
+    works: bool = False
+    told: tuple[bool, bool] = (False, False)
+    wanted: set[int] = field(default_factory=set)  # devices on which others wait for its turn
+
+
+class Told(NamedTuple):
+    """What one session has had of one GPU."""
+
+    session: int
+    use: Use
+
+
+class Gpus:
+    """All arbiters of a server."""
+
+    def __init__(
+        self, make: Callable[[int, Voice], Arbiter], soon: Callable[[int], None] = lambda session: None
+    ) -> None:
+        """`make`: the arbiter of this GPU. `soon`: hears which session is about to have a turn."""
+        self._make, self._soon = make, soon
+        self.arbiters: dict[int, Arbiter] = {}
+        self.workers: dict[int, Worker] = {}
+        self.own: Counter[int] = Counter()  # nanoseconds of API servers' own work, by device: they say so
+
+    def add(self, key: int, devices: Sequence[int], line: Line) -> None:
+        """An API server is there."""
+        self.workers[key] = Worker(key, tuple(sorted(set(devices))), line)
+        for device in devices:
+            if device not in self.arbiters:
+                self.arbiters[device] = self._make(device, _Voice(self, device))
+
+    def assign(self, key: int, session: int, request: int, limit: int, function: str, now: int) -> None:
+        """It has this session now, with these thousandths of each GPU; 0: none said."""
+        worker = self.workers.get(key)
+        if worker is None:  # gone meanwhile
+            return
+        if worker.session not in (0, session):
+            self.free(key, now)
+        worker.session = session
+        for device in worker.devices:
+            self.arbiters[device].join(Client(key, request, limit, function), now)
+        if worker.asked and not worker.queued:
+            self._ask_next(worker, now)
+
+    def free(self, key: int, now: int) -> None:
+        """Its session is over."""
+        worker = self.workers.get(key)
+        if worker is None:
+            return
+        self._withdraw(worker, now)
+        for device in worker.devices:
+            self.arbiters[device].leave(key, now)
+        worker.session = 0
+
+    def remove(self, key: int, now: int) -> None:
+        """It is gone."""
+        self.free(key, now)
+        self.workers.pop(key, None)
+
+    def heard(self, key: int, packet: Packet, now: int) -> None:
+        """It said this. Raises Unfit."""
+        worker = self.workers[key]
+        if packet.word is Word.ASK:
+            if worker.asked:
+                raise Unfit("it asked for a turn, and has one or waits")
+            worker.asked, worker.turn, worker.place = True, packet.turn, 0
+            if worker.session:
+                self._ask_next(worker, now)
+        elif packet.word is Word.REST:
+            for device in worker.devices:
+                self.arbiters[device].rest(key, now)
+        else:
+            self.own[worker.devices[0]] += min(packet.value, OWN_MOST)
+            self._withdraw(worker, now)
+            for device in worker.devices if worker.session else ():
+                self.arbiters[device].back(key, now)
+
+    def tick(self, now: int) -> None:
+        """Time has passed."""
+        for arbiter in self.arbiters.values():
+            deadline = arbiter.deadline()
+            if deadline is not None and deadline <= now:
+                arbiter.tick(now)
+
+    def deadline(self) -> int | None:
+        """When `tick` has something to do."""
+        found = (arbiter.deadline() for arbiter in self.arbiters.values())
+        return min((each for each in found if each is not None), default=None)
+
+    def uses(self, device: int, now: int) -> Iterator[Told]:
+        """What each session has had of a GPU."""
+        for use in self.arbiters[device].uses(now):
+            worker = self.workers[use.key]
+            yield Told(worker.session, use)
+
+    # -- what arbiters say
+
+    def went(self, device: int, key: int, quota: int | None, now: int) -> None:
+        """An arbiter gave it a turn."""
+        worker = self.workers[key]
+        worker.place += 1
+        if worker.place < len(worker.devices):
+            self._ask_next(worker, now)
+            return
+        worker.works = True
+        for each in worker.devices:
+            self.arbiters[each].begin(key, now)
+        worker.told = (False, bool(worker.wanted))
+        worker.line.show(*worker.told)
+        worker.line.send(Packet(Word.GO, worker.turn, quota or 0))
+
+    def stopped(self, key: int) -> None:
+        """Its turn on one of its GPUs shall end."""
+        worker = self.workers[key]
+        if worker.works and not worker.told[0]:
+            worker.told = (True, worker.told[1])
+            worker.line.show(*worker.told)
+            worker.line.send(Packet(Word.STOP, worker.turn))
+
+    def taken(self, device: int, key: int, now: int) -> None:
+        """Its turn on one of its GPUs is over; so are those on the others."""
+        worker = self.workers[key]
+        turn = worker.turn
+        self._withdraw(worker, now)
+        worker.line.send(Packet(Word.TAKEN, turn))
+        for each in worker.devices:
+            if each != device:
+                self.arbiters[each].back(key, now)
+
+    def is_wanted(self, device: int, key: int, others: bool) -> None:
+        """Whether others wait on this GPU."""
+        worker = self.workers[key]
+        (worker.wanted.add if others else worker.wanted.discard)(device)
+        told = (worker.told[0], bool(worker.wanted))
+        if told != worker.told and worker.works:
+            worker.told = told
+            worker.line.show(*told)
+            if told[1]:
+                worker.line.send(Packet(Word.WANTED, worker.turn))
+
+    def about(self, key: int) -> None:
+        """It is about to have its turn."""
+        self._soon(self.workers[key].session)
+
+    # -- how
+
+    def _ask_next(self, worker: Worker, now: int) -> None:
+        worker.queued = True
+        self.arbiters[worker.devices[worker.place]].ask(worker.key, now)
+
+    def _withdraw(self, worker: Worker, now: int) -> None:
+        worker.asked = worker.queued = worker.works = False
+        worker.place = 0
+        worker.wanted.clear()
+
+
+class _Voice:
+    """What the arbiter of one GPU says."""
+
+    def __init__(self, gpus: Gpus, device: int) -> None:
+        self._gpus, self._device = gpus, device
+
+    def go(self, key: int, quota: int | None, now: int) -> None:
+        self._gpus.went(self._device, key, quota, now)
+
+    def stop(self, key: int) -> None:
+        self._gpus.stopped(key)
+
+    def taken(self, key: int, now: int) -> None:
+        self._gpus.taken(self._device, key, now)
+
+    def wanted(self, key: int, others: bool) -> None:
+        self._gpus.is_wanted(self._device, key, others)
+
+    def soon(self, key: int) -> None:
+        self._gpus.about(key)

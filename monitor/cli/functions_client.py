@@ -1,0 +1,111 @@
+"""Asking a function server: which, with what token, and what its answers mean."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from gpuferry.guest import endpoint
+from gpuferry.guest.endpoint import TLS_SCHEME
+
+from .errors import CliError, Exit
+
+VARIABLE = "GPUFERRY_FUNCTIONS"
+ROOM = "functions"  # the folder within a monitor's
+
+
+def runtime() -> Path:
+    """Where a function server publishes its address and token."""
+    return Path(endpoint.runtime_directory(), ROOM)
+
+
+def locate(flag: str | None, token_file: str | None) -> tuple[str, str]:
+    """Address and token of the server that flag, environment or this machine names. Raises CliError."""
+    published = endpoint.published(str(runtime()))
+    ours = published.get(VARIABLE)
+    address = flag or os.environ.get(VARIABLE) or ours
+    if not address:
+        hint = f"start one with `gpuferry functions serve`, or set {VARIABLE}=HOST:PORT"
+        raise CliError(Exit.UNREACHABLE, "no function server: none was named, and none runs here", hint)
+    file = token_file or os.environ.get("GPUFERRY_FUNCTIONS_TOKEN_FILE")
+    if file is None and "GPUFERRY_FUNCTIONS_TOKEN" in os.environ:
+        return address, os.environ["GPUFERRY_FUNCTIONS_TOKEN"]
+    if file is None and address == ours:
+        file = published.get("GPUFERRY_FUNCTIONS_TOKEN_FILE")
+    try:
+        return address, endpoint.read_token(file) if file else ""
+    except OSError as error:
+        raise CliError(Exit.DENIED, f"cannot read the token: {error.filename}: {error.strerror}") from None
+
+
+class Client:
+    """Asks one server."""
+
+    def __init__(self, address: str, token: str, timeout: float) -> None:
+        self.address = address
+        self._token = token
+        self._timeout = timeout
+
+    def connection(self) -> http.client.HTTPConnection:
+        """A connection that is not made yet. Raises CliError if the address is none."""
+        try:
+            target = endpoint.split_address(self.address)
+        except ValueError as error:
+            raise CliError(Exit.USAGE, str(error), "as in 127.0.0.1:7788") from None
+        if isinstance(target, str):
+            raise CliError(Exit.USAGE, f"{self.address!r}: HOST:PORT is wanted")
+        if not self.address.startswith(TLS_SCHEME):
+            return http.client.HTTPConnection(*target, timeout=self._timeout)
+        authority = os.environ.get("GPUFERRY_TLS_CA") or endpoint.published(str(runtime())).get(
+            "GPUFERRY_TLS_CA"
+        )
+        context = ssl.create_default_context(cafile=authority or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return http.client.HTTPSConnection(*target, timeout=self._timeout, context=context)
+
+    @contextmanager
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """The answer, whatever its status. Raises CliError if there is none."""
+        connection = self.connection()
+        mine = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        try:
+            connection.request(method, path, body=body, headers={**mine, **(headers or {})})
+            yield connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            hint = "is it running? `gpuferry functions serve` starts one"
+            raise CliError(
+                Exit.UNREACHABLE, f"the function server at {self.address} does not answer: {why}", hint
+            ) from None
+        finally:
+            connection.close()
+
+    def json(self, method: str, path: str, said: object = None) -> Any:
+        """The JSON of an answer that is one; None: it has no body. Raises CliError."""
+        body = None if said is None else json.dumps(said).encode()
+        with self.ask(method, path, body) as answer:
+            data = answer.read()
+            check(answer.status, data)
+            return json.loads(data) if data else None
+
+
+def check(status: int, data: bytes) -> None:
+    """Raise CliError if the status is no success; the data says why."""
+    if status < 400:
+        return
+    why = data.decode(errors="replace").strip() or f"status {status}"
+    with suppress(ValueError, KeyError, TypeError):
+        why = json.loads(why)["why"]
+    if status == 401:
+        hint = "set GPUFERRY_FUNCTIONS_TOKEN_FILE, or --token-file"
+        raise CliError(Exit.DENIED, "the function server does not accept this token", hint)
+    kinds = {404: Exit.NOT_FOUND, 400: Exit.USAGE, 429: Exit.NO_CAPACITY, 403: Exit.DENIED}
+    raise CliError(kinds.get(status, Exit.FAILED), why)

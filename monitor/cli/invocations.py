@@ -1,0 +1,131 @@
+"""`gpuferry simulate --paper` and `--trace`: policies over invocations."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import CliError, Exit
+
+if TYPE_CHECKING:
+    from ..simulator.azure import Slice
+    from ..simulator.invocations.runs import Advance, Report
+    from ..simulator.invocations.workload import Server
+
+COMPARED = ("fcfs", "lalbo3", "mqfq", "auto")
+
+
+def compare_with(paper: str, seeds: Sequence[int], folder: Path, as_json: bool) -> None:
+    """A paper's numbers beside the simulator's, on the terminal and as a page in this folder."""
+    from ..simulator.paper import as_json as rows_as_json
+    from ..simulator.paper import table
+    from ..simulator.papers import PAPERS
+
+    if paper not in PAPERS:
+        raise CliError(Exit.USAGE, f"--paper {paper}: no such paper", f"choose from {', '.join(PAPERS)}")
+    with _progress() as advance:
+        report = PAPERS[paper](seeds, advance)
+    page = _write(folder, report)
+    if as_json:
+        print(json.dumps(rows_as_json(paper, seeds, report.rows) | {"page": str(page)}, indent=2))
+        return
+    console = _console()
+    console.print(table(f"{report.title}, {len(seeds)} seeds", report.rows))
+    print(f"pictures, and why rows are out of tolerance: {page}", file=sys.stderr)
+
+
+def replay(
+    trace: Path,
+    part: Slice,
+    server: Server,
+    policies: Sequence[str],
+    options: Mapping[str, Any],
+    seeds: Sequence[int],
+    folder: Path,
+    files: Mapping[str, Path | None],
+    as_json: bool,
+) -> None:
+    """Policies over a user's trace. `options` are those of the policies; `files`: durations and memory."""
+    from dataclasses import replace
+    from statistics import fmean
+
+    from rich.table import Table
+
+    from ..policy.invocations import POLICIES
+    from ..simulator.azure import TraceError
+    from ..simulator.invocations.runs import Comparison, Report, plain
+    from ..simulator.invocations.trace import replay as read
+    from ..simulator.paper import row
+
+    for name in policies:
+        if name not in POLICIES:
+            raise CliError(
+                Exit.USAGE, f"--policy {name}: no such thing", f"choose from {', '.join(POLICIES)}"
+            )
+    try:
+        with _progress() as advance:
+            done = Comparison(
+                lambda seed: read(trace, replace(part, seed=seed), server, **files),
+                plain(*policies, **options),
+                seeds,
+                advance,
+            )
+    except (OSError, TraceError, UnicodeDecodeError) as error:
+        raise CliError(Exit.FAILED, f"cannot read the trace: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise CliError(Exit.USAGE, f"a policy does not take these options: {error}") from None
+    page = _write(folder, Report(done.title, shown=[done.shown()]))
+    figures = ("mean", "p50", "p99", "between", "miss", "throughput")
+    if as_json:
+        runs = {name: [one.as_json() for one in numbers] for name, numbers in done.numbers.items()}
+        shown = {"schema": "gpuferry.simulate.trace/1", "trace": done.title, "seeds": list(seeds)}
+        print(json.dumps(shown | {"runs": runs, "page": str(page)}, indent=2))
+        return
+    shown_table = Table(title=f"{done.title}: mean of {len(seeds)} seeds", title_justify="left", box=None)
+    shown_table.add_column("policy", no_wrap=True)
+    for figure in (*figures, "95 % of mean"):
+        shown_table.add_column(figure, justify="right", no_wrap=True)
+    for name in policies:
+        interval = row(name, 0.0, done.each(name, "mean"), 0.0, 0.0).interval
+        cells = [f"{fmean(done.each(name, figure)):.3f}" for figure in figures]
+        shown_table.add_row(name, *cells, f"± {interval:.3f}")
+    _console().print(shown_table)
+    print(f"pictures: {page}", file=sys.stderr)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=200)
+
+
+def _write(folder: Path, report: Report) -> Path:
+    from ..simulator.invocations.page import write
+
+    try:
+        return write(folder, report)
+    except OSError as error:
+        raise CliError(Exit.FAILED, f"cannot write the page: {error}") from None
+
+
+@contextmanager
+def _progress() -> Iterator[Advance]:
+    """A line on a terminal's stderr that says what is done; nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.completed:.0f} runs"),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what: bar.update(task, advance=1, description=what)

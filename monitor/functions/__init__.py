@@ -1,0 +1,1 @@
+"""Functions: an HTTP server whose handlers are processes with the guest library preloaded."""

@@ -1,0 +1,79 @@
+"""Reading requests' bodies: bounded each, bounded together, and in bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+from aiohttp import web
+
+from ..service.waiting import within
+from .invocation import Code, Failed
+
+SECONDS = 30.0  # for a body, and a second more for each of
+BYTES_PER_SECOND = 64 << 10  # as slow as a caller may be
+
+
+class Bodies:
+    """The memory that bodies may have, of all requests that are not yet answered."""
+
+    def __init__(self, most: int) -> None:
+        self._room = most
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[Held]:
+        """For one request: its memory is free again when it is answered."""
+        held = Held(self)
+        try:
+            yield held
+        finally:
+            self._room += held.size
+
+    def take(self, size: int) -> None:
+        """Raises Failed if there is no room."""
+        if size > self._room:
+            why = "bodies of requests have all the memory that they may have"
+            raise Failed(Code.REFUSED, why, retry_after=1.0)
+        self._room -= size
+
+
+class Held:
+    """What one request has."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self.size = 0
+
+    def take(self, size: int) -> None:
+        """More of it."""
+        self._bodies.take(size)
+        self.size += size
+
+    async def read(self, request: web.BaseRequest, most: int) -> bytes:
+        """The body. Raises Failed if it is too large, or too slow."""
+        if not request.body_exists:
+            return b""
+        said = request.content_length
+        if said is not None and said > most:
+            raise too_large(most)
+        try:
+            return await within(SECONDS + (said or most) / BYTES_PER_SECOND, self._parts(request, most))
+        except asyncio.TimeoutError:
+            raise Failed(Code.TOO_SLOW, "the request's body came too slowly") from None
+
+    async def _parts(self, request: web.BaseRequest, most: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for part in request.content.iter_any():
+            size += len(part)
+            if size > most:
+                raise too_large(most)
+            self.take(len(part))
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def too_large(most: int) -> Failed:
+    """The error for a body of more bytes."""
+    return Failed(Code.TOO_LARGE, f"the body may have {most} bytes")

@@ -1,0 +1,171 @@
+"""Which functions there are: deployed, deployed anew, removed, and there again after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+
+import structlog
+
+from .deployment import Deployment, WrongDeployment
+from .engine import Engine
+from .fleet import Fleet, Function, Place, Unit
+from .replica import StartFailed
+from .schedule import Schedule
+from .shelf import Shelf
+
+TICK_SECONDS = 0.2
+FUNCTIONS_MOST = 1000
+
+log = structlog.get_logger()
+
+
+class Catalogue:
+    """The functions by name."""
+
+    def __init__(self, shelf: Shelf, schedule: Schedule, fleet: Fleet, engine: Engine) -> None:
+        self._shelf = shelf
+        self._schedule = schedule
+        self._fleet = fleet
+        self._engine = engine
+        self._functions: dict[str, Function] = {}
+        self._leaving: list[Function] = []  # removed; their last invocations run
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def get(self, name: str) -> Function | None:
+        """The function of this name."""
+        return self._functions.get(name)
+
+    def all(self) -> list[Function]:
+        """All functions, by name."""
+        return [self._functions[name] for name in sorted(self._functions)]
+
+    def every(self) -> list[Function]:
+        """Those that were removed too, as long as anything of them runs."""
+        return [*self._functions.values(), *self._leaving]
+
+    def restore(self) -> None:
+        """Have what was deployed before this server started."""
+        for deployment in self._shelf.all():
+            self._enter(Function(deployment))
+
+    def _enter(self, function: Function) -> None:
+        self._functions[function.name] = function
+        self._schedule.deploy(function.deployment)
+
+    async def deploy(self, wanted: Deployment) -> Function:
+        """Have this function, or this revision of it, once a replica of it is ready. Raises StartFailed,
+        WrongDeployment, OSError; then everything is as it was.
+        """
+        async with self._lock(wanted.name):
+            function = self._functions.get(wanted.name)
+            if function is None and len(self._functions) >= FUNCTIONS_MOST:
+                raise WrongDeployment(f"there are {FUNCTIONS_MOST} functions already")
+            known = function.deployment.revision if function else 0
+            deployment = dataclasses.replace(wanted, revision=known + 1)
+            found = function or Function(deployment)
+            self._shelf.stage(deployment)
+            try:
+                place = await self._fleet.obtain(found, deployment)
+            except BaseException:
+                self._shelf.drop(deployment)
+                raise
+            if function and self._functions.get(wanted.name) is not function:
+                self._fleet.retire(place.unit)
+                raise WrongDeployment("the function was removed meanwhile")
+            return await self._switch(found, deployment, place)
+
+    async def _switch(self, function: Function, deployment: Deployment, place: Place) -> Function:
+        """Let the new revision, of which this is a replica, take the place of the one before."""
+        before, old = function.deployment, list(function.units)
+        old.remove(place.unit)
+        try:
+            self._shelf.put(deployment)
+        except OSError:
+            self._fleet.retire(place.unit)
+            self._shelf.drop(deployment)
+            raise
+        function.deployment = deployment
+        self._enter(function)
+        self._add(place)
+        log.info("deployed", function=function.name, revision=deployment.revision)
+        for number, unit in enumerate(old):
+            if number and number < deployment.most and unit in function.units:
+                await self._one_more(function)
+            self._fleet.retire(unit)
+            self._engine.pump()
+        if before.revision != deployment.revision:
+            self._shelf.drop(before)
+        return function
+
+    def _add(self, place: Place) -> None:
+        place.idle_since = time.monotonic()
+        self._schedule.add(place.number, place.unit.function.name)
+        self._engine.pump()
+
+    async def _one_more(self, function: Function) -> None:
+        """A replica that no invocation has asked for."""
+        try:
+            place = await self._fleet.obtain(function)
+        except StartFailed:
+            return  # its log says why
+        if self._functions.get(function.name) is function and place.unit.serves:
+            self._add(place)
+        else:
+            self._fleet.retire(place.unit)
+
+    async def remove(self, name: str) -> bool:
+        """Forget a function: what waits is refused, what runs ends. False: there is none."""
+        async with self._lock(name):
+            function = self._functions.pop(name, None)
+            if function is None:
+                return False
+            function.removed = True
+            self._leaving.append(function)
+            self._shelf.remove(name)
+            self._schedule.remove(name)
+            self._engine.pump()
+            for unit in list(function.units):
+                self._fleet.retire(unit)
+            function.book.close()
+            log.info("removed", function=name)
+            return True
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    async def tick(self) -> None:
+        """Look after replicas again and again, until cancelled."""
+        while True:
+            self._schedule.tick()
+            self._engine.pump()
+            self._fleet.weigh(self.every())
+            for function in self.all():
+                self._fleet.reap(function)
+                self._keep(function)
+            self._leaving = [function for function in self._leaving if function.units]
+            for name in [name for name, lock in self._locks.items() if not lock.locked()]:
+                if name not in self._functions:
+                    del self._locks[name]
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _keep(self, function: Function) -> None:
+        """Have as many replicas as there are to be at any time."""
+        lacking = function.deployment.least - len(function.current())
+        if lacking > 0 and time.monotonic() >= function.next_try:
+            self._fleet.begin(self._one_more(function))
+
+
+def state_of(unit: Unit) -> dict[str, object]:
+    """What is shown of a replica."""
+    process = unit.replica.process
+    return {
+        "replica": unit.replica.number,
+        "pid": process.pid if process else 0,
+        "state": unit.state,
+        "revision": unit.replica.deployment.revision,
+        "age_seconds": time.monotonic() - unit.started,
+        "running": sum(place.job is not None for place in unit.places),
+        "memory": process.weight() if process and unit.replica.alive else 0,
+    }

@@ -1,0 +1,75 @@
+"""What a function server is told to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..policy.invocations.names import POLICIES
+from ..settings import options
+from ..settings.options import option
+
+DEFAULT_LISTEN = "127.0.0.1:7788"
+PREFIX = "/function/"  # of the paths at which functions are invoked
+DRIVERS = ("guest", "sim", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionsOptions:
+    """What a user may set; each line is a flag, a variable, a key of functions.toml, help and a check."""
+
+    listen: str = option(
+        options.address(unix=False), DEFAULT_LISTEN, "Where functions are invoked and commands are taken"
+    )
+    policy: str = option(options.choice(*POLICIES), POLICIES[0], "Which invocation runs next")
+    tokens: int = option(options.count(0), 0, "Invocations that may run at once; 0: what the policy allows")
+    overrun: float | None = option(
+        options.optional(options.seconds()),
+        None,
+        "Seconds that a function may be ahead; of --policy mqfq",
+    )
+    queue: int = option(options.count(1, 1_000_000), 10_000, "Invocations that may wait, of all functions")
+    bodies: int = option(options.size(), 1 << 30, "Memory for bodies of requests that are not yet answered")
+    connections: int = option(options.count(8, 100_000), 2048, "Connections at once")
+    driver: str = option(
+        options.choice(*DRIVERS),
+        DRIVERS[0],
+        "The CUDA driver of replicas: GPUs elsewhere, this machine's simulated device, or what is there",
+    )
+    monitor: str | None = option(
+        options.optional(options.text("ADDRESS")),
+        None,
+        "The monitor or registry of the GPUs; none: that of this machine",
+        "GPUFERRY_MONITOR",
+    )
+    public: bool = option(
+        options.switch(), False, "Let anyone invoke who can reach it, also from other machines"
+    )
+    grace: float = option(options.seconds(), 30.0, "What accepted invocations get when the server stops")
+    token_file: str | None = option(
+        options.optional(options.path()),
+        None,
+        "The token of commands, mode 0600; none: one that is made up at each start",
+        "GPUFERRY_FUNCTIONS_TOKEN_FILE",
+    )
+    state: str | None = option(
+        options.optional(options.path("FOLDER")),
+        None,
+        "Where deployments are kept; none: where XDG says",
+        "GPUFERRY_STATE_DIR",
+    )
+    tls_cert: str | None = options.tls_cert()
+    tls_key: str | None = options.tls_key()
+    tls_ca: str | None = options.tls_ca()
+    insecure: bool = options.insecure()
+    log_level: str = options.log_level()
+    log_format: str = options.log_format()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionsConfig(FunctionsOptions):
+    """The settings of one function server, all resolved."""
+
+    runtime: Path
+    folder: Path
+    token: bytes = field(repr=False)

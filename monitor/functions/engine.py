@@ -1,0 +1,334 @@
+"""Invocations: accepted, scheduled, run, and answered once."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+import structlog
+
+from ..policy.invocations import End, Refuse, Run
+from .fleet import Fleet, Function, Place
+from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
+from .replica import StartFailed
+from .schedule import Schedule
+
+TRIES = 3  # of an invocation whose replicas were gone before it began
+RETRY_LEAST, RETRY_MOST = 1.0, 60.0  # seconds that a caller is told to wait
+
+log = structlog.get_logger()
+
+
+class State(enum.Enum):
+    """How far an invocation is."""
+
+    WAITING = "waiting"
+    STARTING = "starting"  # a replica is, for it
+    RUNNING = "running"
+    OVER = "over"
+
+
+@dataclass(eq=False)
+class Job:
+    """An invocation on its way."""
+
+    number: int
+    function: Function
+    call: Call = field(repr=False)
+    future: asyncio.Future[Answer] = field(repr=False)
+    arrived: float = field(default_factory=time.monotonic)
+    state: State = State.WAITING
+    tries: int = 0
+    began: float = 0.0
+    cold: bool = False
+    place: Place | None = None
+    timer: asyncio.TimerHandle | None = None
+    running: asyncio.Future[Answer] | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether its caller still waits for an answer."""
+        return not self.future.done()
+
+
+class Observer(Protocol):
+    """Who hears of invocations. The GPU server is to be told here what its sessions do (DESIGN.md)."""
+
+    def begun(self, job: Job) -> None:
+        """It is on its way to a replica."""
+
+    def ended(self, job: Job, result: str, seconds: float) -> None:
+        """It is over: `ok`, or a `Code`; after so many seconds on its replica, 0 if it was never there."""
+
+
+class Engine:
+    """Runs invocations on replicas, in the order of a policy."""
+
+    def __init__(self, schedule: Schedule, fleet: Fleet, queue: int, observers: Sequence[Observer]) -> None:
+        """`queue`: how many may wait, of all functions."""
+        self._schedule = schedule
+        self._fleet = fleet
+        self._queue = queue
+        self._observers = observers
+        self._jobs: dict[int, Job] = {}
+        self._numbers = count(1)
+        self._closing = self._aborted = False
+        self._none = asyncio.Event()
+        self._none.set()
+        fleet.tell(self._lost)
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    async def invoke(self, function: Function, call: Call) -> Answer:
+        """The function's answer. Raises Failed. Cancelled: the caller has gone."""
+        self._admit(function)
+        loop = asyncio.get_running_loop()
+        job = Job(next(self._numbers), function, call, loop.create_future())
+        self._jobs[job.number] = job
+        self._none.clear()
+        function.waiting += 1
+        job.timer = loop.call_later(function.deployment.wait, self._waited, job)
+        self._schedule.arrive(job.number, function.name)
+        self.pump()
+        try:
+            return await job.future
+        except asyncio.CancelledError:
+            self._abandon(job)
+            raise
+
+    def _admit(self, function: Function) -> None:
+        if self._closing:
+            raise _ends(Ran.NO)
+        wanted = function.deployment
+        free = max(wanted.most * wanted.concurrency - function.running, 0)
+        if function.waiting >= wanted.queue + free or len(self._schedule) >= self._queue:
+            ahead = function.waiting / (wanted.most * wanted.concurrency)
+            pause = min(max(ahead * function.seconds, RETRY_LEAST), RETRY_MOST)
+            why = f"{function.waiting} invocations of {function.name} wait already"
+            raise Failed(Code.QUEUE_FULL, why, retry_after=pause)
+
+    # -- its caller does not wait any more
+
+    def _waited(self, job: Job) -> None:
+        why = f"no replica was free for it within {job.function.deployment.wait:g} s"
+        self._fail(job, Failed(Code.WAITED, why, retry_after=RETRY_LEAST))
+        if job.state is State.WAITING:
+            self._withdraw(job)
+
+    def _abandon(self, job: Job) -> None:
+        """The caller has gone."""
+        if job.state is State.OVER:
+            return
+        job.future.cancel()
+        if job.state is State.WAITING:
+            self._withdraw(job)
+        elif job.state is State.RUNNING and job.place:
+            self._schedule.cancel(job.number)
+            deployment = job.place.unit.replica.deployment
+            if deployment.cancel == "kill":
+                asyncio.get_running_loop().call_later(deployment.grace, self._kill_abandoned, job)
+            job.place.unit.replica.cancel(job.number)
+            if deployment.command and job.running:
+                job.running.cancel()  # its connection is closed: so the program is told
+
+    def _kill_abandoned(self, job: Job) -> None:
+        if job.state is State.RUNNING and job.place:
+            job.place.unit.replica.kill(Failed(Code.CANCELLED, "its caller has gone", Ran.YES))
+
+    def _withdraw(self, job: Job) -> None:
+        self._schedule.cancel(job.number)
+        self._over(job, Code.WAITED.value if not job.future.cancelled() else Code.CANCELLED.value)
+        self.pump()
+
+    # -- decisions
+
+    def pump(self) -> None:
+        """Do what the policy decides."""
+        for decision in self._schedule.decisions():
+            if isinstance(decision, Run):
+                job = self._jobs[decision.invocation.id]
+                place = None if decision.replica is None else self._fleet.places[decision.replica]
+                job.function.waiting -= 1
+                job.function.running += 1
+                job.state, job.place = State.STARTING, place
+                if place:
+                    place.job = job
+                self._fleet.begin(self._run(job, place))
+            elif isinstance(decision, Refuse):
+                job = self._jobs[decision.invocation.id]
+                code = Code.REMOVED if job.function.removed else Code.REFUSED
+                self._fail(job, Failed(code, decision.reason, retry_after=RETRY_LEAST))
+                self._over(job, code.value)
+            elif isinstance(decision, End) and (ended := self._fleet.places.get(decision.replica)):
+                self._fleet.end(ended)
+            # Bring and Send are about memory, which the monitor alone moves (DESIGN.md).
+
+    async def _run(self, job: Job, place: Place | None) -> None:
+        result, seconds, again = "ok", 0.0, False
+        try:
+            if place is None:
+                job.cold = True
+                place = await self._start(job)
+            self._schedule.begin(job.number, place.number)
+            if not job.wanted:
+                raise Failed(Code.CANCELLED, "its caller has gone")
+            job.began = time.monotonic()
+            answer = await self._invoke(job, place)
+            if not job.future.done():
+                job.future.set_result(dataclasses.replace(answer, cold=job.cold))
+        except NotBegun:
+            job.tries += 1
+            again = job.wanted and job.tries < TRIES and not self._aborted
+            gone = Failed(Code.CRASHED, "its replicas were gone before it began", retry_after=RETRY_LEAST)
+            if self._aborted:
+                gone = _ends(Ran.NO)
+            result = gone.code.value
+            if not again:
+                self._fail(job, gone)
+        except Failed as error:
+            result = error.code.value
+            if isinstance(error, Lost) and place:
+                place.unit.replica.retiring = True
+            self._fail(job, error)
+        except asyncio.CancelledError:
+            result = Code.SHUTTING_DOWN.value
+            self._fail(job, _ends(Ran.UNKNOWN if job.began else Ran.NO))
+        except Exception:
+            log.exception(
+                "an invocation failed for a reason that nobody thought of", function=job.function.name
+            )
+            result = Code.DEFECT.value
+            ran = Ran.UNKNOWN if job.began else Ran.NO
+            self._fail(job, Failed(Code.DEFECT, "the function server failed; its log says more", ran))
+            if place:
+                place.unit.replica.kill()
+        if job.began:
+            seconds = time.monotonic() - job.began
+        job.function.running -= 1
+        self._schedule.complete(job.number, failed=result != "ok")
+        if place:
+            self._leave(place)
+        if again:
+            self._again(job)
+        else:
+            self._over(job, result, seconds)
+        self.pump()
+
+    async def _start(self, job: Job) -> Place:
+        try:
+            place = await self._fleet.obtain(job.function)
+        except StartFailed as error:
+            why = f"no replica of {job.function.name} could be started: {error}"
+            raise Failed(Code.NO_START, why, retry_after=RETRY_LEAST) from None
+        place.job, job.place = job, place
+        return place
+
+    async def _invoke(self, job: Job, place: Place) -> Answer:
+        """Run it, within its time."""
+        replica = place.unit.replica
+        if not replica.alive or replica.retiring:
+            raise NotBegun
+        if job.timer:
+            job.timer.cancel()
+        job.state = State.RUNNING
+        loop = asyncio.get_running_loop()
+        overdue = loop.call_later(replica.deployment.timeout, self._overdue, job, place)
+        for observer in self._observers:
+            observer.begun(job)
+        work = replica.invoke(job.number, job.call)
+        try:
+            if not replica.deployment.command:
+                return await work
+            job.running = asyncio.ensure_future(work)
+            return await job.running
+        except NotBegun:
+            if replica.reason and replica.reason.code is Code.TIMEOUT:
+                raise Lost(Code.TIMEOUT, replica.reason.why) from None
+            raise
+        except asyncio.CancelledError:
+            if not (job.running and job.running.cancelled()):
+                raise
+            if job.future.cancelled():
+                raise Failed(Code.CANCELLED, "its caller has gone", Ran.UNKNOWN) from None
+            raise _too_long(job, Ran.UNKNOWN) from None
+        finally:
+            overdue.cancel()
+
+    def _overdue(self, job: Job, place: Place) -> None:
+        """Its time is over. A handler cannot be stopped but with its process; others may be in that."""
+        replica = place.unit.replica
+        if replica.deployment.concurrency == 1:
+            replica.kill(_too_long(job, Ran.YES))
+        elif job.running:
+            self._fleet.retire(place.unit)
+            job.running.cancel()
+
+    def _leave(self, place: Place) -> None:
+        """The place is free again, or no more."""
+        place.job, place.idle_since = None, time.monotonic()
+        if not self._fleet.usable(place):
+            self._fleet.retire(place.unit)
+
+    def _lost(self, place: Place) -> None:
+        """An idle place is gone."""
+        self._schedule.lose(place.number)
+        asyncio.get_running_loop().call_soon(self.pump)
+
+    def _again(self, job: Job) -> None:
+        job.state, job.place, job.cold, job.began = State.WAITING, None, False, 0.0
+        job.function.waiting += 1
+        self._schedule.arrive(job.number, job.function.name, again=True)
+
+    def _fail(self, job: Job, error: Failed) -> None:
+        if not job.future.done():
+            job.future.set_exception(error)
+            job.future.exception()  # its caller may be about to leave, and never look
+
+    def _over(self, job: Job, result: str, seconds: float = 0.0) -> None:
+        if job.timer:
+            job.timer.cancel()
+        if job.state is State.WAITING:
+            job.function.waiting -= 1
+        job.state = State.OVER
+        if seconds and result == "ok":
+            known = job.function.seconds
+            job.function.seconds = seconds if not known else known + 0.1 * (seconds - known)
+        del self._jobs[job.number]
+        if not self._jobs:
+            self._none.set()
+        for observer in self._observers:
+            observer.ended(job, result, seconds)
+
+    # -- the end
+
+    def close(self) -> None:
+        """Accept no more."""
+        self._closing = True
+
+    def abort(self) -> None:
+        """Give up what waits: nothing begins any more."""
+        self._aborted = True
+        for job in [job for job in self._jobs.values() if job.state is State.WAITING]:
+            self._fail(job, _ends(Ran.NO))
+            self._schedule.cancel(job.number)
+            self._over(job, Code.SHUTTING_DOWN.value)
+
+    async def drained(self) -> None:
+        """Until all that were accepted have ended."""
+        await self._none.wait()
+
+
+def _ends(ran: Ran) -> Failed:
+    return Failed(Code.SHUTTING_DOWN, "the function server ends", ran, retry_after=RETRY_LEAST)
+
+
+def _too_long(job: Job, ran: Ran) -> Failed:
+    limit = job.function.deployment.timeout
+    return Failed(Code.TIMEOUT, f"the handler took longer than {limit:g} s", ran)

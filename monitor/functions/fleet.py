@@ -1,0 +1,244 @@
+"""The replicas of all functions: started, watched, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import structlog
+from gpuferry.guest.paths import LibraryMissing
+
+from .deployment import Deployment
+from .invocation import Code, Failed, Ran
+from .logbook import LogBook
+from .program import ProgramReplica
+from .replica import PythonReplica, Replica, StartFailed
+
+END_SECONDS = 5.0  # that a replica has to end by itself
+FULL = 0.8  # of its memory, with which a replica gets no other invocation
+BACKOFF_MOST = 30.0  # seconds between two tries to have a replica that ought to be there
+
+log = structlog.get_logger()
+
+
+@dataclass(eq=False)
+class Function:
+    """A function and its replicas, those of earlier revisions too as long as they run."""
+
+    deployment: Deployment
+    book: LogBook = field(default_factory=LogBook)
+    units: list[Unit] = field(default_factory=list)
+    waiting: int = 0
+    running: int = 0  # invocations that have a replica, or for which one starts
+    failures: int = 0  # of starts, since one succeeded
+    next_try: float = 0.0  # when one more replica that ought to be there is started
+    removed: bool = False
+    seconds: float = 0.0  # a mean of how long it runs
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.deployment.name
+
+    def current(self) -> list[Unit]:
+        """Its replicas of this revision that are starting or take invocations."""
+        return [unit for unit in self.units if unit.serves]
+
+
+@dataclass(eq=False)
+class Unit:
+    """A replica and its places."""
+
+    function: Function
+    replica: Replica
+    places: list[Place] = field(default_factory=list)
+    ready: asyncio.Task[None] | None = None
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is to get invocations."""
+        same = self.replica.deployment is self.function.deployment
+        return same and not self.replica.retiring and not self.function.removed
+
+    @property
+    def state(self) -> str:
+        """In a word."""
+        if self.ready and not self.ready.done():
+            return "starting"
+        if not self.serves:
+            return "ending"
+        return "busy" if any(place.job is not None for place in self.places) else "idle"
+
+
+@dataclass(eq=False)
+class Place:
+    """Where one invocation at a time runs: a replica, or one of several places in it."""
+
+    number: int
+    unit: Unit
+    job: object | None = None
+    idle_since: float = field(default_factory=time.monotonic)
+
+
+class Fleet:
+    """Starts and ends replicas."""
+
+    def __init__(
+        self,
+        environment_of: Callable[[Deployment], Mapping[str, str]],
+        file_of: Callable[[Deployment], Path],
+    ) -> None:
+        self._environment_of = environment_of
+        self._file_of = file_of
+        self._lost: Callable[[Place], None] | None = None
+        self.places: dict[int, Place] = {}
+        self._numbers = count(1)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._turns = asyncio.Semaphore(
+            2 * (os.cpu_count() or 1)
+        )  # a crowd that starts at once is late as a whole
+
+    async def obtain(self, function: Function, deployment: Deployment | None = None) -> Place:
+        """A new place for the function: in a replica that has room, else in a new one. Raises StartFailed.
+
+        `deployment`: a revision that is not the function's yet, which gets a replica of its own.
+        """
+        wanted = deployment or function.deployment
+        spare = (
+            unit for unit in function.current() if len(unit.places) < unit.replica.deployment.concurrency
+        )
+        unit = None if deployment else next(spare, None)
+        if unit is None:
+            unit = Unit(function, self._replica(function, wanted))
+            function.units.append(unit)
+            unit.ready = self.begin(self._start(unit))
+        place = Place(next(self._numbers), unit)
+        unit.places.append(place)
+        assert unit.ready
+        try:
+            await asyncio.shield(unit.ready)
+        except BaseException:
+            unit.places.remove(place)
+            raise
+        self.places[place.number] = place
+        return place
+
+    def _replica(self, function: Function, deployment: Deployment) -> Replica:
+        if deployment.command:
+            return ProgramReplica(deployment, function.book.write)
+        return PythonReplica(deployment, function.book.write, self._file_of(deployment))
+
+    async def _start(self, unit: Unit) -> None:
+        function, replica = unit.function, unit.replica
+        try:
+            async with self._turns:
+                await replica.start(self._environment(replica.deployment))
+        except BaseException as error:
+            function.units.remove(unit)
+            function.failures += 1
+            pause = min(2.0 ** min(function.failures - 1, 10), BACKOFF_MOST)
+            function.next_try = time.monotonic() + pause
+            if isinstance(error, StartFailed):
+                replica.hear("server", f"it did not start: {error}")
+            raise
+        function.failures = 0
+        self.begin(self._watch(unit))
+
+    def _environment(self, deployment: Deployment) -> Mapping[str, str]:
+        try:
+            return self._environment_of(deployment)
+        except (OSError, LibraryMissing) as error:
+            raise StartFailed(str(error)) from None
+
+    async def _watch(self, unit: Unit) -> None:
+        process = unit.replica.process
+        assert process
+        await process.gone.wait()
+        if not unit.replica.ending:
+            unit.replica.hear("server", f"its process is gone: {process.status}")
+        await unit.replica.end(0.0)
+        for place in [place for place in unit.places if place.job is None]:
+            self._lose(place)
+
+    def end(self, place: Place) -> None:
+        """Give up an idle place. A replica without places ends."""
+        unit = place.unit
+        if self.places.pop(place.number, None) is None:
+            return
+        unit.places.remove(place)
+        if not unit.places and unit in unit.function.units:
+            unit.function.units.remove(unit)
+            self.begin(unit.replica.end(END_SECONDS))
+
+    def retire(self, unit: Unit) -> None:
+        """It gets no more invocations, and ends when the last one has ended."""
+        unit.replica.retiring = True
+        for place in [place for place in unit.places if place.job is None and place.number in self.places]:
+            self._lose(place)
+
+    def tell(self, lost: Callable[[Place], None]) -> None:
+        """Tell of each idle place that is gone without its policy's wish."""
+        self._lost = lost
+
+    def _lose(self, place: Place) -> None:
+        self.end(place)
+        if self._lost:
+            self._lost(place)
+
+    def usable(self, place: Place) -> bool:
+        """Whether the place may get another invocation."""
+        unit = place.unit
+        if not (unit.serves and unit.replica.alive):
+            return False
+        memory = unit.replica.deployment.memory
+        process = unit.replica.process
+        return not (memory and process and process.weight() > FULL * memory)
+
+    def weigh(self, functions: list[Function]) -> None:
+        """End replicas that have more memory than they may."""
+        for unit in [unit for function in functions for unit in function.units]:
+            memory, process = unit.replica.deployment.memory, unit.replica.process
+            if memory and process and not process.gone.is_set() and (has := process.weight()) > memory:
+                why = f"the function's process had {has >> 20} MiB of memory, and may have {memory >> 20}"
+                unit.replica.kill(Failed(Code.MEMORY, why, Ran.YES))
+
+    def reap(self, function: Function) -> None:
+        """End replicas that nobody has needed for as long as the deployment says."""
+        now, wanted = time.monotonic(), function.deployment
+        units = function.current()
+        for unit in list(units):
+            since = [place.idle_since for place in unit.places if place.job is None]
+            settled = unit.places and len(since) == len(unit.places) and unit.ready and unit.ready.done()
+            if settled and len(units) > wanted.least and now - max(since) >= wanted.idle:
+                units.remove(unit)
+                self.retire(unit)
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do this beside everything else, and wait for it at the end."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) and not isinstance(error, StartFailed):
+            log.error("a replica's task failed", exc_info=error)
+
+    async def close(self, functions: list[Function]) -> None:
+        """End all replicas, and what is still being done with them."""
+        for unit in [unit for function in functions for unit in function.units]:
+            unit.replica.kill(Failed(Code.SHUTTING_DOWN, "the function server ends", Ran.YES))
+            if unit.ready and not unit.ready.done():
+                unit.ready.cancel()
+        while self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(set(self._tasks))

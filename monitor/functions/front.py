@@ -1,0 +1,95 @@
+"""`/function/NAME`: where functions are invoked."""
+
+from __future__ import annotations
+
+import re
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from .bodies import Bodies
+from .catalogue import Catalogue
+from .config import PREFIX
+from .deployment import is_name
+from .engine import Engine
+from .invocation import Answer, Call, Code, Failed, Ran
+from .metrics import Metrics
+from .refusal import refusal
+
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]{0,8192}")
+# Of one connection, or what the server alone says; a handler may not set them.
+OURS = frozenset(
+    {
+        *("connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "te", "trailer"),
+        *("date", "server"),
+    }
+)
+
+
+class Front:
+    """Turns requests into invocations, and answers back."""
+
+    def __init__(self, catalogue: Catalogue, engine: Engine, metrics: Metrics, bodies: Bodies) -> None:
+        self._catalogue = catalogue
+        self._engine = engine
+        self._metrics = metrics
+        self._bodies = bodies
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request."""
+        raw = request.rel_url.raw_path.removeprefix(PREFIX)
+        name, slash, rest = raw.partition("/")
+        try:
+            function = self._catalogue.get(name) if is_name(name) else None
+            if function is None:
+                raise Failed(Code.NOT_FOUND, f"there is no function {name[:63]!r}")
+        except Failed as error:
+            return _closing(request, refusal(error))
+        try:
+            with self._bodies.hold() as held:
+                body = await held.read(request, function.deployment.body)
+                query = request.rel_url.raw_query_string
+                headers = _headers(request)
+                answer = await self._engine.invoke(
+                    function, Call(request.method, slash + rest, query, headers, body)
+                )
+                return _response(answer)
+        except Failed as error:
+            if error.code in _NOT_ACCEPTED:
+                self._metrics.refused(name, error.code)
+            return refusal(error)
+
+
+_NOT_ACCEPTED = {Code.TOO_LARGE, Code.TOO_SLOW, Code.QUEUE_FULL, Code.SHUTTING_DOWN}
+
+
+def _closing(request: web.Request, response: web.Response) -> web.Response:
+    if request.body_exists:
+        response.force_close()  # nobody will read the body
+    return response
+
+
+def _headers(request: web.Request) -> tuple[tuple[str, str], ...]:
+    """Without what opened this server: a function is not to have its callers' tokens."""
+    mine = "gpuferry.functions.token" in request
+    return tuple(
+        (name, value)
+        for name, value in request.headers.items()
+        if not (mine and name.lower() == "authorization")
+    )
+
+
+def _response(answer: Answer) -> web.Response:
+    """Raises Failed if the function's headers are none."""
+    headers: CIMultiDict[str] = CIMultiDict()
+    for name, value in answer.headers:
+        if not (TOKEN.fullmatch(name) and VALUE.fullmatch(value)):
+            raise Failed(
+                Code.BAD_ANSWER, f"the function answered with a header of no sense: {name[:100]!r}", Ran.YES
+            )
+        if name.lower() not in OURS:
+            headers.add(name, value)
+    headers["X-Gpuferry-Ran"] = Ran.YES.value
+    headers["X-Gpuferry-Start"] = "cold" if answer.cold else "warm"
+    return web.Response(status=answer.status, headers=headers, body=answer.body)

@@ -1,0 +1,120 @@
+"""Figures of functions, in Prometheus' terms."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from .engine import Job
+from .fleet import Function
+from .invocation import Code
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+RESULTS = ("ok", *(code.value for code in Code))
+STATES = ("starting", "idle", "busy", "ending")
+
+
+class Metrics:
+    """Counts what happens to invocations; shows it with what there is at the moment."""
+
+    def __init__(self) -> None:
+        self._functions: Callable[[], Iterable[Function]] = tuple
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        self._results = Counter(
+            "gpuferry_function_invocations",
+            "Invocations that are over, by how they ended",
+            ("function", "result"),
+            registry=self._registry,
+        )
+        self._starts = Counter(
+            "gpuferry_function_starts",
+            "Invocations that reached a replica: one that was there, or one that was started for them",
+            ("function", "kind"),
+            registry=self._registry,
+        )
+        self._run = Histogram(
+            "gpuferry_function_run_seconds",
+            "From the hand-over to a replica to its answer",
+            ("function",),
+            registry=self._registry,
+            buckets=BUCKETS,
+        )
+        self._wait = Histogram(
+            "gpuferry_function_wait_seconds",
+            "From the arrival to the hand-over to a replica",
+            ("function",),
+            registry=self._registry,
+            buckets=BUCKETS,
+        )
+        self.tallies: dict[str, Tally[str]] = {}
+
+    def show(self, functions: Callable[[], Iterable[Function]]) -> None:
+        """Show what these functions have at the moment, too."""
+        self._functions = functions
+
+    def begun(self, job: Job) -> None:
+        """An invocation is on its way to a replica."""
+        name, kind = job.function.name, "cold" if job.cold else "warm"
+        self._starts.labels(name, kind).inc()
+        self._wait.labels(name).observe(job.began - job.arrived)
+        self._tally(name)[kind] += 1
+
+    def ended(self, job: Job, result: str, seconds: float) -> None:
+        """An invocation is over."""
+        name = job.function.name
+        self._results.labels(name, result).inc()
+        self._tally(name)["ok" if result == "ok" else "failed"] += 1
+        if seconds:
+            self._run.labels(name).observe(seconds)
+
+    def refused(self, name: str, code: Code) -> None:
+        """An invocation was not accepted."""
+        self._results.labels(name, code.value).inc()
+        self._tally(name)["failed"] += 1
+
+    def _tally(self, name: str) -> Tally[str]:
+        return self.tallies.setdefault(name, Tally())
+
+    def forget(self, name: str) -> None:
+        """A function is gone: so are its series."""
+        self.tallies.pop(name, None)
+        for result in RESULTS:
+            _remove(self._results, name, result)
+        for kind in ("cold", "warm"):
+            _remove(self._starts, name, kind)
+        for histogram in (self._run, self._wait):
+            _remove(histogram, name)
+
+    def expose(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """What there is at the moment, when Prometheus' library asks."""
+        waiting = GaugeMetricFamily(
+            "gpuferry_function_waiting", "Invocations that wait for a replica", labels=("function",)
+        )
+        running = GaugeMetricFamily(
+            "gpuferry_function_running", "Invocations on a replica", labels=("function",)
+        )
+        replicas = GaugeMetricFamily(
+            "gpuferry_function_replicas", "Processes of a function", labels=("function", "state")
+        )
+        for function in self._functions():
+            waiting.add_metric((function.name,), function.waiting)
+            running.add_metric((function.name,), function.running)
+            states = Tally(unit.state for unit in function.units)
+            for state in STATES:
+                replicas.add_metric((function.name, state), states[state])
+        yield from (waiting, running, replicas)
+
+
+def _remove(metric: Counter | Histogram, *labels: str) -> None:
+    try:
+        metric.remove(*labels)
+    except KeyError:  # nothing was counted
+        return

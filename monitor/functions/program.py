@@ -1,0 +1,145 @@
+"""A replica that is any program which speaks HTTP on $PORT."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Mapping
+
+import aiohttp
+from yarl import URL
+
+from ..service.waiting import within
+from .deployment import Deployment
+from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
+from .process import Process
+from .replica import Heard, Replica, StartFailed
+
+PROBE_SECONDS = (0.005, 0.1)  # between two looks whether it listens: at first, at last
+ENDING_SECONDS = 0.05  # between the end of a connection and that of its process
+# Of one connection, and what the server sets itself.
+HOP = frozenset(
+    {
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
+        *("te", "trailer", "transfer-encoding", "upgrade", "content-length", "host", "expect"),
+    }
+)
+
+
+class ProgramReplica(Replica):
+    """A program; as many invocations at once as its deployment says."""
+
+    def __init__(self, deployment: Deployment, heard: Heard) -> None:
+        super().__init__(deployment, heard)
+        self._port = 0
+        self._client: aiohttp.ClientSession | None = None
+
+    async def _begin(self, environment: Mapping[str, str]) -> None:
+        self._port = _free_port()
+        port = str(self._port)
+        command = [word.replace("$PORT", port) for word in self.deployment.command]
+        self.process = Process(
+            {"memory": self.deployment.memory, "command": command},
+            {**environment, "PORT": port},
+            "",
+            self.deployment.folder,
+            (),
+            self.hear,
+        )
+        await self._listens()
+        self._client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, force_close=True),
+            middlewares=(_once,),
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def _listens(self) -> None:
+        assert self.process
+        pause, most = PROBE_SECONDS
+        while not self.process.gone.is_set():
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            except OSError:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, most)
+            else:
+                writer.close()
+                return
+        raise StartFailed(f"its process ended before it listened on $PORT: {self.process.status}")
+
+    async def invoke(self, number: int, call: Call) -> Answer:
+        assert self._client
+        url = f"http://127.0.0.1:{self._port}{call.path or '/'}" + (f"?{call.query}" if call.query else "")
+        headers = [(name, value) for name, value in call.headers if name.lower() not in HOP]
+        headers.append(("X-Gpuferry-Invocation", str(number)))
+        try:
+            async with self._client.request(
+                call.method,
+                URL(url, encoded=True),
+                headers=headers,
+                data=call.body or None,
+                allow_redirects=False,
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            ) as response:
+                body = await self._body(response)
+                kept = tuple((n, v) for n, v in response.headers.items() if n.lower() not in HOP)
+                return Answer(response.status, kept, body)
+        except aiohttp.ClientConnectorError:
+            await self._killed()  # nobody listens there any more
+            raise NotBegun from None
+        except (_Broken, aiohttp.ClientError) as error:
+            await self._look()
+            why = f"the program gave no answer: {error or type(error).__name__}"
+            if self.reason:
+                raise Lost(self.reason.code, self.reason.why, Ran.UNKNOWN) from None
+            if not self.alive and self.process:
+                raise Lost(Code.CRASHED, f"{why}; {self.process.status}", Ran.UNKNOWN) from None
+            raise Failed(Code.BAD_ANSWER, why, Ran.UNKNOWN) from None
+
+    async def _look(self) -> None:
+        """A process that is ending has closed its connections a little earlier."""
+        assert self.process
+        with contextlib.suppress(asyncio.TimeoutError):
+            await within(ENDING_SECONDS, self.process.gone.wait())
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        parts, size, most = [], 0, self.deployment.body
+        async for part in response.content.iter_any():
+            size += len(part)
+            if size > most:
+                raise Failed(Code.BAD_ANSWER, f"the answer has more than {most} bytes", Ran.YES)
+            parts.append(part)
+        return b"".join(parts)
+
+    def cancel(self, number: int) -> None:
+        """Nothing to do: whoever asked gives its connection up, and the program sees that."""
+
+    async def end(self, grace: float) -> None:
+        if self._client:
+            await self._client.close()
+        await super().end(grace)
+
+
+class _Broken(Exception):
+    """The connection broke after it was made."""
+
+
+async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Ask one time: aiohttp asks again where HTTP calls a method idempotent, and the invocation may have
+    run.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _Broken(str(error)) from None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

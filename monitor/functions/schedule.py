@@ -1,0 +1,100 @@
+"""The policy that decides which invocation runs when, as the function server sees it.
+
+All that the server knows of policies is here. A replica of the policy is a *place*: an invocation at a time.
+A program with a concurrency of four is one process with four places.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+
+from ..policy.invocations import Decision, Function, Invocation, Policy, build
+from ..settings.errors import ConfigError
+from .deployment import Deployment
+
+GPU = 0  # the monitor chooses among its GPUs, and counts their memory: to the policy they are one
+MEMORY = 1 << 60
+EVERYTHING = sys.maxsize  # tokens, where nobody said how many
+
+
+def _build(policy: str, tokens: int, given: Mapping[str, float]) -> Policy:
+    if tokens:
+        return build(policy, tokens=tokens, **given)
+    try:
+        return build(policy, tokens=EVERYTHING, **given)
+    except ValueError:  # it runs one at a time
+        return build(policy, **given)
+
+
+class Schedule:
+    """The policy with its clock."""
+
+    def __init__(self, policy: str, tokens: int, overrun: float | None = None) -> None:
+        """`tokens`: 0 for as many as the policy allows. Raises ConfigError for what it does not have."""
+        given = {} if overrun is None else {"overrun": overrun}
+        try:
+            self._policy = _build(policy, tokens, given)
+        except TypeError:
+            raise ConfigError(f"--policy {policy} has no --overrun", "it is a setting of mqfq") from None
+        except ValueError as error:
+            raise ConfigError(f"--policy {policy}: {error}") from None
+        self._policy.on_gpu(GPU, MEMORY, time.monotonic())
+
+    def deploy(self, deployment: Deployment) -> None:
+        """A function is there, or is another from now on."""
+        self._policy.on_function(
+            Function(
+                deployment.name,
+                memory=deployment.gpu_memory,
+                weight=deployment.weight,
+                replicas=deployment.most * deployment.concurrency,
+            ),
+            time.monotonic(),
+        )
+
+    def remove(self, name: str) -> None:
+        """A function is gone: what waits is refused, idle places end."""
+        self._policy.on_function_removed(name, time.monotonic())
+
+    def arrive(self, number: int, function: str, again: bool = False) -> None:
+        """An invocation waits. `again`: it was given to a replica that was gone before it began."""
+        now = time.monotonic()
+        self._policy.on_arrival(Invocation(number, function, now), now, first=again)
+
+    def begin(self, number: int, place: int) -> None:
+        """The invocation is on its way to the replica."""
+        self._policy.on_begin(number, time.monotonic(), place)
+
+    def complete(self, number: int, failed: bool) -> None:
+        """The invocation is over; its place is idle, if it is still there."""
+        self._policy.on_complete(number, time.monotonic(), failed=failed)
+
+    def cancel(self, number: int) -> None:
+        """The caller has gone."""
+        self._policy.on_cancel(number, time.monotonic())
+
+    def add(self, place: int, function: str) -> None:
+        """An idle place is there that no invocation asked for."""
+        self._policy.on_replica(place, function, GPU, time.monotonic())
+
+    def lose(self, place: int) -> None:
+        """A place is gone."""
+        self._policy.on_replica_lost(place, time.monotonic())
+
+    def tick(self) -> None:
+        """Time passed."""
+        self._policy.on_tick(time.monotonic(), {})
+
+    def decisions(self) -> Iterator[Decision]:
+        """What is to be done now, until there is nothing more to do before the next event."""
+        while (decision := self._policy.next()) is not None:
+            yield decision
+
+    def waiting(self, function: str) -> int:
+        """How many invocations of a function wait."""
+        return self._policy.waiting_of(function)
+
+    def __len__(self) -> int:
+        return len(self._policy)

@@ -1,0 +1,149 @@
+"""The HTTP server of functions: who may ask what."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from ..door.listener import name_of
+from ..service.tls import Identity
+from ..settings.monitor import is_loopback
+from ..views.web.gate import Gate
+from ..views.web.server import BEARER, HEADERS, following, is_local, shown
+from ..views.web.server import STATIC as SHARED
+from .config import PREFIX
+from .key import page_key
+
+STATIC = Path(__file__).parent / "static"
+PROBES = ("/healthz", "/readyz")
+LOOKS = ("/system/status", "/metrics")  # which the page's key opens
+PAGE = ("/", "/static/functions.js", "/static/functions.css", "/static/page.css", "/static/icon.svg")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class FunctionServer:
+    """One listening socket. Commands need the token, the page its key; to invoke needs nothing on this
+    machine's own addresses, and the token elsewhere, unless the server is public.
+    """
+
+    def __init__(
+        self,
+        invoke: Handler,
+        system: Sequence[web.RouteDef],
+        listening: socket.socket,
+        token: bytes,
+        identity: Identity | None,
+        connections: int,
+        public: bool,
+    ) -> None:
+        self.name = name_of(listening)
+        self._local = is_loopback(self.name)
+        self._open = public or self._local
+        self._token = token
+        self._page_key = page_key(token).encode()
+        self._gate = Gate(
+            listening,
+            connections,
+            following(identity) if identity else None,
+            of_one=connections,  # a gateway, or a load balancer, is one address
+            patient=True,
+        )
+        self.ready = True
+        application = web.Application(middlewares=[self._guard])
+        application.add_routes(
+            [
+                web.route("*", PREFIX + "{tail:.*}", invoke),
+                web.get("/healthz", self._health),
+                web.get("/readyz", self._readiness),
+                web.get("/", _file(STATIC / "functions.html")),
+                web.get("/static/functions.js", _file(STATIC / "functions.js")),
+                web.get("/static/functions.css", _file(STATIC / "functions.css")),
+                web.get("/static/page.css", _file(SHARED / "page.css")),
+                web.get("/static/icon.svg", _file(SHARED / "icon.svg")),
+                *system,
+            ]
+        )
+        application.on_response_prepare.append(_add_headers)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=1.0,
+            handler_cancellation=True,  # who goes away cancels what was asked
+            logger=_logger(),
+        )
+
+    async def start(self) -> None:
+        """Answer requests on the listening socket, until `stop`."""
+        await self._runner.setup()
+        assert self._runner.server
+        self._gate.open(self._runner.server)
+
+    async def stop(self) -> None:
+        """Answer no more requests."""
+        self._gate.close()
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        with self._gate.answering(request.transport):
+            # A page of somebody else's in this machine's browser must neither read nor invoke.
+            if self._local and not is_local(request.host):
+                raise web.HTTPForbidden(text=f"{request.host[:200]} is not a name of this machine\n")
+            if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+                raise web.HTTPForbidden(text="another site's page may not ask here\n")
+            if not self._may(request):
+                raise web.HTTPUnauthorized(text="the token is needed, as bearer\n", headers=BEARER)
+            return await handler(request)
+
+    def _may(self, request: web.Request) -> bool:
+        given = shown(request)
+        if hmac.compare_digest(given, self._token):
+            request["gpuferry.functions.token"] = True
+            return True
+        if request.path.startswith(PREFIX):
+            return self._open
+        if request.method in ("GET", "HEAD"):
+            if request.path in PROBES or request.path in PAGE:
+                return True
+            if request.path in LOOKS:
+                return hmac.compare_digest(given, self._page_key)
+        return False
+
+    async def _health(self, _: web.Request) -> web.StreamResponse:
+        return web.Response(text="ok\n")
+
+    async def _readiness(self, _: web.Request) -> web.StreamResponse:
+        return web.Response(status=200 if self.ready else 503, text="ready\n" if self.ready else "draining\n")
+
+
+class _Sensible(logging.Filter):
+    """Requests of no sense are their callers' affair, who could fill the log with them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+def _logger() -> logging.Logger:
+    logger = logging.getLogger("gpuferry.functions")
+    if not logger.filters:
+        logger.addFilter(_Sensible())
+    return logger
+
+
+def _file(path: Path) -> Handler:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.FileResponse(path)
+
+    return answer
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    if not request.path.startswith(PREFIX):
+        response.headers.update(HEADERS)

@@ -1,0 +1,61 @@
+"""Deployments on disk: they are there when the server starts again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import structlog
+
+from ..service.files import write_atomically
+from .deployment import Deployment, WrongDeployment, is_name, read
+
+RECORD = "deployment.json"
+log = structlog.get_logger()
+
+
+class Shelf:
+    """A folder for each function: a record, and a folder for each revision of its file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def stage(self, deployment: Deployment) -> None:
+        """Write this revision's file, from which replicas can start. Raises OSError."""
+        file = self.file(deployment)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if deployment.source:
+            write_atomically(file, deployment.source)
+
+    def drop(self, deployment: Deployment) -> None:
+        """Remove a revision's file."""
+        shutil.rmtree(self.file(deployment).parent, ignore_errors=True)
+
+    def put(self, deployment: Deployment) -> None:
+        """Keep this revision, which is staged. Raises OSError; then the one before stays."""
+        write_atomically(self._folder / deployment.name / RECORD, json.dumps(deployment.as_json()))
+
+    def file(self, deployment: Deployment) -> Path:
+        """Where the source of this revision is."""
+        return self._folder / deployment.name / f"revision-{deployment.revision}" / deployment.file
+
+    def remove(self, name: str) -> None:
+        """Forget a function: first its record, so that it is gone even if the rest stays."""
+        (self._folder / name / RECORD).unlink(missing_ok=True)
+        shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    def all(self) -> list[Deployment]:
+        """What was deployed. A record that cannot be read is left where it is, and the log says so."""
+        found = []
+        for record in sorted(self._folder.glob(f"*/{RECORD}")):
+            try:
+                deployment = read(json.loads(record.read_text()))
+                if deployment.name != record.parent.name or not is_name(record.parent.name):
+                    raise WrongDeployment("it is of another function")
+            except (OSError, ValueError) as error:
+                log.error("a deployment cannot be read", file=str(record), error=str(error))
+            else:
+                found.append(deployment)
+        return found

@@ -1,0 +1,251 @@
+"""What a replica's process runs first. Standard library only, one file, Python 3.8 or newer.
+
+    python wrapper.py '{"parent": 1234, "memory": 0, "command": ["./server"]}'
+    python wrapper.py '{"parent": 1234, "memory": 0, "socket": 3, "orders": 4, "file": "/…/handler.py",
+                        "folder": "/home/me/detect"}'
+
+A program is executed in its place. A Python file is imported once, and its `handle` answers invocations one
+at a time. Frames on the socket are a length of JSON, a length of bytes, the JSON, the bytes. Before a handler
+is called the server hears so: an invocation of which it has not heard that was certainly not run. The orders
+are lines of JSON that are read beside the handler; their end is that of the server, and of this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import sys
+import threading
+
+TYPE_CHECKING = False  # to import typing would take a tenth of the start
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Task
+    from collections.abc import Awaitable, Callable
+    from typing import Any, NoReturn
+
+HEAD = struct.Struct("!IQ")
+HEAD_MOST = 1 << 20  # bytes of JSON in a frame
+TRACE_MOST = 16 << 10  # characters of a traceback
+PR_SET_PDEATHSIG, SIGKILL = 1, 9
+
+
+class Request:
+    """An invocation as its handler sees it."""
+
+    def __init__(self, head: dict[str, Any], body: bytes) -> None:
+        self.id: int = head["id"]
+        self.method: str = head["method"]
+        self.path: str = head["path"]  # behind the function's name
+        self.query: dict[str, str] = head["query"]  # names and values; of several with one name the last
+        self.headers: dict[str, str] = {name.lower(): value for name, value in head["headers"]}
+        self.body = body
+        self.cancelled = False  # whether the caller has gone away; it may become so at any time
+
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+def pack(head: dict[str, Any], body: bytes = b"") -> bytes:
+    """A frame."""
+    text = json.dumps(head).encode()
+    return b"".join((HEAD.pack(len(text), len(body)), text, body))
+
+
+def answer_of(result: Any) -> tuple[int, list[list[str]], bytes]:
+    """Status, headers and body of what a handler has returned. TypeError, ValueError: that is none."""
+    status: Any = 200
+    headers: Any = {}
+    if isinstance(result, tuple):
+        if not 1 < len(result) < 4:
+            raise TypeError("handle returned neither (body, status) nor (body, status, headers)")
+        result, status, headers = (*result, {})[:3]
+    if isinstance(status, bool) or not isinstance(status, int) or not 200 <= status <= 599:
+        raise ValueError(f"handle returned the status {status!r}: a number from 200 to 599 is wanted")
+    kind = "application/octet-stream"
+    if result is None:
+        result, kind = b"", ""
+        status = 204 if status == 200 else status
+    elif isinstance(result, str):
+        result, kind = result.encode(), "text/plain; charset=utf-8"
+    elif isinstance(result, (dict, list)):
+        result, kind = json.dumps(result).encode(), "application/json"
+    elif not isinstance(result, (bytes, bytearray, memoryview)):
+        raise TypeError(f"handle returned {type(result).__name__}: bytes, str, dict, list or None is wanted")
+    pairs = [[str(name), str(value)] for name, value in dict(headers).items()]
+    if kind and not any(name.lower() == "content-type" for name, _ in pairs):
+        pairs.append(["Content-Type", kind])
+    return status, pairs, bytes(result)
+
+
+class Replica:
+    """The life of a Python function's process."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._socket = socket.socket(fileno=config["socket"])
+        self._socket.set_inheritable(False)
+        self._orders = os.fdopen(config["orders"], "rb", buffering=0)
+        os.set_inheritable(config["orders"], False)
+        self._handle: Callable[[Any], Any] | None = None
+        self._takes_body = False
+        self._loop: AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._current: Request | None = None  # the request that is being handled
+        self._task: Task[Any] | None = None
+
+    def load(self, file: str, folder: str) -> None:
+        """Import the file, whose neighbours in its own folder are to be found."""
+        import importlib.util
+
+        sys.path[0] = folder
+        spec = importlib.util.spec_from_file_location("handler", file)
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["handler"] = module
+        spec.loader.exec_module(module)
+        self._handle = getattr(module, "handle", None)
+        if not callable(self._handle):
+            raise TypeError("the file has no function `handle`")
+        code = getattr(self._handle, "__code__", None)
+        self._takes_body = bool(code and code.co_varnames[:1] == ("body",))
+
+    def say(self, head: dict[str, Any], body: bytes = b"") -> None:
+        """To the server, which reads all that was said before this process ended."""
+        self._socket.sendall(pack(head, body))
+
+    def listen(self) -> NoReturn:
+        """Read orders until the server is gone; then this process ends, whatever its handler does."""
+        held = b""
+        while True:
+            part = self._orders.read(4096)
+            if not part:
+                os._exit(1)
+            *lines, held = (held + part).split(b"\n")
+            for line in lines:
+                self._cancel(json.loads(line)["cancel"])
+
+    def _cancel(self, number: int) -> None:
+        with self._lock:
+            if self._current is not None and self._current.id == number:
+                self._current.cancelled = True
+                if self._task is not None and self._loop is not None:
+                    self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def serve(self) -> None:
+        """Answer invocations until the server wants no more."""
+        while True:
+            frame = self._read()
+            if frame is None:
+                return
+            self._answer(Request(*frame))
+
+    def _read(self) -> tuple[dict[str, Any], bytes] | None:
+        head = self._exactly(HEAD.size)
+        if head is None:
+            return None
+        text, body = HEAD.unpack(head)
+        said, content = self._exactly(text), self._exactly(body)
+        return None if said is None or content is None else (json.loads(said), bytes(content))
+
+    def _exactly(self, size: int) -> bytearray | None:
+        data = bytearray(size)
+        view, got = memoryview(data), 0
+        while got < size:
+            part = self._socket.recv_into(view[got:])
+            if not part:
+                return None
+            got += part
+        return data
+
+    def _answer(self, request: Request) -> None:
+        with self._lock:
+            self._current = request
+        self.say({"say": "begun", "id": request.id})
+        try:
+            assert self._handle
+            result = self._handle(request.body if self._takes_body else request)
+            if hasattr(result, "__await__"):
+                result = self._await(result)
+            status, headers, body = answer_of(result)
+            said = {"say": "done", "id": request.id, "status": status, "headers": headers}
+        except BaseException as error:  # SystemExit too: an invocation ends, and not its replica
+            said, body = {"say": "raised", "id": request.id, **told(error)}, b""
+        with self._lock:
+            self._current = self._task = None
+        sys.stdout.flush()
+        self.say(said, body)
+
+    def _await(self, result: Awaitable[Any]) -> Any:
+        import asyncio
+
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        task = self._loop.create_task(as_coroutine(result))
+        with self._lock:
+            self._task = task
+            if self._current and self._current.cancelled:
+                task.cancel()
+        return self._loop.run_until_complete(task)
+
+
+async def as_coroutine(result: Awaitable[Any]) -> Any:
+    """What may be awaited, as what a task can be made of."""
+    return await result
+
+
+def told(error: BaseException) -> dict[str, str]:
+    """What is said of an exception. The traceback begins in the function's own file."""
+    import traceback
+
+    if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+        error = error.with_traceback(error.__traceback__.tb_next)
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    sys.stderr.write(text)
+    sys.stderr.flush()
+    return {"why": f"{type(error).__name__}: {error}"[:1000], "trace": text[-TRACE_MOST:]}
+
+
+def confine(config: dict[str, Any]) -> None:
+    """Limits, and that this process ends with the server, even if that is killed and a handler never ends."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    if os.getppid() != config["parent"]:
+        os._exit(1)
+    if config["memory"]:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (config["memory"], config["memory"]))
+
+
+def main(config: dict[str, Any]) -> None:
+    """Become the program, or serve the file."""
+    confine(config)
+    if "command" in config:
+        command = config["command"]
+        try:
+            os.execvp(command[0], command)
+        except OSError as error:
+            sys.exit(f"cannot execute {command[0]}: {error.strerror}")
+    replica = Replica(config)
+    threading.Thread(target=replica.listen, daemon=True, name="gpuferry-orders").start()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    try:
+        replica.load(config["file"], config["folder"])
+    except BaseException as error:
+        replica.say({"say": "failed", **told(error)})
+        sys.exit(1)
+    replica.say({"say": "ready"})
+    replica.serve()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

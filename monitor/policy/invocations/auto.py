@@ -1,0 +1,258 @@
+"""Ours: locality, fairness and deadlines at once, all of them weighed in seconds."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from itertools import islice
+
+from .estimates import Mean
+from .fairness import VirtualTime
+from .flows import FlowPolicy
+from .interface import Invocation
+from .ranking import Ranking
+from .state import Card, Flow, Replica, Running
+
+OVERRUN = 10.0  # seconds of each token that a function may be ahead
+PATIENCE = 1.0  # seconds; the longer, the more short and resident functions are preferred to old invocations
+SHORTLIST = 3  # functions from each of the rankings that are compared exactly
+LOOKED_AT = 64  # idle replicas, from the one used longest ago, when one has to leave
+URGENT = 10.0  # times the patience: what an invocation is ahead whose answer would be late otherwise
+UNKNOWN = 0.1  # seconds, of a start or a run of which nothing is known
+HORIZON = 60.0  # seconds of expected calls for which a replica is worth keeping
+
+
+class Auto(FlowPolicy):
+    """The GPU that is free runs whose invocation gains most for what it costs there.
+
+    The cost is the time of the run and its part of the start: of a cold start or a return, as measured,
+    divided among all that wait of the function; nothing where it is resident. The gain is how long its
+    oldest waits, more `patience`, and much more if its answer would come too late otherwise. A function that
+    had `overrun` seconds a token more than the least, waits for the others. Nothing is loaded that is sooner
+    done where the function is resident already. Who leaves a GPU is whose return will cost least, for its
+    size.
+    """
+
+    def __init__(
+        self,
+        *,
+        overrun: float = OVERRUN,
+        patience: float = PATIENCE,
+        tokens: int = 1,
+        pool: int = sys.maxsize,
+        evict: str = "send",
+    ) -> None:
+        super().__init__(tokens=tokens, pool=pool, evict=evict)
+        if overrun < 0 or patience < 0:
+            raise ValueError("overrun and patience are not negative")
+        self._overrun = overrun
+        self._patience = patience
+        self._fair: VirtualTime[Flow] = VirtualTime()
+        self._costs: Ranking[Flow] = Ranking()  # by what a run costs that has to load first
+        self._dates: Ranking[Flow] = Ranking()  # by when the answer is wanted
+        self._gaps: dict[Flow, Mean] = {}  # seconds between calls
+        self._called: dict[Flow, float] = {}
+        self._works: dict[Card, dict[int, Running]] = {}
+        self._charged: dict[int, float] = {}
+
+    # -- costs
+
+    def _run_cost(self, flow: Flow) -> float:
+        return flow.run.or_else(UNKNOWN)
+
+    def _cost(self, flow: Flow, start: float) -> float:
+        return self._run_cost(flow) + start / max(1, len(flow.waiting))
+
+    def _start(self, flow: Flow) -> float:
+        return flow.cost or UNKNOWN
+
+    def _score(self, flow: Flow, start: float) -> float:
+        """The gain over the cost."""
+        head = flow.head
+        gain = self._patience + self._now - head.arrival
+        cost = self._run_cost(flow) + start / len(flow.waiting)
+        if head.wanted < math.inf:
+            slack = head.wanted - self._now - start - self._run_cost(flow)
+            if 0 <= slack < 2 * (start + self._run_cost(flow)):
+                gain += URGENT * self._patience
+        return gain / max(cost, 1e-6)
+
+    def _left(self, card: Card) -> float:
+        """Seconds until a token of this GPU is free."""
+        least = math.inf
+        for running in self._works[card].values():
+            since = running.began
+            need = self._run_cost(running.flow)
+            if since is None:
+                since, need = running.decided, need + running.cost
+            least = min(least, max(0.0, need - (self._now - since)))
+        return 0.0 if card.open > 0 else least
+
+    # -- decisions
+
+    def _choose(self) -> bool:
+        if not self._line:
+            return False
+        free = list(self._free)
+        if len(free) > 1:
+            free.sort(key=lambda card: (-card.open, card.index))
+        for card in free:
+            flow = self._best(card)
+            if flow is None:
+                continue
+            self._run(flow, flow.head, self._better(flow, card))
+            return True
+        return False
+
+    def _best(self, card: Card) -> Flow | None:
+        """The function to run next on this GPU; of equals the one that waits longest."""
+        best: list[tuple[float, int, Flow]] = []
+        ahead: list[tuple[float, int, Flow]] = []
+        bound = self._overrun * max(1, self._tokens * len(self._cards))
+        room = card.memory - card.pinned
+        may_start = self._total < self._pool or bool(self._idle)
+        for flow in self._candidates(card):
+            if flow not in self._line or not may_start:
+                continue
+            start = 0.0
+            if not flow.at or flow.idle_on(card) is None:
+                if flow.function.memory > room or (flow.at and self._sooner_elsewhere(flow, card)):
+                    continue
+                start = self._start(flow)
+            score = self._score(flow, start)
+            ranks = ahead if self._fair.lead(flow) > bound else best
+            ranks.append((-score, self._turn[flow.head.id], flow))
+        return min(best or ahead, key=lambda one: one[:2])[2] if best or ahead else None
+
+    def _candidates(self, card: Card) -> set[Flow]:
+        found = {replica.flow for replica in card.idle if replica.flow.waiting}
+        found.update(self._costs.least(SHORTLIST))
+        found.update(self._line.least(SHORTLIST))
+        found.update(self._fair.least(SHORTLIST))
+        if self._dates:
+            found.update(self._dates.least(SHORTLIST))
+        return found
+
+    def _sooner_elsewhere(self, flow: Flow, card: Card) -> bool:
+        """Whether what waits of it is done where it is resident, before it could begin here."""
+        copies = len(flow.at) - (card in flow.at)
+        if not copies:
+            return False
+        left = self._start(flow) - (len(flow.waiting) - 1) * self._run_cost(flow) / copies
+        if left <= 0:
+            return False
+        wait = min(self._left(other) for other in flow.at if other is not card)
+        return 0.0 < wait < left  # 0: there is an idle one, see `_better`
+
+    def _better(self, flow: Flow, card: Card) -> Card:
+        """The GPU to run it on, this one or another one that is free."""
+        if flow.idle_on(card):
+            return card
+        warm = [other for other in flow.at if other.open > 0 and flow.idle_on(other)]
+        if warm:
+            return max(warm, key=lambda other: (other.open, -other.index))
+        if len(self._free) == 1:
+            return card
+        able = [other for other in islice(self._free, SHORTLIST) if other.holds(flow)]
+        if card not in able:
+            able.append(card)
+        return min(able, key=lambda other: (self._loss(other, flow.function.memory), other.index))
+
+    # -- who leaves
+
+    def _value(self, replica: Replica) -> float:
+        """Seconds that its return will cost within the horizon, for each byte."""
+        flow = replica.flow
+        gaps = self._gaps.get(flow)
+        gap = gaps.or_else(HORIZON) if gaps else math.inf
+        calls = len(flow.waiting) + HORIZON / max(gap, 1e-3, self._now - self._called.get(flow, -math.inf))
+        copies = len(flow.replicas) - len(flow.away) or 1
+        return calls * (self._start(flow) + self._run_cost(flow)) / (max(1, replica.memory) * copies)
+
+    def _loss(self, card: Card, memory: int) -> float:
+        """What goes with those that would make room here."""
+        short = memory - (card.memory - card.used)
+        if short <= 0:
+            return 0.0
+        loss = 0.0
+        for replica in sorted(islice(card.idle, LOOKED_AT), key=self._value):
+            loss += self._value(replica) * replica.memory
+            short -= replica.memory
+            if short <= 0:
+                break
+        return loss
+
+    def _least(self, replicas: Iterable[Replica]) -> Replica:
+        few = list(islice(replicas, LOOKED_AT))
+        return min(few, key=self._value) if len(few) > 1 else few[0]
+
+    def _victim(self, card: Card) -> Replica:
+        return self._least(card.idle)
+
+    def _surplus(self) -> Replica:
+        return self._least(self._idle)
+
+    # -- entries
+
+    def _rank(self, flow: Flow) -> tuple[float | str, ...]:
+        return (self._turn[flow.head.id],)
+
+    def _stand(self, flow: Flow) -> None:
+        super()._stand(flow)
+        if flow not in self._line:
+            self._costs.discard(flow)
+            self._dates.discard(flow)
+            self._fair.leave(flow)
+            return
+        self._fair.compete(flow)
+        self._costs.set(flow, self._cost(flow, self._start(flow)))
+        if flow.head.wanted < math.inf:
+            self._dates.set(flow, flow.head.wanted)
+        else:
+            self._dates.discard(flow)
+
+    def _changed(self, flow: Flow) -> None:
+        self._gaps.setdefault(flow, Mean())
+        super()._changed(flow)
+
+    def _forgotten(self, flow: Flow) -> None:
+        super()._forgotten(flow)
+        self._costs.discard(flow)
+        self._dates.discard(flow)
+        self._fair.forget(flow)
+        self._gaps.pop(flow, None)
+        self._called.pop(flow, None)
+
+    def _arrived(self, flow: Flow, invocation: Invocation) -> None:
+        if flow in self._called:
+            self._gaps[flow].add(self._now - self._called[flow])
+        self._called[flow] = self._now
+        super()._arrived(flow, invocation)
+
+    def _joined(self, card: Card) -> None:
+        self._works[card] = {}
+        super()._joined(card)
+
+    def _parted(self, card: Card) -> None:
+        super()._parted(card)
+        del self._works[card]
+
+    def _started(self, running: Running) -> None:
+        flow = running.flow
+        self._works[running.card][running.invocation.id] = running
+        charge = self._charged[running.invocation.id] = self._run_cost(flow) + running.cost
+        self._fair.charge(flow, charge / flow.function.weight)
+        super()._started(running)
+
+    def _ended(self, running: Running, seconds: float | None) -> None:
+        if not running.card.gone:
+            del self._works[running.card][running.invocation.id]
+        charged = self._charged.pop(running.invocation.id)
+        flow = running.flow
+        if flow.removed:
+            return
+        if seconds is not None and running.began is not None:
+            took = self._now - running.decided
+            self._fair.charge(flow, (took - charged) / flow.function.weight)
+        super()._ended(running, seconds)

@@ -1,0 +1,469 @@
+"""The books that all policies keep; a policy says whose turn it is, where, and who makes room."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+
+from .interface import Bring, Decision, End, Function, Invocation, Refuse, Run, Send, Start
+from .state import Card, Flow, Replica, Running
+
+
+class Books:
+    """Functions, GPUs, replicas and invocations as they are after all events and decisions so far.
+
+    `tokens`: invocations that may run on a GPU at once. `pool`: the most replicas, of all functions.
+    `evict`: what becomes of a replica that makes room: "send" (its memory leaves), or "end" (so do papers).
+    A subclass overrides the methods of the section "for policies".
+    """
+
+    def __init__(self, *, tokens: int = 1, pool: int = sys.maxsize, evict: str = "send") -> None:
+        if tokens < 1 or pool < 1 or evict not in ("send", "end"):
+            raise ValueError("tokens and pool are at least 1, evict is send or end")
+        self._tokens = tokens
+        self._pool = pool
+        self._ends = evict == "end"
+        self._now = 0.0
+        self._flows: dict[str, Flow] = {}
+        self._cards: dict[int, Card] = {}
+        self._replicas: dict[int, Replica] = {}
+        self._total = 0  # replicas, those without an id too
+        self._idle: OrderedDict[Replica, None] = OrderedDict()  # everywhere; the last used at the end
+        self._waits: dict[int, Invocation] = {}
+        self._turn: dict[int, int] = {}  # of those that wait: place in the order of arrival
+        self._newest = self._oldest = 0
+        self._runs: dict[int, Running] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._decided: deque[Decision] = deque()
+        self._registered = 0
+        self._open = 0  # tokens
+        self._largest = 0  # memory of a GPU
+
+    # -- for policies
+
+    def _choose(self) -> bool:
+        """Make a decision, or change the books so that the next one can be made; False: there is none now."""
+        raise NotImplementedError
+
+    def _may_choose(self) -> bool:
+        """Whether there can be a decision while something waits."""
+        return self._open > 0
+
+    def _victim(self, card: Card) -> Replica:
+        """Which idle replica of this GPU makes room there; there is one."""
+        return next(iter(card.idle))
+
+    def _surplus(self) -> Replica:
+        """Which idle replica ends because the pool is full; there is one."""
+        return next(iter(self._idle))
+
+    def _arrived(self, flow: Flow, invocation: Invocation) -> None:
+        """It waits: it is in `flow.waiting`."""
+
+    def _withdrawn(self, flow: Flow, invocation: Invocation) -> None:
+        """It waits no longer, and was not run."""
+
+    def _started(self, running: Running) -> None:
+        """A Run was decided."""
+
+    def _began(self, running: Running) -> None:
+        """Its execution begins."""
+
+    def _ended(self, running: Running, seconds: float | None) -> None:
+        """It completed, after so many seconds of execution; None: it failed."""
+
+    def _changed(self, flow: Flow) -> None:
+        """The function was deployed, or deployed anew."""
+
+    def _forgotten(self, flow: Flow) -> None:
+        """The function was removed; nothing of it waits."""
+
+    def _joined(self, card: Card) -> None:
+        """A GPU is there."""
+
+    def _parted(self, card: Card) -> None:
+        """A GPU is gone, with its replicas."""
+
+    def _moved(self, card: Card) -> None:
+        """What is resident on this GPU, or whether it works, changed."""
+
+    def _ticked(self, utilisation: Mapping[int, float]) -> None:
+        """Time passed."""
+
+    # -- functions and GPUs
+
+    def on_function(self, function: Function, now: float) -> None:
+        self._now = now
+        flow = self._flows.get(function.name)
+        if flow is None:
+            flow = self._flows[function.name] = Flow(function, self._registered)
+            self._registered += 1
+        flow.function = function
+        flow.removed = False
+        flow.load.declare(function.load)
+        flow.run.declare(function.run)
+        self._changed(flow)
+        self._refuse_if_hopeless(flow)
+
+    def on_function_removed(self, name: str, now: float) -> None:
+        self._now = now
+        flow = self._flows.get(name)
+        if flow is None or flow.removed:
+            return
+        flow.removed = True
+        for invocation in [one for one in self._waits.values() if one.function == name]:
+            self._refuse(invocation, f"function {name} was removed")
+        self._forgotten(flow)
+        for replica in [one for one in flow.replicas if one.invocation is None]:
+            self._end(replica)
+        self._forget_if_over(flow)
+
+    def on_gpu(self, gpu: int, memory: int, now: float) -> None:
+        self._now = now
+        if gpu in self._cards:
+            raise ValueError(f"GPU {gpu} is there already")
+        card = self._cards[gpu] = Card(gpu, memory, self._tokens)
+        self._open += card.open
+        self._largest = max(self._largest, memory)
+        self._joined(card)
+
+    def on_gpu_lost(self, gpu: int, now: float) -> None:
+        self._now = now
+        card = self._cards.pop(gpu, None)
+        if card is None:
+            return
+        card.gone = True
+        self._open -= card.open
+        self._largest = max((one.memory for one in self._cards.values()), default=0)
+        for replica in [*card.idle, *card.busy]:
+            self._drop(replica)
+        self._parted(card)
+        for flow in list(self._flows.values()):
+            self._refuse_if_hopeless(flow)
+
+    # -- replicas
+
+    def on_replica(self, replica: int, function: str, gpu: int | None, now: float) -> None:
+        self._now = now
+        flow = self._flows.get(function)
+        if flow is None or flow.removed:
+            self._decided.append(End(function, replica))
+            return
+        if replica in self._replicas:
+            raise ValueError(f"replica {replica} is there already")
+        added = Replica(replica, flow, flow.function.memory)
+        self._replicas[replica] = added
+        self._enrol(added)
+        card = self._cards.get(gpu) if gpu is not None else None
+        self._set_idle(added, card)
+
+    def on_replica_lost(self, replica: int, now: float) -> None:
+        self._now = now
+        if found := self._replicas.get(replica):
+            self._drop(found)
+
+    def on_resident(self, replica: int, gpu: int | None, now: float) -> None:
+        self._now = now
+        found = self._replicas.get(replica)
+        if found is None or found.invocation is not None:
+            return
+        self._unset_idle(found)
+        self._set_idle(found, self._cards.get(gpu) if gpu is not None else None)
+
+    # -- invocations
+
+    def on_arrival(self, invocation: Invocation, now: float, *, first: bool = False) -> None:
+        self._now = now
+        flow = self._flows.get(invocation.function)
+        if flow is None or flow.removed:
+            self._decided.append(Refuse(invocation, f"there is no function {invocation.function}"))
+            return
+        if invocation.id in self._waits or invocation.id in self._runs:
+            raise ValueError(f"invocation {invocation.id} is there already")
+        self._waits[invocation.id] = invocation
+        flow.waiting[invocation.id] = invocation
+        if first:
+            self._oldest -= 1
+            self._turn[invocation.id] = self._oldest
+            flow.waiting.move_to_end(invocation.id, last=False)
+        else:
+            self._newest += 1
+            self._turn[invocation.id] = self._newest
+        if invocation.deadline < math.inf:
+            heappush(self._deadlines, (invocation.deadline, invocation.id))
+        self._arrived(flow, invocation)
+        self._refuse_if_hopeless(flow)
+
+    def on_cancel(self, invocation: int, now: float) -> None:
+        self._now = now
+        if waiting := self._waits.get(invocation):
+            self._withdraw(waiting)
+
+    def on_begin(self, invocation: int, now: float, replica: int) -> None:
+        self._now = now
+        running = self._runs.get(invocation)
+        if running is None or running.began is not None:
+            return
+        running.began = now
+        mine = running.replica
+        if mine.id is None and not mine.lost:
+            if replica in self._replicas:
+                raise ValueError(f"replica {replica} is there already")
+            mine.id = replica
+            self._replicas[replica] = mine
+        seconds = now - running.decided
+        if running.start is Start.COLD:
+            running.flow.load.add(seconds)
+        elif running.start is Start.RETURN:
+            running.flow.back.add(seconds)
+        self._began(running)
+
+    def on_complete(self, invocation: int, now: float, *, failed: bool = False) -> None:
+        self._now = now
+        running = self._runs.pop(invocation, None)
+        if running is None:
+            return
+        flow, card, replica = running.flow, running.card, running.replica
+        flow.in_flight -= 1
+        card.running -= 1
+        if not card.gone:
+            self._open += 1
+        replica.invocation = None
+        if replica.id is None:
+            self._drop(replica, busy=True)
+        elif not replica.lost:
+            self._leave(replica, card)
+            if not failed:
+                replica.uses += 1
+            replica.used_at = now
+            self._set_idle(replica, card)
+            if flow.removed or self._total > self._pool:
+                self._end(replica)
+        seconds = None
+        if not failed and running.began is not None:
+            seconds = now - running.began
+            flow.run.add(seconds)
+        self._ended(running, seconds)
+        self._moved(card)
+        self._forget_if_over(flow)
+
+    def on_tick(self, now: float, utilisation: Mapping[int, float]) -> None:
+        self._now = now
+        self._ticked(utilisation)
+
+    def next(self) -> Decision | None:
+        while self._deadlines and self._deadlines[0][0] <= self._now:
+            if late := self._waits.get(heappop(self._deadlines)[1]):
+                self._refuse(late, "no GPU was free for it before its deadline")
+        while not self._decided:
+            if not self._waits or not self._may_choose() or not self._choose():
+                return None
+        return self._decided.popleft()
+
+    def waiting_of(self, function: str) -> int:
+        """How many invocations of this function wait."""
+        flow = self._flows.get(function)
+        return len(flow.waiting) + flow.parked if flow else 0
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def cards(self) -> Iterable[Card]:
+        """The GPUs, for who looks on and changes nothing."""
+        return self._cards.values()
+
+    def flows(self) -> Iterable[Flow]:
+        """The functions, for who looks on and changes nothing."""
+        return self._flows.values()
+
+    # -- decisions, for subclasses
+
+    def _startable(self, flow: Flow) -> bool:
+        """Whether its limits, and the pool's, let one more of its invocations run somewhere."""
+        if flow.limited:
+            return False
+        return self._total < self._pool or bool(self._idle)
+
+    def _run(self, flow: Flow, invocation: Invocation, card: Card) -> None:
+        """Decide that it runs on this GPU, which holds it, and what makes room for that before."""
+        self._unwait(invocation)
+        cost = flow.cost
+        replica, start = self._take(flow, card)
+        replica.invocation = invocation.id
+        flow.in_flight += 1
+        card.running += 1
+        card.assigned += 1
+        self._open -= 1
+        self._enter(replica, card)
+        running = Running(
+            invocation, flow, card, replica, start, self._now, cost if start is not Start.WARM else 0.0
+        )
+        self._runs[invocation.id] = running
+        self._decided.append(Run(invocation, card.index, replica.id, start))
+        self._started(running)
+        self._moved(card)
+
+    def _take(self, flow: Flow, card: Card) -> tuple[Replica, Start]:
+        """A replica that is nowhere in the books, and what it needs."""
+        if warm := flow.idle_on(card):
+            self._unset_idle(warm)
+            return warm, Start.WARM
+        if back := self._returning(flow, card):
+            self._unset_idle(back)
+            if back.resident and back.card:
+                assert back.id is not None
+                self._decided.append(Send(flow.function.name, back.card.index, back.id))
+                self._moved(back.card)
+            self._make_room(card, back.memory)
+            return back, Start.RETURN
+        if self._total >= self._pool:
+            self._end(self._surplus())
+        self._make_room(card, flow.function.memory)
+        new = Replica(None, flow, flow.function.memory)
+        self._enrol(new)
+        return new, Start.COLD
+
+    def _returning(self, flow: Flow, card: Card) -> Replica | None:
+        """A replica that is away, from this GPU rather than others; or any idle one, if there is no more."""
+        found = None
+        for replica in flow.away:
+            if replica.card is card:
+                return replica
+            found = found or replica
+        if found is None and len(flow.replicas) >= flow.function.replicas:
+            return flow.idle_anywhere()
+        return found
+
+    def _make_room(self, card: Card, memory: int) -> None:
+        while card.memory - card.used < memory and card.idle:
+            victim = self._victim(card)
+            if self._ends:
+                self._end(victim)
+            else:
+                self._send(victim)
+
+    def _bring(self, replica: Replica, card: Card) -> None:
+        """Decide that this replica, which is away, comes to this GPU, which has room."""
+        assert replica.id is not None
+        self._unset_idle(replica)
+        self._decided.append(Bring(replica.flow.function.name, card.index, replica.id))
+        self._set_idle(replica, card)
+
+    def _send(self, replica: Replica) -> None:
+        """Decide that this replica, idle and resident, leaves its GPU."""
+        card = replica.card
+        assert card is not None
+        assert replica.id is not None
+        self._unset_idle(replica)
+        self._decided.append(Send(replica.flow.function.name, card.index, replica.id))
+        self._set_idle(replica, None)
+
+    def _end(self, replica: Replica) -> None:
+        """Decide that this idle replica ends."""
+        assert replica.id is not None
+        self._decided.append(End(replica.flow.function.name, replica.id))
+        self._drop(replica)
+
+    def _refuse(self, invocation: Invocation, reason: str) -> None:
+        self._withdraw(invocation)
+        self._decided.append(Refuse(invocation, reason))
+
+    # -- entries
+
+    def _withdraw(self, invocation: Invocation) -> None:
+        flow = self._flows[invocation.function]
+        self._unwait(invocation)
+        self._withdrawn(flow, invocation)
+
+    def _unwait(self, invocation: Invocation) -> None:
+        del self._waits[invocation.id]
+        del self._turn[invocation.id]
+        self._flows[invocation.function].waiting.pop(invocation.id, None)
+
+    def _enrol(self, replica: Replica) -> None:
+        self._total += 1
+        replica.flow.replicas[replica] = None
+
+    def _enter(self, replica: Replica, card: Card) -> None:
+        """It is resident there and busy from now on."""
+        replica.card, replica.resident = card, True
+        replica.flow.at.setdefault(card, {})[replica] = None
+        card.busy[replica] = None
+        card.used += replica.memory
+        card.pinned += replica.memory
+
+    def _leave(self, replica: Replica, card: Card) -> None:
+        """It is busy there no longer, nor anything else."""
+        del card.busy[replica]
+        card.pinned -= replica.memory
+        self._vacate(replica, card)
+
+    def _vacate(self, replica: Replica, card: Card) -> None:
+        card.used -= replica.memory
+        at = replica.flow.at[card]
+        del at[replica]
+        if not at:
+            del replica.flow.at[card]
+
+    def _set_idle(self, replica: Replica, card: Card | None) -> None:
+        """It is idle: resident on this GPU, or away."""
+        self._idle[replica] = None
+        replica.resident = card is not None
+        if card is None:
+            replica.flow.away[replica] = None
+            if replica.card:
+                replica.card.absent += replica.memory
+            return
+        replica.card = card
+        card.idle[replica] = None
+        card.used += replica.memory
+        replica.flow.at.setdefault(card, {})[replica] = None
+        self._moved(card)
+
+    def _unset_idle(self, replica: Replica) -> None:
+        del self._idle[replica]
+        card = replica.card
+        if not replica.resident:
+            del replica.flow.away[replica]
+            if card:
+                card.absent -= replica.memory
+            return
+        assert card is not None
+        del card.idle[replica]
+        self._vacate(replica, card)
+        self._moved(card)
+
+    def _drop(self, replica: Replica, busy: bool = False) -> None:
+        """It is no more."""
+        if replica.lost:
+            return
+        replica.lost = True
+        card = replica.card
+        if busy or replica.invocation is not None:
+            assert card is not None
+            self._leave(replica, card)
+            self._moved(card)
+        else:
+            self._unset_idle(replica)
+        self._total -= 1
+        del replica.flow.replicas[replica]
+        if replica.id is not None:
+            del self._replicas[replica.id]
+        self._forget_if_over(replica.flow)
+
+    def _forget_if_over(self, flow: Flow) -> None:
+        if flow.removed and not flow.replicas and not flow.in_flight:
+            self._flows.pop(flow.function.name, None)
+
+    def _refuse_if_hopeless(self, flow: Flow) -> None:
+        """What no GPU could ever hold. Before the first GPU is known, everything may come."""
+        if not self._cards:
+            return
+        most = self._largest
+        if flow.function.memory > most:
+            name, memory = flow.function.name, flow.function.memory
+            for invocation in [one for one in self._waits.values() if one.function == name]:
+                self._refuse(invocation, f"{name} needs {memory} bytes of a GPU, the largest has {most}")

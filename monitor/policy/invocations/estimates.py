@@ -1,0 +1,32 @@
+"""What is measured of a function."""
+
+from __future__ import annotations
+
+LEAST_WEIGHT = 0.1  # of the newest observation, once there are many: the mean follows a function that changes
+
+
+class Mean:
+    """A mean over all observations at first, and over about the last twenty later."""
+
+    __slots__ = ("count", "value")
+
+    def __init__(self, declared: float | None = None) -> None:
+        self.value = declared  # None until something is known
+        self.count = 0
+
+    def add(self, observed: float) -> None:
+        """Take in an observation; the first one replaces what was declared."""
+        self.count += 1
+        if self.value is None or self.count == 1:
+            self.value = observed
+        else:
+            self.value += (observed - self.value) * max(1.0 / self.count, LEAST_WEIGHT)
+
+    def declare(self, value: float | None) -> None:
+        """Take the declared value as long as nothing was observed."""
+        if not self.count:
+            self.value = value
+
+    def or_else(self, unknown: float) -> float:
+        """The mean, or this if nothing is known."""
+        return unknown if self.value is None else self.value

@@ -1,0 +1,209 @@
+"""KaaS's Exclusive: a GPU belongs to one function at a time (policies.md §2.3)."""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+
+from .books import Books
+from .interface import Invocation
+from .ranking import Ranking
+from .state import Card, Flow, Running
+
+RULES = ("source", "paper")
+
+
+class Exclusive(Books):
+    """Each function has a pool of GPUs on which its worker is alone.
+
+    What finds an idle worker of its own runs there. Else an unused GPU becomes its function's; else its
+    function takes a GPU from the largest pool, among equals the one robbed longest ago, an idle GPU rather
+    than one that is busy and must finish first. `rule` "source": only if the function has none, or the
+    victim keeps at least as many; "paper": if it has fewer, by which two functions may rob each other for
+    ever. Its workers never leave their GPU but by their end.
+    """
+
+    def __init__(self, *, rule: str = "source", tokens: int = 1, pool: int = sys.maxsize) -> None:
+        super().__init__(tokens=1, pool=pool, evict="end")
+        if rule not in RULES or tokens != 1:
+            raise ValueError("rule is source or paper, and a GPU runs one invocation at a time")
+        self._paper = rule == "paper"
+        self._owner: dict[Card, Flow | None] = {}
+        self._cards_of: dict[Flow, dict[Card, None]] = {}
+        self._unused: dict[Card, None] = {}
+        self._size: dict[Flow, int] = {}
+        self._robbed: dict[Flow, int] = {}  # when; in the order of registration before the first time
+        self._robberies = count()
+        self._promised: dict[Card, tuple[Flow, Invocation]] = {}  # who takes it over when it is idle
+        self._waiters: dict[int, Ranking[Flow]] = {}  # by size of their pool, in order of arrival
+        self._ready: Ranking[Flow] = Ranking()  # who has an idle worker, in order of arrival
+        self._pools: Ranking[Flow] = Ranking()  # who can be robbed, the largest pool first
+
+    def pool(self, function: str) -> int:
+        """How many GPUs are the function's, those that are promised to it too."""
+        return self._size[self._flows[function]]
+
+    # -- entries
+
+    def _mine(self, flow: Flow) -> list[Card]:
+        return [card for card in self._cards_of.get(flow, ()) if card not in self._promised]
+
+    def _stand(self, flow: Flow) -> None:
+        mine = self._mine(flow)
+        size = self._size[flow]
+        for number, ranking in self._waiters.items():
+            if number != size:
+                ranking.discard(flow)
+        waiters = self._waiters.setdefault(size, Ranking())
+        if flow.waiting and flow.in_flight + flow.parked < flow.function.replicas:
+            turn = self._turn[flow.head.id]
+            waiters.set(flow, turn)
+            if any(card.open > 0 for card in mine):
+                self._ready.set(flow, turn)
+            else:
+                self._ready.discard(flow)
+        else:
+            waiters.discard(flow)
+            self._ready.discard(flow)
+        if mine:
+            self._pools.set(flow, -size, self._robbed[flow])
+        else:
+            self._pools.discard(flow)
+
+    def _own(self, card: Card, flow: Flow | None) -> None:
+        old = self._owner.get(card)
+        self._owner[card] = flow
+        if flow:
+            self._size[flow] += 1
+            self._cards_of.setdefault(flow, {})[card] = None
+            self._unused.pop(card, None)
+        else:
+            self._unused[card] = None
+        if old:
+            self._size[old] -= 1
+            del self._cards_of[old][card]
+            self._stand(old)
+        if flow:
+            self._stand(flow)
+
+    def _changed(self, flow: Flow) -> None:
+        self._size.setdefault(flow, 0)
+        self._robbed.setdefault(flow, next(self._robberies))
+        self._stand(flow)
+
+    def _forgotten(self, flow: Flow) -> None:
+        for card in self._mine(flow):
+            self._own(card, None)
+        self._stand(flow)
+        for ranking in (self._pools, self._ready, *self._waiters.values()):
+            ranking.discard(flow)
+        self._cards_of.pop(flow, None)
+        del self._size[flow], self._robbed[flow]
+
+    def _arrived(self, flow: Flow, invocation: Invocation) -> None:
+        self._stand(flow)
+
+    def _withdrawn(self, flow: Flow, invocation: Invocation) -> None:
+        for card, (_, promised) in list(self._promised.items()):
+            if promised.id == invocation.id:
+                del self._promised[card]
+                flow.parked -= 1
+        self._stand(flow)
+
+    def _ended(self, running: Running, seconds: float | None) -> None:
+        if running.flow in self._size:
+            self._stand(running.flow)
+
+    def _joined(self, card: Card) -> None:
+        self._own(card, None)
+
+    def _parted(self, card: Card) -> None:
+        owner = self._owner[card]
+        if card in self._promised:
+            self._take_back(card)
+        self._own(card, None)
+        del self._owner[card], self._unused[card]
+        if owner:
+            self._stand(owner)
+
+    # -- decisions
+
+    def _may_choose(self) -> bool:
+        return True  # also what is busy is promised
+
+    def _choose(self) -> bool:
+        for card, (flow, invocation) in self._promised.items():
+            if card.open > 0:
+                self._take_back(card)
+                if not self._startable(flow):  # fewer may run than when it was promised
+                    return True
+                self._begin(card, flow, invocation)
+                return True
+        unused = [card for card in self._unused if card.open > 0]
+        waiting = self._first_who_may(unused)
+        if waiting is None or not self._startable(waiting):
+            return False
+        need = waiting.function.memory
+        mine = self._mine(waiting) if waiting in self._ready else unused
+        able = [card for card in mine if card.open > 0 and card.memory >= need]
+        if not able:
+            return self._rob(waiting)
+        card = min(able, key=lambda one: one.index)
+        if mine is unused:
+            self._own(card, waiting)
+        self._begin(card, waiting, waiting.head)
+        return True
+
+    def _take_back(self, card: Card) -> None:
+        """What this GPU was promised to waits like others again."""
+        flow, invocation = self._promised.pop(card)
+        flow.parked -= 1
+        flow.waiting[invocation.id] = invocation
+        flow.waiting.move_to_end(invocation.id, last=False)
+        self._stand(flow)
+
+    def _first_who_may(self, unused: list[Card]) -> Flow | None:
+        """Who waits longest of those that can be given a GPU."""
+        found = [self._ready.first()]
+        victim = self._pools.first()
+        largest = self._size[victim] if victim else 0
+        for size, ranking in self._waiters.items():
+            if unused or (victim and self._may_rob(size, largest)):
+                found.append(ranking.first())
+        return min((flow for flow in found if flow), key=lambda flow: self._turn[flow.head.id], default=None)
+
+    def _may_rob(self, size: int, victim: int) -> bool:
+        return size < victim if self._paper else size == 0 or size + 1 < victim
+
+    def _rob(self, thief: Flow) -> bool:
+        """Take a GPU that is large enough from the first pool that may be robbed of one; False: there is
+        none.
+        """
+        need, size = thief.function.memory, self._size[thief]
+
+        def fits(pool: Flow) -> bool:
+            may = pool is not thief and self._may_rob(size, self._size[pool])
+            return may and any(card.memory >= need for card in self._mine(pool))
+
+        victim = self._pools.best(fits)
+        if victim is None:
+            return False
+        cards = [card for card in self._mine(victim) if card.memory >= need]
+        card = min(cards, key=lambda one: (one.open <= 0, one.index))
+        self._robbed[victim] = next(self._robberies)
+        invocation = thief.head
+        if card.open <= 0:
+            self._promised[card] = thief, invocation
+            del thief.waiting[invocation.id]
+            thief.parked += 1
+            self._own(card, thief)
+        else:
+            self._own(card, thief)
+            self._begin(card, thief, invocation)
+        return True
+
+    def _begin(self, card: Card, flow: Flow, invocation: Invocation) -> None:
+        for replica in [one for one in card.idle if one.flow is not flow]:
+            self._end(replica)
+        self._run(flow, invocation, card)
+        self._stand(flow)

@@ -1,0 +1,180 @@
+"""KaaS's CFS-Affinity (policies.md §2.2), and hot and cold lists for who leaves a GPU (§2.4)."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from itertools import count
+
+from .books import Books
+from .interface import Invocation
+from .ranking import Ranking
+from .state import Card, Flow, Replica, Running
+
+PENALTY = 10.0  # of a GPU that is not the function's own, times its weight
+HOT = 1
+UNKNOWN = 1e-3  # seconds of GPU time of which nothing is known
+WEIGHTS = ("measured", "static")
+
+
+class CfsAffinity(Books):
+    """A GPU that is free runs the function that has had least, its own functions before others.
+
+    Each function's virtual time grows by its expected GPU time at each turn. On a GPU that is not the
+    function's own it counts as `penalty` times that later; but no GPU is idle while anything waits.
+    Functions that begin to wait start no earlier than the least of those that waited at the last turn.
+    `weights`: expected GPU time is "measured", or stays as declared ("static"). `hot`: replicas that were
+    used more often leave after all others.
+    """
+
+    def __init__(
+        self,
+        *,
+        penalty: float = PENALTY,
+        weights: str = "measured",
+        hot: int = HOT,
+        tokens: int = 1,
+        pool: int = sys.maxsize,
+        evict: str = "send",
+    ) -> None:
+        super().__init__(tokens=tokens, pool=pool, evict=evict)
+        if weights not in WEIGHTS or penalty < 0:
+            raise ValueError("weights are measured or static, and penalty is not negative")
+        self._penalty = penalty
+        self._static = weights == "static"
+        self._hot = hot
+        self._base = 0.0
+        self._time: dict[Flow, float] = {}
+        self._order: dict[Flow, int] = {}  # who had a turn last is the greatest
+        self._orders = count()
+        self._freed: OrderedDict[Card, None] = OrderedDict()  # in the order in which they became free
+        self._least: Ranking[Flow] = Ranking()  # by virtual time
+        self._anywhere: Ranking[Flow] = Ranking()  # by the same, with the penalty
+        self._own: dict[Card, Ranking[Flow]] = {}
+        self._homes: dict[Flow, list[Card]] = {}
+        self._packed = True
+
+    def virtual_time(self, function: str) -> float:
+        """The function's virtual time."""
+        return self._time[self._flows[function]]
+
+    def homes(self, function: str) -> list[int]:
+        """The GPUs that the function prefers."""
+        self._pack()
+        return [card.index for card in self._homes[self._flows[function]]]
+
+    # -- which GPUs are whose
+
+    def _pack(self) -> None:
+        """Give each function the GPU with the most room left, then each GPU that has none a function."""
+        if self._packed:
+            return
+        self._packed = True
+        cards = sorted(self._cards.values(), key=lambda card: card.index)
+        room = {card: card.memory for card in cards}
+        self._own = {card: Ranking() for card in cards}
+        self._homes = {flow: [] for flow in self._time}
+        if not cards:
+            return
+        taken = set()
+        for flow in self._homes:
+            card = max(cards, key=lambda one: (room[one], -one.index))
+            room[card] -= flow.function.memory
+            taken.add(card)
+            self._homes[flow].append(card)
+        flows = list(self._homes)
+        for number, card in enumerate(card for card in cards if card not in taken and flows):
+            self._homes[flows[number % len(flows)]].append(card)
+        for flow in flows:
+            self._stand(flow)
+
+    # -- entries
+
+    def _expected(self, flow: Flow) -> float:
+        declared = flow.function.run
+        if self._static and declared is not None:
+            return declared
+        return flow.run.or_else(UNKNOWN)
+
+    def _stand(self, flow: Flow) -> None:
+        own = [self._own[card] for card in self._homes.get(flow, ()) if card in self._own]
+        if flow.waiting and not flow.limited:
+            time, order = self._time[flow], self._order[flow]
+            self._least.set(flow, time)
+            self._anywhere.set(
+                flow, time + self._penalty * self._expected(flow) / flow.function.weight, order
+            )
+            for ranking in own:
+                ranking.set(flow, time, order)
+        else:
+            for ranking in (self._least, self._anywhere, *own):
+                ranking.discard(flow)
+
+    def _changed(self, flow: Flow) -> None:
+        self._time.setdefault(flow, self._base)
+        self._order.setdefault(flow, next(self._orders))
+        self._packed = False
+        self._stand(flow)
+
+    def _forgotten(self, flow: Flow) -> None:
+        self._stand(flow)
+        del self._time[flow], self._order[flow]
+        self._homes.pop(flow, None)
+        self._packed = False
+
+    def _arrived(self, flow: Flow, invocation: Invocation) -> None:
+        if len(flow.waiting) == 1:
+            self._time[flow] = max(self._time[flow], self._base)
+        self._stand(flow)
+
+    def _withdrawn(self, flow: Flow, invocation: Invocation) -> None:
+        self._stand(flow)
+
+    def _ended(self, running: Running, seconds: float | None) -> None:
+        if running.flow in self._time:
+            self._stand(running.flow)
+
+    def _joined(self, card: Card) -> None:
+        self._packed = False
+        self._moved(card)
+
+    def _parted(self, card: Card) -> None:
+        self._freed.pop(card, None)
+        self._packed = False
+
+    def _moved(self, card: Card) -> None:
+        if card.open <= 0 or card.gone:
+            self._freed.pop(card, None)
+        else:
+            self._freed.setdefault(card)
+
+    # -- decisions
+
+    def _choose(self) -> bool:
+        self._pack()
+        for card in self._freed:
+            flow = self._pop(card)
+            if flow is None:
+                continue
+            least = self._least.first()
+            assert least is not None
+            self._base = self._time[least]
+            self._time[flow] += self._expected(flow) / flow.function.weight
+            self._order[flow] = next(self._orders)
+            self._run(flow, flow.head, card)
+            self._stand(flow)
+            return True
+        return False
+
+    def _pop(self, card: Card) -> Flow | None:
+        def able(flow: Flow) -> bool:
+            return card.holds(flow) and self._startable(flow)
+
+        own = self._own[card].best(able)
+        other = self._anywhere.best(able)
+        if own is None or other is None:
+            return own or other
+        return own if self._own[card].rank(own) <= self._anywhere.rank(other) else other
+
+    def _victim(self, card: Card) -> Replica:
+        return next((one for one in card.idle if one.uses <= self._hot), super()._victim(card))

@@ -1,0 +1,116 @@
+"""What the books of a policy hold: GPUs, replicas, functions with what waits of them, and what runs."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from .estimates import Mean
+from .interface import Function, Invocation, Start
+
+
+@dataclass(eq=False, slots=True)
+class Card:
+    """One GPU as the books see it."""
+
+    index: int
+    memory: int
+    tokens: int  # invocations that may run here at once
+    running: int = 0
+    used: int = 0  # bytes of the replicas that are resident
+    pinned: int = 0  # of these, bytes of the ones that run
+    absent: int = 0  # bytes of the replicas that were here last and are away
+    assigned: int = 0  # how often an invocation was given to it
+    gone: bool = False
+    idle: OrderedDict[Replica, None] = field(
+        default_factory=OrderedDict
+    )  # resident; the last used at the end
+    busy: dict[Replica, None] = field(default_factory=dict)
+
+    @property
+    def open(self) -> int:
+        """Invocations that may begin here now."""
+        return self.tokens - self.running
+
+    def holds(self, flow: Flow) -> bool:
+        """Whether a replica of the function is resident here and idle, or can be once idle ones leave."""
+        return self.memory - self.pinned >= flow.function.memory or flow.idle_on(self) is not None
+
+
+@dataclass(eq=False, slots=True)
+class Replica:
+    """A replica; away if it is not resident, and then `card` is where it was."""
+
+    id: int | None  # None until its first invocation began
+    flow: Flow
+    memory: int
+    card: Card | None = None
+    resident: bool = False
+    invocation: int | None = None
+    lost: bool = False
+    uses: int = 0  # invocations that it completed
+    used_at: float = -math.inf
+
+
+@dataclass(eq=False, slots=True)
+class Flow:
+    """A function, and all that belongs to it."""
+
+    function: Function
+    number: int  # order of registration
+    load: Mean = field(default_factory=Mean)  # seconds of a cold start
+    back: Mean = field(default_factory=Mean)  # seconds of a return
+    run: Mean = field(default_factory=Mean)  # seconds of an invocation on a warm replica
+    waiting: OrderedDict[int, Invocation] = field(default_factory=OrderedDict)
+    parked: int = 0  # more that wait, for one GPU each
+    in_flight: int = 0
+    replicas: dict[Replica, None] = field(default_factory=dict)
+    at: dict[Card, dict[Replica, None]] = field(default_factory=dict)  # where replicas are resident
+    away: dict[Replica, None] = field(default_factory=dict)
+    removed: bool = False
+
+    @property
+    def head(self) -> Invocation:
+        """The invocation that waits longest."""
+        return next(iter(self.waiting.values()))
+
+    @property
+    def cost(self) -> float:
+        """Seconds before an invocation executes where no replica is resident; 0 if nothing is known."""
+        return self.back.or_else(self.load.or_else(0.0)) if self.away else self.load.or_else(0.0)
+
+    @property
+    def limited(self) -> bool:
+        """Whether no more of its invocations may run now."""
+        return self.in_flight >= self.function.replicas
+
+    def idle_on(self, card: Card) -> Replica | None:
+        """A replica that is resident on this GPU and idle."""
+        for replica in self.at.get(card, ()):
+            if replica.invocation is None:
+                return replica
+        return None
+
+    def idle_anywhere(self) -> Replica | None:
+        """A replica that is idle, away rather than resident."""
+        for replica in self.away:
+            return replica
+        for card in self.at:
+            if found := self.idle_on(card):
+                return found
+        return None
+
+
+@dataclass(eq=False, slots=True)
+class Running:
+    """An invocation from its Run to its end."""
+
+    invocation: Invocation
+    flow: Flow
+    card: Card
+    replica: Replica
+    start: Start
+    decided: float
+    cost: float  # seconds before its execution, as expected
+    began: float | None = None

@@ -1,0 +1,127 @@
+"""What is promised of each device's physical memory, and where sessions' memory is. No I/O, no clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuferry.specs._generated import node_pb2
+
+RESIDENT = node_pb2.RESIDENCE_RESIDENT
+AWAY = (node_pb2.RESIDENCE_HOST, node_pb2.RESIDENCE_DISK)
+
+
+@dataclass
+class Entry:
+    """The memory that one API server has for its session."""
+
+    server: int  # its key
+    session: int
+    devices: tuple[int, ...]
+    allowance: int  # bytes that may be on each of its devices
+    where: int = RESIDENT
+    host_bytes: int = 0  # of the files of its copies
+    disk_bytes: int = 0
+    came_at: float = -math.inf  # when it came back
+    leave_seconds: float = 0.0  # that it took last
+    return_seconds: float = 0.0
+    quota: int = 0
+    copied_calls: int = -1  # how many calls its program had made when copies were made ahead
+
+    @property
+    def away(self) -> bool:
+        """Whether its memory is on no device."""
+        return self.where in AWAY
+
+    @property
+    def copy_bytes(self) -> int:
+        """Bytes of the files of its copies."""
+        return self.host_bytes + self.disk_bytes
+
+    @property
+    def round_trip(self) -> float:
+        """Seconds for leaving and coming back."""
+        return self.leave_seconds + self.return_seconds
+
+
+class Books:
+    """Allowances by API server and device; a device has what none of them has."""
+
+    def __init__(self, host_memory: int, disk: int) -> None:
+        self._host, self._disk = host_memory, disk
+        self._devices: dict[int, int] = {}
+        self._entries: dict[int, Entry] = {}
+
+    def add_device(self, device: int, memory: int) -> None:
+        """The device has so many bytes."""
+        self._devices[device] = memory
+
+    def free(self, device: int) -> int:
+        """Bytes of the device that nobody may use; below 0: more is used than there is."""
+        promised = sum(one.allowance for one in self._entries.values() if device in one.devices)
+        return self._devices.get(device, 0) - promised
+
+    def crowded(self) -> list[int]:
+        """Devices of which more was promised than there is."""
+        return [
+            device
+            for device, memory in self._devices.items()
+            if sum(one.quota for one in self.on(device)) > memory
+        ]
+
+    def begin(self, server: int, session: int, devices: tuple[int, ...], quota: int) -> Entry:
+        """An API server gets a session. If all of its quota is free, all of it is promised; of several
+        devices it is, whether it is free or not, for such a session does not leave. Else it must ask.
+        """
+        fits = all(self.free(device) >= quota for device in devices)
+        allowance = quota if fits or len(devices) > 1 else 0
+        entry = self._entries[server] = Entry(server, session, devices, allowance, quota=quota)
+        return entry
+
+    def adopt(self, server: int, devices: tuple[int, ...], quota: int, told: node_pb2.Resides) -> Entry:
+        """An earlier monitor gave this API server a session."""
+        allowance = told.allowance if told.allowance or told.where in AWAY else quota
+        entry = Entry(server, told.session, devices, min(allowance, quota), told.where, quota=quota)
+        entry.host_bytes, entry.disk_bytes = told.host_bytes, told.disk_bytes
+        self._entries[server] = entry
+        return entry
+
+    def end(self, server: int) -> Entry | None:
+        """The API server has nothing on its devices any more."""
+        return self._entries.pop(server, None)
+
+    def get(self, server: int) -> Entry | None:
+        """What is known of an API server's session."""
+        return self._entries.get(server)
+
+    def on(self, device: int) -> Iterator[Entry]:
+        """Those that have, or had, memory of the device."""
+        return (one for one in self._entries.values() if device in one.devices)
+
+    @property
+    def host_used(self) -> int:
+        """Bytes of host memory that copies have."""
+        return sum(one.host_bytes for one in self._entries.values())
+
+    @property
+    def disk_used(self) -> int:
+        """Bytes of the disk that copies have."""
+        return sum(one.disk_bytes for one in self._entries.values())
+
+    @property
+    def host_free(self) -> int:
+        """Bytes of host memory that copies may still have."""
+        return max(self._host - self.host_used, 0)
+
+    @property
+    def disk_free(self) -> int:
+        """Bytes of the disk that copies may still have."""
+        return max(self._disk - self.disk_used, 0)
+
+    def needless(self) -> list[Entry]:
+        """Those whose copies in host memory could be given up, because their memory is on its device; those
+        that came back first, first.
+        """
+        found = [one for one in self._entries.values() if one.where == RESIDENT and one.host_bytes]
+        return sorted(found, key=lambda one: one.came_at)

@@ -1,0 +1,55 @@
+"""The files in which copies of sessions' memory lie: in memory, or on a disk without a name."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from pathlib import Path
+
+PAGE = 2 << 20
+SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+
+class CopyFile:
+    """An open file that nobody else can open, of a size that is settled."""
+
+    def __init__(self, descriptor: int, size: int, on_disk: bool) -> None:
+        self._descriptor = descriptor
+        self.size = size
+        self.on_disk = on_disk
+
+    def fileno(self) -> int:
+        """The number of its descriptor."""
+        return self._descriptor
+
+    def close(self) -> None:
+        """Close the descriptor. The file is there as long as somebody has another."""
+        os.close(self._descriptor)
+
+
+def in_memory(size: int) -> CopyFile:
+    """A file in memory, sealed at its size: nobody makes it larger or smaller. Raises OSError."""
+    descriptor = os.memfd_create("gpuferry-copy", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, size)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return CopyFile(descriptor, size, on_disk=False)
+
+
+async def on_disk(folder: Path, size: int) -> CopyFile:
+    """A file in this folder that has no name, and its room on the disk. Raises OSError."""
+    return await asyncio.get_running_loop().run_in_executor(None, _on_disk, folder, size)
+
+
+def _on_disk(folder: Path, size: int) -> CopyFile:
+    descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return CopyFile(descriptor, size, on_disk=True)

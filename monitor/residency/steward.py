@@ -1,0 +1,460 @@
+"""Makes room on devices that are promised more than once: sends sessions' memory away and brings it back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+from gpuferry.specs._generated import node_pb2
+
+from ..pool.api_server import ApiServer, PoolListener
+from ..pool.channel import ChannelBroken
+from .books import RESIDENT, Books, Entry
+from .files import PAGE, CopyFile, in_memory, on_disk
+from .policy import CONTENDED_SECONDS, Candidate, leavers
+
+ANSWER_SECONDS = 120.0  # for an order: a large copy to a disk takes its time
+ASK_SECONDS = 0.2  # for figures of sessions
+AHEAD_SECONDS = 1.0  # without work, until a session's memory is copied ahead
+LOOK_SECONDS = 0.01  # until who works is looked at again
+SLACK = 64 << 20  # bytes
+CALL_SECONDS = 25.0  # that a call waits for room, before it is out of memory
+
+log = structlog.get_logger()
+
+
+class NoRoom(Exception):
+    """A session cannot leave, or come back. The text says why."""
+
+
+@dataclass
+class Wish:
+    """What a session waits for: so many bytes on its device."""
+
+    bytes: int
+    away: bool
+    since: float
+
+
+class Steward(PoolListener):
+    """Where sessions' memory is, on the event loop's thread. Wishes of a device are granted in the order in
+    which they came: so nobody starves, and no two take the room that was made for one of them.
+    """
+
+    def __init__(self, oversubscribe: float, host_memory: int, disk: int, folder: Path) -> None:
+        self.oversubscribe = oversubscribe
+        self.books = Books(host_memory, disk)
+        self._folder = folder
+        self._servers: dict[int, ApiServer] = {}
+        self._wishes: dict[int, dict[int, Wish]] = {}  # by device and key of the API server
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # by device
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[node_pb2.Resides]] = {}
+        self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
+
+    @property
+    def elastic(self) -> bool:
+        """Whether more is promised than there is."""
+        return self.oversubscribe > 1
+
+    # -- what happens
+
+    def grantable(self, device: int, memory: int) -> int:
+        """How many bytes of a device with so much memory may be promised."""
+        self.books.add_device(device, memory)
+        return int(memory * self.oversubscribe) // PAGE * PAGE if self.elastic else memory
+
+    def begin(self, server: ApiServer, grant: node_pb2.Grant) -> None:
+        """The API server is about to be told of a session: how much of it may be on the device goes into its
+        Grant.
+        """
+        self._servers[server.key] = server
+        entry = self.books.begin(server.key, grant.session, server.devices, grant.memory_quota)
+        grant.elastic, grant.allowance = self.elastic, entry.allowance
+
+    def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
+        if server.is_keeper:
+            return
+        told = returned.resides
+        told.session = returned.grant.session
+        self._servers[server.key] = server
+        self.books.adopt(server.key, server.devices, returned.grant.memory_quota, told)
+
+    def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
+        if ended.clean:
+            self._forget(server)
+
+    def server_lost(self, server: ApiServer) -> None:
+        self._forget(server)
+
+    def _forget(self, server: ApiServer) -> None:
+        self._servers.pop(server.key, None)
+        self.books.end(server.key)
+        for wishes in self._wishes.values():
+            wishes.pop(server.key, None)
+
+    def resides(self, server: ApiServer, told: node_pb2.Resides) -> None:
+        """An order was carried out, or was not."""
+        answer = self._answers.pop(told.number, None)
+        if answer and not answer.done():
+            answer.set_result(told)
+
+    def room_wanted(self, server: ApiServer, wanted: node_pb2.RoomWanted) -> None:
+        """A session waits for its memory, or for more of it."""
+        entry = self.books.get(server.key)
+        if entry is None or server.several:
+            return
+        device = server.device
+        known = self._wishes.setdefault(device, {}).get(server.key)
+        since = known.since if known else time.monotonic()
+        self._wishes[device][server.key] = Wish(wanted.bytes, wanted.away, since)
+        if device not in self._tasks:
+            self._tasks[device] = asyncio.ensure_future(self._grant_wishes(device))
+
+    # -- copies ahead
+
+    async def run(self) -> None:
+        """Where more is promised than there is, make copies of what idle sessions have, so that they leave at
+        once when somebody needs their room. Until cancelled.
+        """
+        while True:
+            await asyncio.sleep(AHEAD_SECONDS)
+            for device in self.books.crowded():
+                await self._copy_ahead(device)
+
+    async def _copy_ahead(self, device: int) -> None:
+        await self._refresh(device)
+        for one in self._candidates(device):
+            key = self._server_of(one.session)
+            entry = self.books.get(key) if key is not None else None
+            if (
+                entry is None
+                or one.stays
+                or one.idle < AHEAD_SECONDS
+                or entry.copied_calls == self._calls_of(entry)
+            ):
+                continue
+            if self._wishes.get(device):
+                return  # what somebody waits for comes first
+            with contextlib.suppress(NoRoom):
+                calls = self._calls_of(entry)
+                await self._send_away(entry, copy_only=True)
+                entry.copied_calls = calls
+
+    def _calls_of(self, entry: Entry) -> int:
+        """How many calls its program has made."""
+        stats = self._servers[entry.server].stats
+        return stats.calls_async + stats.calls_sync
+
+    # -- wishes
+
+    async def _grant_wishes(self, device: int) -> None:
+        wishes = self._wishes[device]
+        try:
+            while wishes:
+                key = next(iter(wishes))
+                await self._grant(device, key)
+        except Exception:
+            log.exception("room could not be made", gpu=device)
+        finally:
+            del self._tasks[device]
+            if wishes:
+                self._tasks[device] = asyncio.ensure_future(self._grant_wishes(device))
+
+    async def _grant(self, device: int, key: int) -> None:
+        """The oldest wish: it is granted, refused, or void."""
+        wishes = self._wishes[device]
+        while (wish := wishes.get(key)) and (entry := self.books.get(key)):
+            if key in self._leaving:  # an operator sends it away: it will say again what it wants
+                await asyncio.sleep(LOOK_SECONDS)
+                continue
+            lack = wish.bytes - entry.allowance - self.books.free(device) if self.elastic else 0
+            if lack <= 0:
+                if await self._give(entry, wish):
+                    if wishes.get(key) is wish:
+                        del wishes[key]
+                    return
+                lack = PAGE  # the device itself has less than is in the books
+            waited = time.monotonic() - wish.since
+            if not wish.away and waited > CALL_SECONDS:
+                refusal = node_pb2.Allow(session=entry.session, allowance=entry.allowance, refused=True)
+                wishes.pop(key)
+                await self._order(entry, allow=refusal)
+                return
+            if not await self._make_room(device, key, lack, waited):
+                await asyncio.sleep(LOOK_SECONDS)
+        wishes.pop(key, None)
+
+    async def _give(self, entry: Entry, wish: Wish) -> bool:
+        """There is room for it."""
+        before, entry.allowance = entry.allowance, wish.bytes
+        if not wish.away:
+            # A little more, where nobody else has it: who grows need not ask each time.
+            entry.allowance += max(0, min(SLACK, entry.quota - wish.bytes, self.books.free(entry.devices[0])))
+            allow = node_pb2.Allow(session=entry.session, allowance=entry.allowance)
+            return await self._order(entry, allow=allow) is not None
+        told = await self._bring_back(entry, wish.bytes)
+        if told is None or told.reason:
+            entry.allowance = before
+            return told is not None and told.reason == "the session is over"
+        return True
+
+    async def _make_room(self, device: int, key: int, lack: int, waited: float) -> bool:
+        """Somebody's memory leaves the device. False: nobody may go now."""
+        await self._refresh(device)
+        if await self._trim(device, key):
+            return True
+        able = [one for one in self._candidates(device) if self._server_of(one.session) != key]
+        chosen = leavers(able, lack, waited)
+        insist = waited >= CONTENDED_SECONDS
+        left = await asyncio.gather(
+            *(self._try_to_send(one.session, insist and one.idle == 0) for one in chosen)
+        )
+        return any(left)
+
+    async def _try_to_send(self, session: int, insist: bool) -> bool:
+        key = self._server_of(session)
+        entry = self.books.get(key) if key is not None else None
+        if entry is None:
+            return False
+        try:
+            await self._send_away(entry, insist=insist)
+        except NoRoom as error:
+            log.debug("a session did not leave its device", session=session, reason=str(error))
+            return False
+        return True
+
+    async def _trim(self, device: int, key: int) -> bool:
+        """What sessions may have and do not use is taken back. Whether there was any."""
+        before = self.books.free(device)
+        for entry in list(self.books.on(device)):
+            server = self._servers.get(entry.server)
+            used = server.stats.memory_mapped if server and server.stats.session == entry.session else 0
+            if entry.server != key and not entry.away and len(entry.devices) == 1 and entry.allowance > used:
+                await self._order(entry, allow=node_pb2.Allow(session=entry.session, allowance=0))
+        return self.books.free(device) > before
+
+    async def _refresh(self, device: int) -> None:
+        servers = [self._servers[one.server] for one in self.books.on(device) if one.server in self._servers]
+        await asyncio.gather(*(server.refresh_stats(ASK_SECONDS) for server in servers))
+
+    def _candidates(self, device: int) -> list[Candidate]:
+        now = time.monotonic()
+        found = []
+        for entry in self.books.on(device):
+            server = self._servers.get(entry.server)
+            if server is None or entry.away or entry.server in self._leaving:
+                continue
+            stats = server.stats
+            if stats.session != entry.session:
+                continue
+            found.append(
+                Candidate(
+                    entry.session,
+                    min(stats.memory_mapped, entry.allowance),
+                    stats.idle_seconds,
+                    now - entry.came_at,
+                    entry.round_trip,
+                    bool(stats.stays),
+                )
+            )
+        return found
+
+    def _server_of(self, session: int) -> int | None:
+        """The key of the API server that has the session."""
+        return next((key for key, server in self._servers.items() if server.session == session), None)
+
+    # -- orders
+
+    async def _order(
+        self,
+        entry: Entry,
+        files: Sequence[CopyFile] = (),
+        *,
+        leave: node_pb2.Leave | None = None,
+        come_back: node_pb2.ComeBack | None = None,
+        allow: node_pb2.Allow | None = None,
+        forget: node_pb2.Forget | None = None,
+    ) -> node_pb2.Resides | None:
+        """Give an order. Returns what the API server says of it; None: it is gone."""
+        server = self._servers.get(entry.server)
+        if server is None:
+            return None
+        number = next(self._numbers)
+        for order in (leave, come_back, allow, forget):
+            if order is not None:
+                order.number = number
+        message = node_pb2.ToServer(leave=leave, come_back=come_back, allow=allow, forget=forget)
+        answer: asyncio.Future[node_pb2.Resides] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        gone = asyncio.ensure_future(server.over.wait())
+        try:
+            server.send(message, *files)
+            waiting: set[asyncio.Future[Any]] = {answer, gone}
+            await asyncio.wait(waiting, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        except ChannelBroken:
+            return None
+        finally:
+            gone.cancel()
+            self._answers.pop(number, None)
+        if not answer.done():
+            return None
+        told = answer.result()
+        if told.reason != "the session is over":
+            self._note(entry, told)
+        return told
+
+    def _note(self, entry: Entry, told: node_pb2.Resides) -> None:
+        entry.where = told.where
+        if len(entry.devices) == 1 and self.elastic:
+            entry.allowance = told.allowance
+
+    async def _send_away(
+        self, entry: Entry, *, insist: bool = False, copy_only: bool = False
+    ) -> node_pb2.Resides:
+        """Raises NoRoom."""
+        if entry.server in self._leaving:
+            raise NoRoom("it is leaving already")
+        self._leaving.add(entry.server)
+        try:
+            began = time.monotonic()
+            server = self._servers.get(entry.server)
+            wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
+            for _ in range(2):
+                told = await self._leave(entry, wanted, insist, copy_only)
+                if not told.missing:
+                    break
+                wanted = told.missing
+            if told.reason:
+                raise NoRoom(told.reason)
+            if copy_only:
+                return told
+            entry.leave_seconds = time.monotonic() - began
+            log.info(
+                "session left its device",
+                session=entry.session,
+                copied=told.copied_bytes,
+                seconds=told.seconds,
+            )
+            return told
+        finally:
+            self._leaving.discard(entry.server)
+
+    async def _leave(self, entry: Entry, wanted: int, insist: bool, copy_only: bool) -> node_pb2.Resides:
+        files = await self._files(entry, wanted)
+        try:
+            order = node_pb2.Leave(
+                session=entry.session,
+                insist=insist,
+                copy_only=copy_only,
+                bytes=[file.size for file in files],
+                on_disk=[file.on_disk for file in files],
+            )
+            entry.host_bytes += sum(file.size for file in files if not file.on_disk)
+            entry.disk_bytes += sum(file.size for file in files if file.on_disk)
+            told = await self._order(entry, files, leave=order)
+        finally:
+            for file in files:
+                file.close()
+        if told is None:
+            raise NoRoom("its API server is gone, or does not answer")
+        return told
+
+    async def _files(self, entry: Entry, size: int) -> list[CopyFile]:
+        """Files of so many bytes in all, in memory as far as there is any. Raises NoRoom."""
+        size = -(-size // PAGE) * PAGE
+        if size <= 0:
+            return []
+        for needless in self.books.needless():
+            if self.books.host_free >= size:
+                break
+            if needless is not entry and needless.server not in self._leaving:
+                await self._give_copies_up(needless)
+        memory = min(size, self.books.host_free // PAGE * PAGE)
+        rest = size - memory
+        if rest > self.books.disk_free:
+            raise NoRoom(
+                f"{size} bytes are needed for its copy: {memory} of host memory (--away-memory)"
+                f" and {self.books.disk_free} of the disk (--disk) are left"
+            )
+        files = []
+        try:
+            if memory:
+                files.append(in_memory(memory))
+            if rest:
+                files.append(await on_disk(self._folder, rest))
+        except OSError as error:
+            for file in files:
+                file.close()
+            raise NoRoom(f"no room for its copy in {self._folder}: {error.strerror}") from None
+        return files
+
+    async def _give_copies_up(self, entry: Entry) -> None:
+        told = await self._order(entry, forget=node_pb2.Forget(session=entry.session))
+        if told is not None and not told.reason:
+            entry.host_bytes = entry.disk_bytes = 0
+
+    async def _bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
+        began = time.monotonic()
+        told = await self._order(entry, come_back=node_pb2.ComeBack(session=entry.session, allowance=size))
+        if told is not None and not told.reason:
+            entry.came_at = time.monotonic()
+            entry.return_seconds = entry.came_at - began
+            log.info("session came back to its device", session=entry.session, seconds=told.seconds)
+        return told
+
+    # -- what others want
+
+    def anticipate(self, session: int) -> None:
+        """The session will soon work: bring it back ahead."""
+        key = self._server_of(session)
+        entry = self.books.get(key) if key is not None else None
+        if key is not None and entry and entry.away and key not in self._wishes.get(entry.devices[0], {}):
+            server = self._servers[key]
+            wanted = node_pb2.RoomWanted(session=session, bytes=server.stats.memory_mapped, away=True)
+            self.room_wanted(server, wanted)
+
+    async def evict(self, session: int) -> node_pb2.Resides:
+        """Send a session away, as an operator wants. Raises KeyError, or NoRoom: why not."""
+        entry = self._entry_of(session)
+        while entry.server in self._leaving:  # or its copies are being made ahead
+            await asyncio.sleep(LOOK_SECONDS)
+        if entry.away:
+            raise NoRoom("it is away already")
+        if self.books.get(entry.server) is not entry:
+            raise KeyError(session)
+        await self._servers[entry.server].refresh_stats(ASK_SECONDS)
+        return await self._send_away(entry, insist=True)
+
+    async def recall(self, session: int, patience: float) -> Entry:
+        """Bring a session back, as an operator wants. Raises KeyError, or NoRoom: why not."""
+        entry = self._entry_of(session)
+        await self._servers[entry.server].refresh_stats(ASK_SECONDS)
+        self.anticipate(session)
+        deadline = time.monotonic() + patience
+        while entry.where != RESIDENT:
+            if self.books.get(entry.server) is not entry:
+                raise NoRoom("the session is over")
+            if time.monotonic() > deadline:
+                raise NoRoom(f"there was no room on its GPU for {patience:g} s")
+            await asyncio.sleep(LOOK_SECONDS)
+        return entry
+
+    def _entry_of(self, session: int) -> Entry:
+        key = self._server_of(session)
+        entry = self.books.get(key) if key is not None else None
+        if entry is None:
+            raise KeyError(session)
+        return entry
+
+    def entries(self) -> dict[int, Entry]:
+        """Where the memory of each session is that has any here."""
+        found = ((server.session, self.books.get(key)) for key, server in self._servers.items())
+        return {session: entry for session, entry in found if entry}

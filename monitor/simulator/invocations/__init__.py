@@ -1,0 +1,1 @@
+"""A simulator of invocations, which runs the shipped policies over them."""

@@ -1,0 +1,81 @@
+"""A paper's numbers beside the simulator's: which are within tolerance, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from rich.table import Table
+
+SCHEMA = "gpuferry.simulate.paper/1"
+SEEDS_LEAST, SEEDS_MOST = 2, 10
+# Of Student's distribution, two-sided, 95 %, by the number of samples.
+STUDENT = {
+    2: 12.706,
+    3: 4.303,
+    4: 3.182,
+    5: 2.776,
+    6: 2.571,
+    7: 2.447,
+    8: 2.365,
+    9: 2.306,
+    10: 2.262,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of the paper, and what the simulator has for it: mean and half of the 95 % interval."""
+
+    name: str
+    published: float
+    simulated: float
+    interval: float
+    low: float  # what counts as within tolerance
+    high: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is within tolerance."""
+        return self.low <= self.simulated <= self.high
+
+
+def row(name: str, published: float, samples: Sequence[float], low: float, high: float) -> Row:
+    """The row of these samples; a single one is exact, for nothing in it is random."""
+    interval = STUDENT[len(samples)] * stdev(samples) / math.sqrt(len(samples)) if len(samples) > 1 else 0.0
+    return Row(name, published, fmean(samples), interval, low, high)
+
+
+def table(title: str, rows: Sequence[Row]) -> Table:
+    """The rows for a terminal."""
+    shown = Table(title=title, title_justify="left", box=None)
+    shown.add_column("what", no_wrap=True)
+    for column in ("published", "simulated", "95 %", "tolerance", "within"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for each in rows:
+        high = "" if each.high == math.inf else f"{each.high:.3g}"
+        shown.add_row(
+            each.name,
+            f"{each.published:.3g}",
+            f"{each.simulated:.3f}",
+            f"± {each.interval:.3f}" if each.interval else "exact",
+            f"{each.low:.3g} to {high}",
+            "yes" if each.holds else "no",
+        )
+    return shown
+
+
+def as_json(paper: str, seeds: Sequence[int], rows: Sequence[Row]) -> dict[str, Any]:
+    """The rows for scripts."""
+    return {
+        "schema": SCHEMA,
+        "paper": paper,
+        "seeds": list(seeds),
+        "rows": [
+            asdict(each) | {"high": None if each.high == math.inf else each.high, "holds": each.holds}
+            for each in rows
+        ],
+    }

@@ -1,0 +1,75 @@
+"""`gpuferry functions …` as users type it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests.helpers.running import server_environment
+from tests.helpers.warm import CLI, Popen
+
+from .serving import Server
+
+
+def gpuferry(
+    server: Server | None, *words: str, cwd: Path | None = None, **environment: str
+) -> tuple[int, str, str]:
+    here = {"GPUFERRY_RUNTIME_DIR": str(server.folder / "run") if server else "/nowhere"}
+    pipe = subprocess.PIPE
+    with Popen(
+        [*CLI, "functions", *words],
+        env={**server_environment(), **here, **environment},
+        stdout=pipe,
+        stderr=pipe,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        cwd=cwd,
+    ) as process:
+        stdout, stderr = process.communicate(timeout=120)
+    return process.returncode, stdout, stderr
+
+
+def test_a_function_from_its_file_to_its_end(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("WORD = 'from beside'\n")
+    file = tmp_path / "detect.py"
+    file.write_text("import neighbour\ndef handle(request):\n    print('seen')\n    return neighbour.WORD\n")
+    status, said, wrong = gpuferry(server, "deploy", "typed", "detect.py", "--replicas", "0..1", cwd=tmp_path)
+    assert (status, wrong) == (0, "")
+    assert said == f"typed (revision 1): http://{server.address}/function/typed\n"
+    assert gpuferry(server, "invoke", "typed")[:2] == (0, "from beside")
+    listed = json.loads(gpuferry(server, "list", "--json")[1])
+    assert listed["schema"] == "gpuferry.functions/1"
+    assert "typed" in [function["name"] for function in listed["functions"]]
+    assert "typed" in gpuferry(server, "list")[1]
+    shown = json.loads(gpuferry(server, "show", "typed", "--json")[1])["function"]
+    assert (shown["most"], shown["file"], shown["folder"]) == (1, "detect.py", str(tmp_path))
+    assert "detect.py" in gpuferry(server, "show", "typed")[1]
+    assert gpuferry(server, "logs", "typed")[1].split()[1:] == ["out", "seen"]
+    answer = json.loads(gpuferry(server, "invoke", "typed", "--json", "-d", "x")[1])
+    assert (answer["status"], answer["ran"], answer["body"]) == (200, "yes", "from beside")
+    assert gpuferry(server, "remove", "typed")[0] == 2  # nobody is there to say yes
+    assert gpuferry(server, "remove", "typed", "--yes")[0] == 0
+    assert gpuferry(server, "show", "typed")[0] == 3
+
+
+def test_what_is_wrong_is_said_with_its_status(server: Server, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("import nothing_of_that_name\n")
+    status, _, wrong = gpuferry(server, "deploy", "typed", str(broken))
+    assert status == 1
+    assert "No module named 'nothing_of_that_name'" in wrong
+    assert gpuferry(server, "deploy", "typed", str(tmp_path / "none.py"))[0] == 3
+    assert gpuferry(server, "deploy", "Typed", str(broken))[0] == 2
+    assert gpuferry(server, "invoke", "typed")[0] == 3
+    assert gpuferry(server, "list", GPUFERRY_FUNCTIONS_TOKEN="wrong")[0] == 6
+    status, _, wrong = gpuferry(None, "list")
+    assert status == 5
+    assert "gpuferry functions serve" in wrong
+
+
+def test_the_page_and_the_settings(server: Server) -> None:
+    status, link, _ = gpuferry(server, "page")
+    assert status == 0
+    key = link.strip().partition("#")[2]
+    assert server.ask("GET", "/system/status", Authorization=f"Bearer {key}").status == 200

@@ -1,0 +1,176 @@
+"""What an invocation gets: the handler's answer, or an error that says whether it ran."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from .serving import DEEDS, Meeting, Server, gone, until
+
+ASYNC = "async def handle(request):\n    return request.text().upper()\n"
+BODY = "def handle(body):\n    return body[::-1]\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def deeds(server: Server) -> None:
+    server.deploy("deeds", most=2)
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "kind", "body"),
+    [
+        ("b'\\0x'", 200, "application/octet-stream", b"\0x"),
+        ("'ü'", 200, "text/plain; charset=utf-8", "ü".encode()),
+        ("{'a': 1}", 200, "application/json", b'{"a": 1}'),
+        ("None", 204, None, b""),
+        ("('no', 404)", 404, "text/plain; charset=utf-8", b"no"),
+        ("(b'<p>', 200, {'Content-Type': 'text/html'})", 200, "text/html", b"<p>"),
+    ],
+)
+def test_what_a_handler_returns(
+    server: Server, said: str, status: int, kind: str | None, body: bytes
+) -> None:
+    got = server.invoke("deeds", "evaluate", said.encode())
+    assert (got.status, got.body, got.ran) == (status, body, "yes")
+    assert got.headers.get("Content-Type") == kind or kind is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "object()",
+        "('a', 99)",
+        "('a',)",
+        "('a', True)",
+        "('a', 200, {'A\\n': 'b'})",
+        "('a', 200, {'a': 'b\\nc: d'})",
+    ],
+)
+def test_what_is_no_answer_is_an_error_that_ran(server: Server, said: str) -> None:
+    got = server.invoke("deeds", "evaluate", said)
+    assert (got.status, got.ran) in {(500, "yes"), (502, "yes")}
+
+
+def test_what_a_handler_sees(server: Server) -> None:
+    got = server.ask("PUT", "/function/deeds/a%20b/..//c?do=facts&x=%26&x=2&empty=", "ü".encode(), X_Mine="1")
+    facts = json.loads(got.body)
+    assert facts["method"] == "PUT"
+    assert facts["path"] == "/a%20b/..//c"
+    assert facts["query"] == {"do": "facts", "x": "2", "empty": ""}
+    assert facts["headers"]["x-mine"] == "1"
+    assert facts["body"] == "ü"
+
+
+def test_the_servers_token_is_not_the_functions(server: Server) -> None:
+    got = server.ask("POST", "/function/deeds?do=facts", "", Authorization=f"Bearer {server.token}")
+    assert "authorization" not in json.loads(got.body)["headers"]
+    got = server.ask("POST", "/function/deeds?do=facts", "", Authorization="Bearer mine")
+    assert json.loads(got.body)["headers"]["authorization"] == "Bearer mine"
+
+
+def test_handlers_of_other_kinds(server: Server) -> None:
+    server.deploy("async", ASYNC)
+    assert server.invoke("async", body="abc").body == b"ABC"
+    server.deploy("body", BODY)
+    assert server.invoke("body", body="abc").body == b"cba"
+
+
+def test_large_bodies_go_both_ways(server: Server) -> None:
+    body = os.urandom(5 << 20)
+    assert server.invoke("deeds", body=body).body == body
+
+
+@pytest.mark.parametrize("do", ["raise", "exit"])
+def test_an_exception_ends_the_invocation_and_not_its_replica(server: Server, do: str) -> None:
+    server.deploy("raising", most=1)
+    pid = server.invoke("raising", "pid").body
+    got = server.invoke("raising", do)
+    assert (got.status, got.ran, got.error) == (500, "yes", "raised")
+    assert "handler.py" in json.loads(got.body)["trace"]
+    assert server.invoke("raising", "pid").body == pid
+
+
+@pytest.mark.parametrize(("do", "how"), [("crash", "status 7"), ("fault", "SIGSEGV")])
+def test_a_crash_hurts_its_own_invocation_only(server: Server, do: str, how: str) -> None:
+    server.deploy("crashing", most=2)
+    other = Meeting(server, "crashing")
+    other.come()
+    got = server.invoke("crashing", do)
+    assert (got.status, got.ran, got.error) == (502, "yes", "crashed")
+    assert how in json.loads(got.body)["why"]
+    assert server.invoke("crashing", body="again").body == b"again"
+    other.go("as ever")
+    assert other.asked.got().body == b"as ever"
+
+
+def test_a_killed_idle_replica_is_replaced(server: Server) -> None:
+    server.deploy("killed", most=1)
+    pid = int(server.invoke("killed", "pid").body)
+    os.kill(pid, signal.SIGKILL)
+    assert int(server.invoke("killed", "pid").body) != pid
+    assert any("SIGKILL" in line["text"] for line in server.logs("killed"))
+
+
+def test_an_endless_handler_is_ended_with_its_process(server: Server) -> None:
+    server.deploy("endless", most=1, timeout=1.0)
+    pid = server.show("endless")["replicas"][0]["pid"]
+    got = server.invoke("endless", "loop")
+    assert (got.status, got.ran, got.error) == (504, "yes", "timeout")
+    assert gone(pid)
+    server.deploy("endless", most=1)  # with time enough on a slow machine
+    assert server.invoke("endless", body="again").body == b"again"
+
+
+def test_a_leak_ends_at_the_limit(server: Server) -> None:
+    server.deploy("leaking", most=1, memory=96 << 20)
+    pid = int(server.invoke("leaking", "pid").body)
+    got = server.invoke("leaking", "leak")
+    assert (got.status, got.ran) in {(500, "yes"), (502, "yes")}  # MemoryError, or it was seen first
+    assert int(server.invoke("leaking", "pid").body) != pid
+
+
+def test_what_a_child_takes_counts_too(server: Server) -> None:
+    server.deploy("parent", most=1, memory=96 << 20)
+    child = "__import__('subprocess').run([__import__('sys').executable, '-c', %r])"
+    # Two children, each below the limit of one process.
+    each = "import time\nb = bytearray(60 << 20)\nb[::4096] = b'x' * len(b[::4096])\ntime.sleep(600)"
+    two = (
+        f"import subprocess, sys, time\n[subprocess.Popen([sys.executable, '-c', {each!r}]) for _ in 'ab']\n"
+        "time.sleep(600)"
+    )
+    got = server.invoke("parent", "evaluate", child % two)
+    assert (got.status, got.error, got.ran) == (502, "memory", "yes")
+
+
+def test_an_answer_that_is_too_large_is_none(server: Server) -> None:
+    server.deploy("large", body=1000)
+    assert server.invoke("large", "large", size=1000).status == 200
+    got = server.invoke("large", "large", size=1001)
+    assert (got.status, got.ran, got.error) == (502, "yes", "bad_answer")
+    assert server.invoke("large", "large", size=10).status == 200
+
+
+def test_a_replica_that_breaks_the_protocol_is_replaced(server: Server) -> None:
+    source = DEEDS + (
+        "\ndef handle(request):\n"
+        "    import json, os, sys\n"
+        "    if request.body == b'bad':\n"
+        "        os.write(json.loads(sys.argv[1])['socket'], b'\\xff' * 64)\n"
+        "    return 'fine'\n"
+    )
+    server.deploy("liar", source, most=1)
+    got = server.invoke("liar", body="bad")
+    assert (got.status, got.ran, got.error) == (502, "yes", "bad_answer")
+    assert server.invoke("liar").body == b"fine"
+
+
+def test_children_of_a_dead_replica_end_with_it(server: Server) -> None:
+    server.deploy("family", most=1)
+    said = "__import__('subprocess').Popen(['sleep', '600']).pid"
+    child = int(server.invoke("family", "evaluate", f"str({said})").body)
+    assert not gone(child)
+    assert server.invoke("family", "crash").status == 502
+    until(lambda: gone(child), bool)

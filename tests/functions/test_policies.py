@@ -1,0 +1,65 @@
+"""Each policy, with the events that the function server has for it: a replica that dies, callers that leave,
+functions that are removed while they wait.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from gpuferry.monitor.functions.deployment import Deployment
+from gpuferry.monitor.functions.schedule import Schedule
+from gpuferry.monitor.policy.invocations import End, Refuse, Run
+from gpuferry.monitor.policy.invocations.names import POLICIES
+from gpuferry.monitor.settings.errors import ConfigError
+
+
+@pytest.mark.parametrize("tokens", [0, 2])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_invocation_is_decided_once_and_none_is_left(policy: str, tokens: int) -> None:
+    if policy == "kaas-exclusive" and tokens:
+        with pytest.raises(ConfigError, match="one invocation at a time"):
+            Schedule(policy, tokens)
+        return
+    schedule = Schedule(policy, tokens)
+    for name in ("a", "b", "c"):
+        schedule.deploy(Deployment(name, source="x", most=2))
+    places = count(1)
+    arrived, decided, running = 0, [], {}
+
+    def pump() -> None:
+        for decision in schedule.decisions():
+            if isinstance(decision, Run):
+                place = next(places) if decision.replica is None else decision.replica
+                running[decision.invocation.id] = place
+                schedule.begin(decision.invocation.id, place)
+            if isinstance(decision, Run | Refuse):
+                decided.append(decision.invocation.id)
+            if isinstance(decision, End):
+                assert decision.replica not in running.values()
+
+    for number in range(60):
+        schedule.arrive(number, "abc"[number % 3])
+        arrived += 1
+        pump()
+        assert len(running) <= (tokens or 6)
+        if number % 4 == 3 and running:
+            first = next(iter(running))
+            place = running.pop(first)
+            schedule.complete(first, failed=number % 8 == 7)
+            if number % 8 == 7:
+                schedule.lose(place)
+            pump()
+    cancelled = [number for number in range(60) if number not in decided][:5]
+    for number in cancelled:
+        schedule.cancel(number)
+    schedule.remove("c")
+    pump()
+    while running:
+        first = next(iter(running))
+        del running[first]
+        schedule.complete(first, failed=False)
+        schedule.tick()
+        pump()
+    assert len(schedule) == 0
+    assert sorted([*decided, *cancelled]) == list(range(arrived))

@@ -1,0 +1,112 @@
+"""What comes between two steps of the server, at named points."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from tests.helpers.points import Points
+
+from .serving import Asked, Server, gone, serving, until
+
+INVOKES = "gpuferry.monitor.functions.replica:PythonReplica.invoke"
+STARTED = "gpuferry.monitor.functions.replica:PythonReplica._begin!"
+KEEPS = "gpuferry.monitor.functions.shelf:Shelf.put"
+COUNTS = "def handle(request):\n    with open(request.text(), 'a') as counted: counted.write('x')\n"
+
+
+@pytest.fixture(scope="module")
+def points() -> Iterator[Points]:
+    with Points(INVOKES, STARTED, KEEPS) as points:
+        yield points
+
+
+@pytest.fixture(scope="module")
+def pointed(points: Points) -> Iterator[Server]:
+    command = Points.command("gpuferry.monitor.cli.main")
+    with serving("--driver", "none", command=command, environment=points.environment) as server:
+        yield server
+
+
+def test_an_invocation_whose_replica_dies_before_it_begins_is_run_elsewhere_once(
+    pointed: Server, points: Points
+) -> None:
+    pointed.deploy("dies", COUNTS, most=1)
+    pid = pointed.show("dies")["replicas"][0]["pid"]
+    counted = pointed.folder / "counted"
+    counted.touch()
+    with points.hold(INVOKES) as held:
+        asked = Asked(lambda: pointed.invoke("dies", body=str(counted)))
+        held.wait()
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: gone(pid), bool)
+    assert asked.got().status == 204
+    assert counted.read_text() == "x"
+
+
+def test_one_whose_replicas_all_die_before_it_begins_has_not_run(pointed: Server, points: Points) -> None:
+    pointed.deploy("cursed", COUNTS, most=1)
+    counted = pointed.folder / "cursed"
+    counted.touch()
+    held = [points.at(INVOKES) for _ in range(3)]
+    asked = Asked(lambda: pointed.invoke("cursed", body=str(counted)))
+    for one in held:
+        one.wait()
+        pid = pointed.show("cursed")["replicas"][0]["pid"]
+        os.kill(pid, signal.SIGKILL)
+        until(partial(gone, pid), bool)
+        one.go()
+    got = asked.got()
+    assert (got.status, got.ran, got.error) == (502, "no", "crashed")
+    assert counted.read_text() == ""
+
+
+def test_a_function_that_is_removed_while_a_replica_starts(pointed: Server, points: Points) -> None:
+    pointed.deploy("starting", most=1, idle=0.0)
+    pointed.becomes("starting", lambda function: not function["replicas"])
+    with points.hold(STARTED) as held:
+        asked = Asked(lambda: pointed.invoke("starting", body="x"))
+        held.wait()
+        pid = pointed.show("starting")["replicas"][0]["pid"]
+        assert pointed.system("DELETE", "functions/starting").status == 204
+    got = asked.got()
+    assert (got.status, got.ran) in {(404, "no"), (502, "no")}
+    until(lambda: gone(pid), bool)
+
+
+def test_a_revision_that_comes_while_a_replica_of_the_one_before_starts(
+    pointed: Server, points: Points
+) -> None:
+    pointed.deploy("replaced", most=1, idle=0.0)
+    pointed.becomes("replaced", lambda function: not function["replicas"])
+    with points.hold(STARTED) as held:
+        asked = Asked(lambda: pointed.invoke("replaced", body="x"))
+        held.wait()
+        pointed.deploy("replaced", "def handle(request):\n    return 'new'\n", most=1)
+    assert asked.got().body == b"new"
+
+
+def test_a_deployment_that_cannot_be_kept_is_none(pointed: Server, points: Points) -> None:
+    pointed.deploy("unkept", most=1)
+    points.fail(KEEPS, "raise")
+    got = pointed.system("PUT", "functions/unkept", {"source": "def handle(r): return 'new'", "folder": "/"})
+    assert got.status == 507
+    assert pointed.invoke("unkept", body="as ever").body == b"as ever"
+    assert pointed.show("unkept")["revision"] == 1
+
+
+def test_a_caller_who_leaves_while_a_replica_starts_for_it(pointed: Server, points: Points) -> None:
+    pointed.deploy("left", most=1, idle=0.0)
+    pointed.becomes("left", lambda function: not function["replicas"])
+    with points.hold(STARTED) as held:
+        connection = pointed.connection()
+        connection.request("POST", "/function/left", b"x")
+        held.wait()
+        connection.close()
+    pointed.becomes("left", lambda function: function["running"] == 0)
+    assert pointed.invoke("left", body="another").body == b"another"
+    assert pointed.show("left")["invocations"]["ok"] == 1

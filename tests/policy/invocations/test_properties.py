@@ -1,0 +1,141 @@
+"""What holds for every policy, whatever happens: random events, checked decisions, books recounted."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from gpuferry.monitor.policy.invocations import POLICIES
+
+from .world import World
+
+# Never idle while anything waits that could run: not those with queues of GPUs or pools.
+CONSERVING = ("fcfs", "batch", "sjf", "eevdf", "mqfq", "lb", "kaas-affinity")
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in POLICIES),
+    ("fcfs", {"tokens": 3, "pool": 9}),
+    ("lalbo3", {"evict": "end", "finish": "elapsed"}),
+    ("lb", {"pool": 5, "evict": "end"}),
+    ("mqfq", {"tokens": 1, "pool": 6, "overrun": 0.0}),
+    ("mqfq", {"limit": 0.4, "leaves": "paper", "ttl": 1.0}),
+    ("kaas-exclusive", {"rule": "paper"}),
+    ("auto", {"tokens": 2, "pool": 7, "overrun": 1.0}),
+]
+
+
+class Chaos:
+    """Plays callers, functions, GPUs and bad luck, by a seed."""
+
+    def __init__(self, name: str, options: dict[str, Any], seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.world = World(name, options)
+        for gpu in range(4):
+            self.world.gpu(gpu, self.chance.choice([60, 100]))
+        for number in range(12):
+            self.deploy(number)
+
+    def deploy(self, number: int) -> None:
+        limit = self.chance.choice([1, 2, 1 << 60, 1 << 60])
+        memory = self.chance.randint(0, 30)
+        self.world.function(f"f{number:02}", memory, replicas=limit, weight=self.chance.choice([1.0, 2.0]))
+
+    def step(self) -> None:
+        world, chance = self.world, self.chance
+        world.now += chance.expovariate(10)
+        kind = chance.random()
+        if kind < 0.4 and len(world.waiting) < 60:
+            for _ in range(chance.choice([1, 1, 1, 6])):
+                wish: Any = chance.choice([{}, {}, {"wanted": world.now + 1}, {"deadline": world.now + 3}])
+                world.arrive(chance.choice([*world.functions]), **wish)
+        elif kind < 0.85 and world.live:
+            number = chance.choice([*world.live])
+            live = world.live[number]
+            if live.replica is None and not live.lost and chance.random() < 0.95:
+                world.begin(number)
+            elif live.replica is not None and chance.random() < 0.95:
+                world.complete(number)
+            else:
+                world.complete(number, failed=True)
+                if live.run.invocation.function in world.functions and chance.random() < 0.5:
+                    world.again(number, live.run.invocation)
+        elif kind < 0.9:
+            world.tick()
+        elif kind < 0.93 and world.waiting:
+            world.cancel(chance.choice([*world.waiting]))
+        elif kind < 0.95 and world.replicas:
+            world.lose_replica(chance.choice([*world.replicas]))
+        elif kind < 0.96 and any(live.replica for live in world.live.values()):
+            busy = [live.replica for live in world.live.values() if live.replica and not live.lost]
+            if busy:
+                world.lose_replica(chance.choice(busy))
+        elif kind < 0.97 and world.replicas:
+            world.resident(chance.choice([*world.replicas]), None)
+        elif kind < 0.98:
+            if len(world.gpus) > 2 and chance.random() < 0.5:
+                world.lose_gpu(chance.choice([*world.gpus]))
+            elif len(world.gpus) < 6:
+                world.gpu(max(world.gpus) + 1 + len(world.over), 100)
+        elif len(world.functions) > 6 and chance.random() < 0.5:
+            world.remove(chance.choice([*world.functions]))
+        else:
+            self.deploy(chance.randrange(14))
+
+    def check_conserving(self) -> None:
+        world = self.world
+        if world.name not in CONSERVING or world.options:
+            return
+        for invocation in world.waiting.values():
+            function = world.functions[invocation.function]
+            mine = sum(live.run.invocation.function == function.name for live in world.live.values())
+            if mine >= function.replicas:
+                continue
+            for gpu, memory in world.gpus.items():
+                tokens = 2 if world.name == "mqfq" else 1
+                busy = sum(live.run.gpu == gpu for live in world.live.values())
+                room = memory - world.pinned(gpu) >= function.memory
+                assert busy >= tokens or not room or (world.name == "mqfq" and self.throttled(function.name))
+
+    def throttled(self, name: str) -> bool:
+        """Or the one whose turn it is waits for room."""
+        policy: Any = self.world.policy
+        return bool(policy.state(name).value == "throttled" or policy._line.first())
+
+    def drain(self) -> None:
+        """Everything that is there comes to an end, in some order."""
+        world = self.world
+        for _ in range(100 * (len(world.waiting) + len(world.live) + 1)):
+            if not world.live and not world.waiting:
+                return
+            world.tick()
+            if world.live:
+                world.finish(self.chance.choice([*world.live]), 0.1)
+        raise AssertionError(f"{len(world.waiting)} were never run")
+
+
+def play(name: str, options: dict[str, Any], events: int, seed: int = 1) -> None:
+    chaos = Chaos(name, options, seed)
+    for number in range(events):
+        chaos.step()
+        if number % 10 == 0:
+            chaos.world.audit()
+            chaos.check_conserving()
+    chaos.drain()
+    world = chaos.world
+    world.audit()
+    assert sorted(world.over) == list(range(1, world.issued + 1))
+    for number, why in world.over.items():
+        assert (why in ("ran", "failed")) == (number in world.ran) or world.ran.get(number)
+    assert len(world.ran) > events / 5
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
+def test_nothing_is_lost_or_run_twice_and_the_books_are_right(name: str, options: dict[str, Any]) -> None:
+    play(name, options, 700)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
+def test_the_same_for_long(name: str, options: dict[str, Any], seed: int) -> None:
+    play(name, options, 10_000, seed)

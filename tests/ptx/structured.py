@@ -1,0 +1,254 @@
+"""Random programs of a small structured language.
+
+Each has one meaning: what lanes tell each other they tell those that a mask names, which are exactly those
+that come there. structured_ptx.py writes a program as PTX; evaluated.py, which knows no PTX, says what it
+computes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+REGISTERS = 8  # of the kernel and of each function
+COUNTERS = 4  # in shared memory, to which threads add
+INPUTS = 64  # words, that any thread reads
+LOCALS = 4
+DEEPEST = 3
+
+OPERATIONS = (
+    "add",
+    "sub",
+    "mul",
+    "high",
+    "mad",
+    "and",
+    "or",
+    "xor",
+    "not",
+    "constant",
+    "left",
+    "right",
+    "arithmetic right",
+    "least",
+    "most",
+    "least signed",
+    "most signed",
+    "divide",
+    "remainder",
+    "ones",
+    "zeros",
+    "mirrored",
+    "rotated",
+    "chosen",
+    "bytes",
+    "distance",
+    "float add",
+    "float mul",
+)
+COMPARISONS = ("eq", "ne", "lt", "ge")
+REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Two registers compared as unsigned numbers of `bits` bits."""
+
+    how: str
+    a: int
+    b: int
+    bits: int
+
+
+@dataclass(frozen=True)
+class Operation:
+    name: str
+    d: int
+    a: int
+    b: int
+    c: int
+    k: int
+    guard: Condition | None = None
+
+
+@dataclass(frozen=True)
+class If:
+    condition: Condition
+    then: tuple[Statement, ...]
+    other: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """As many rounds as the lowest two bits of a register say."""
+
+    rounds: int
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """What the lanes of a mask tell each other: first, ballot, any, all, match, one of REDUCTIONS; and of a
+    whole warp only: exchange (with lane ^ k), up (by k lanes)."""
+
+    how: str
+    d: int
+    a: int
+    k: int
+
+
+@dataclass(frozen=True)
+class Count:
+    """Adds a register to a counter of the block."""
+
+    counter: int
+    a: int
+
+
+@dataclass(frozen=True)
+class Counters:
+    """The block's counters so far, for each thread the one that a register names. All threads come here."""
+
+    d: int
+    a: int
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What the thread k further on in the block has. All threads come here."""
+
+    d: int
+    a: int
+    k: int
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """A product of matrices of 8-bit numbers, by each warp: m8n8k16. All threads come here."""
+
+    d: tuple[int, int]
+    a: int
+    b: int
+    c: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Local:
+    """Writes a register to the thread's own memory, and reads elsewhere in it."""
+
+    d: int
+    to: int
+    a: int
+    at: int
+
+
+@dataclass(frozen=True)
+class Load:
+    d: int
+    at: int
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """What a texture of 8 x 8 words has at the lowest four bits of two registers, or nearest to there."""
+
+    d: int
+    x: int
+    y: int
+
+
+@dataclass(frozen=True)
+class Call:
+    function: int
+    d: int
+    a: int
+    b: int
+
+
+Reading = Counters | Exchange | Local | Load | Fetch
+Statement = Operation | If | Loop | Lanes | Count | Multiply | Call | Reading
+
+
+@dataclass
+class Program:
+    blocks: int
+    threads: int
+    functions: list[tuple[Statement, ...]] = field(default_factory=list)
+    body: tuple[Statement, ...] = ()
+
+
+class _Maker:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.program = Program(2, self.rng.choice((32, 64, 96, 128, 40, 17)))
+        self.whole = self.program.threads % 32 == 0
+        self.meets = self.rng.random() < 0.8  # threads tell each other something
+        self.callable = 0
+
+    def make(self) -> Program:
+        for index in range(self.rng.randrange(3)):
+            self.program.functions.append(tuple(self._some(1, 5)))
+            self.callable = index + 1
+        self.program.body = tuple(self._some(0, 10))
+        return self.program
+
+    def _some(self, depth: int, most: int) -> Iterator[Statement]:
+        for _ in range(self.rng.randint(1, most)):
+            yield self._one(depth)
+
+    def _r(self) -> int:
+        return self.rng.randrange(REGISTERS)
+
+    def _condition(self) -> Condition:
+        return Condition(self.rng.choice(COMPARISONS), self._r(), self._r(), self.rng.choice((1, 2, 5, 32)))
+
+    def _operation(self) -> Operation:
+        guard = self._condition() if self.rng.random() < 0.15 else None
+        name = self.rng.choice(OPERATIONS)
+        return Operation(name, self._r(), self._r(), self._r(), self._r(), self.rng.getrandbits(32), guard)
+
+    def _one(self, depth: int) -> Statement:
+        rng = self.rng
+        kinds = ["operation"] * 8 + ["local", "load", "fetch"]
+        if depth < DEEPEST:
+            kinds += ["if"] * 3 + ["loop"] * 2
+        if self.callable:
+            kinds += ["call"] * 2
+        if self.meets:
+            kinds += ["lanes"] * 4 + ["count"]
+            if depth == 0:
+                kinds += ["exchange", "counters"] + ["whole", "multiply"] * self.whole
+        kind = rng.choice(kinds)
+        r = self._r
+        if kind == "if":
+            other = tuple(self._some(depth + 1, 4)) if rng.random() < 0.7 else ()
+            return If(self._condition(), tuple(self._some(depth + 1, 4)), other)
+        if kind == "loop":
+            return Loop(r(), tuple(self._some(depth + 1, 4)))
+        if kind == "lanes":
+            return Lanes(rng.choice(("first", "ballot", "any", "all", "match", *REDUCTIONS)), r(), r(), 0)
+        if kind == "whole":
+            return Lanes(rng.choice(("exchange", "up")), r(), r(), rng.randrange(1, 32))
+        if kind == "call":
+            return Call(rng.randrange(self.callable), r(), r(), r())
+        if kind == "count":
+            return Count(rng.randrange(COUNTERS), r())
+        if kind == "counters":
+            return Counters(r(), r())
+        if kind == "exchange":
+            return Exchange(r(), r(), rng.randrange(1, self.program.threads))
+        if kind == "multiply":
+            first = rng.randrange(REGISTERS - 1)
+            return Multiply((first, first + 1), r(), r(), (r(), r()))
+        if kind == "local":
+            return Local(r(), r(), r(), r())
+        if kind == "load":
+            return Load(r(), r())
+        if kind == "fetch":
+            return Fetch(r(), r(), r())
+        return self._operation()
+
+
+def make(seed: int) -> Program:
+    return _Maker(seed).make()

@@ -1,0 +1,83 @@
+"""Carries programs through API servers without a monitor, and sends their memory away at chosen calls."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+
+from gpuferry.monitor.residency.files import in_memory
+from gpuferry.specs._generated import node_pb2
+
+from tests.apiserver.server import Server
+from tests.migration.carriage import Carriage, Over
+from tests.migration.gate import Journey, Stop, attempts
+from tests.migration.moving import next_message, order
+
+ROOM = 1 << 30  # for copies; what is not written takes no memory
+BUSY = "it works"
+BUSY_SECONDS = 3.0  # then a program waits for what the gate holds back
+SHARES = "it shares memory with other processes"
+
+
+@dataclass
+class Orders:
+    """What a server said since it was last asked."""
+
+    server: Server
+    over: Over | None = None
+
+    def give(self, number: int, files: list[object], **message: object) -> node_pb2.Resides | None:
+        """An order, and what comes of it; None: the session ended meanwhile."""
+        try:
+            order(self.server, files, **message)  # type: ignore[arg-type]
+            return self._answer(number)
+        except (BrokenPipeError, ConnectionResetError, AssertionError):
+            self.server.wait_for_exit()  # it was not clean when it ended
+            self.over = Over(clean=False)
+            return None
+
+    def _answer(self, number: int) -> node_pb2.Resides:
+        while True:
+            said = next_message(self.server)
+            if said.HasField("resides") and said.resides.number == number:
+                return said.resides
+            if said.HasField("ended"):
+                self.over = Over(said.ended.clean)
+            elif said.HasField("ready") and self.over:
+                self.over = Over(self.over.clean, ready=True)
+
+
+class Lodging(Carriage):
+    """At each stop the session's memory leaves and comes back, whatever the program does meanwhile."""
+
+    def __init__(self, folder: object, servers: int = 1) -> None:
+        super().__init__(folder, servers)  # type: ignore[arg-type]
+        self._given: set[int] = set()  # sessions whose copies have files
+
+    def _move(self, server: Server, session: int, stop: Stop, journey: Journey) -> tuple[Server, Over | None]:
+        orders = Orders(server)
+        told = None
+        until = time.monotonic() + BUSY_SECONDS
+        for _ in attempts():
+            files = [] if session in self._given else [in_memory(ROOM)]
+            self._given.add(session)
+            leave = node_pb2.Leave(
+                session=session,
+                number=1,
+                insist=random.Random(stop.call).random() < 0.8,
+                bytes=[file.size for file in files],
+                on_disk=[False for _ in files],
+            )
+            told = orders.give(1, list(files), leave=leave)
+            if told is None or orders.over or told.reason != BUSY or time.monotonic() > until:
+                break
+        if told is None or orders.over or told.reason:
+            journey.refused.append(told.reason if told and not orders.over else "the session is over")
+            return server, orders.over
+        back = orders.give(2, [], come_back=node_pb2.ComeBack(session=session, number=2, allowance=ROOM))
+        if back is None or orders.over:
+            return server, orders.over
+        assert not back.reason, back
+        journey.moved += 1
+        return server, None

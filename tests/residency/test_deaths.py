@@ -1,0 +1,134 @@
+"""Whoever dies, or comes, while a session's memory leaves, is away, or returns."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from gpuferry.monitor.residency.files import in_memory
+from gpuferry.specs._generated import node_pb2
+
+from tests.apiserver.guest import Guest
+from tests.apiserver.server import Server
+from tests.helpers.points import Points
+from tests.migration.moving import MEMORY, PAGE, Work, close, devices, expect, order
+from tests.residency.ordering import answer, at_rest, back, gone, wants_back
+
+LEAVING = "gpuferry.apiserver.copies:Copies._save"
+RETURNING = "gpuferry.apiserver.copies:Copies.restore"
+LEFT = "gpuferry.apiserver.copies:Copies.update!"  # all is copied, and nothing has left
+
+
+class Pointed(Server):
+    """One API server, which waits at these points as it is told."""
+
+    command: ClassVar[list[str]] = Points.command("gpuferry.apiserver")
+
+
+@pytest.fixture
+def points() -> Iterator[Points]:
+    with Points(LEAVING, RETURNING, LEFT) as found:
+        yield found
+
+
+@pytest.fixture
+def server(tmp_path: Path, points: Points) -> Iterator[Server]:
+    with Pointed(tmp_path / "log", 0, **points.environment, **devices(MEMORY)) as running:
+        running.ready()
+        yield running
+
+
+def begin_to_leave(server: Server, guest: Guest, pages: int) -> None:
+    at_rest(server, guest)
+    file = in_memory(pages * PAGE)
+    leave = node_pb2.Leave(session=guest.session, number=7, insist=False, bytes=[file.size], on_disk=[False])
+    order(server, [file], leave=leave)
+
+
+@pytest.mark.parametrize("point", [LEAVING, LEFT])
+def test_a_call_that_comes_while_it_leaves_stops_that(server: Server, points: Points, point: str) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    gone(server, guest, 6)
+    back(server, guest)
+    work.scale(2)  # all copies are doubtful
+    with points.hold(point) as held:
+        begin_to_leave(server, guest, 2)
+        held.wait()
+        asked = guest.ask_read(work.memory, PAGE)
+    told = answer(server, 7)
+    assert (told.reason, told.where) == ("it works", node_pb2.RESIDENCE_RESIDENT)
+    assert guest.answer(asked).payload == work.contents[0]
+    gone(server, guest, 0)
+    back(server, guest)
+    work.check()
+    close(guest, server)
+
+
+@pytest.mark.parametrize("point", [LEAVING, LEFT])
+def test_the_program_is_killed_while_its_memory_leaves(server: Server, points: Points, point: str) -> None:
+    guest = server.connect()
+    Work(guest)
+    with points.hold(point) as held:
+        begin_to_leave(server, guest, 8)
+        held.wait()
+        guest.socket.close()
+    assert answer(server, 7).reason
+    ended = expect(server, "ended").ended
+    assert (ended.reason, ended.clean) == ("connection lost", True)
+    expect(server, "ready")
+
+
+def test_the_program_is_killed_while_its_memory_returns(server: Server, points: Points) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    gone(server, guest, 6)
+    guest.ask_read(work.memory, PAGE)
+    wants_back(server, guest)
+    with points.hold(RETURNING) as held:
+        server.order(come_back=node_pb2.ComeBack(session=guest.session, number=8, allowance=1 << 40))
+        held.wait()
+        guest.socket.close()
+    answer(server, 8)
+    ended = expect(server, "ended").ended
+    assert (ended.reason, ended.clean) == ("connection lost", True)
+    expect(server, "ready")
+
+
+@pytest.mark.parametrize("point", [LEAVING, LEFT, RETURNING])
+def test_the_api_server_is_killed(server: Server, points: Points, point: str) -> None:
+    guest = server.connect()
+    Work(guest)
+    if point == RETURNING:
+        gone(server, guest, 6)
+    with points.hold(point) as held:
+        if point == RETURNING:
+            server.order(come_back=node_pb2.ComeBack(session=guest.session, number=8, allowance=1 << 40))
+        else:
+            begin_to_leave(server, guest, 6)
+        os.kill(held.wait(), signal.SIGKILL)
+        assert guest.expect_end().text == ""
+    assert server.wait_for_exit() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("point", [LEAVING, RETURNING])
+def test_an_operator_ends_it_meanwhile(server: Server, points: Points, point: str) -> None:
+    guest = server.connect()
+    Work(guest)
+    if point == RETURNING:
+        gone(server, guest, 6)
+    with points.hold(point) as held:
+        if point == RETURNING:
+            server.order(come_back=node_pb2.ComeBack(session=guest.session, number=8, allowance=1 << 40))
+        else:
+            begin_to_leave(server, guest, 6)
+        held.wait()
+        server.order(revoke={"session": guest.session, "reason": "enough"})
+    answer(server, 8 if point == RETURNING else 7)
+    assert guest.expect_end().text == "revoked: enough"
+    assert expect(server, "ended").ended.clean
+    expect(server, "ready")

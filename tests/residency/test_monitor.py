@@ -1,0 +1,175 @@
+"""More programs than a device holds: the monitor sends idle sessions' memory away, and brings it back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import PIPE
+
+import grpc
+import pytest
+from gpuferry.specs._generated import control_pb2
+
+from tests.helpers.monitor import Monitor, monitor
+from tests.helpers.warm import CLI, Popen
+from tests.migration.gate import attempts
+from tests.residency.lodgers import MIB, Lodger, Operator, lodgers
+
+DEVICE = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "128MiB", "GPUFERRY_SIM_DIRTY": "1"}
+
+
+@contextlib.contextmanager
+def crowded(
+    *options: str, memory: str = "128MiB", times: str = "4", pool: int = 3
+) -> Iterator[tuple[Monitor, Operator]]:
+    environment = DEVICE | {"GPUFERRY_SIM_MEMORY": memory}
+    flags = ("--pool", str(pool), "--oversubscribe", times, *options)
+    with monitor(*flags, environment=environment) as server:
+        operator = Operator(server)
+        try:
+            yield server, operator
+        finally:
+            operator.close()
+
+
+def test_an_operator_sends_away_and_calls_back() -> None:
+    with crowded(times="1") as (server, operator), lodgers(server, [32 * MIB]) as (one,):
+        one.ready()
+        number = operator.session().id
+        assert operator.where(number) == "resident"
+        told = operator.evict(number)
+        assert (told.bytes, told.copied_bytes) == (32 * MIB, 32 * MIB)
+        found = operator.session()
+        assert (operator.where(number), found.memory_mapped, found.copy_bytes) == ("host", 32 * MIB, 32 * MIB)
+        operator.recall(number)
+        assert operator.where(number) == "resident"
+        assert operator.evict(number).copied_bytes == 0
+        one.work()
+        assert operator.where(number) == "resident"
+        one.finish()
+        operator.until_none_is_left()
+
+
+def test_idle_ones_make_room() -> None:
+    """Three that have 64 MiB each, of 128: whoever was used longest ago is away."""
+    with crowded() as (server, operator), lodgers(server, [64 * MIB] * 3) as programs:
+        for one in programs:
+            one.ready()
+        numbers = sorted(operator.sessions())
+        assert sorted(operator.where(number) for number in numbers) == ["host", "resident", "resident"]
+        for _ in range(3):
+            for one in programs:
+                one.work()
+        for one in programs:
+            one.finish()
+        operator.until_none_is_left()
+
+
+def test_all_work_at_once() -> None:
+    """16 programs of 64 MiB on a device of 640, each of which works without a pause, and each right."""
+    with crowded(memory="640MiB", times="2", pool=16) as (server, operator):
+        with lodgers(server, [64 * MIB] * 16, "4") as programs:
+            for one in programs:
+                one.finish()
+        operator.until_none_is_left()
+
+
+def test_a_program_that_is_alone_never_leaves() -> None:
+    with crowded(times="2", pool=1) as (server, operator), lodgers(server, [96 * MIB]) as (one,):
+        one.ready()
+        for _ in range(3):
+            one.work()
+        number = operator.session().id
+        assert operator.where(number) == "resident"
+        one.finish()
+        assert "left its device" not in server.log.read_text()
+
+
+def test_full_host_memory_and_a_full_disk_are_refusals(tmp_path: Path) -> None:
+    options = ("--away-memory", "16MiB", "--disk", "8MiB", "--disk-folder", str(tmp_path))
+    with crowded(*options, times="1") as (server, operator), lodgers(server, [32 * MIB]) as (one,):
+        one.ready()
+        number = operator.session().id
+        with pytest.raises(grpc.RpcError) as refused:
+            operator.evict(number)
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        text = refused.value.details() or ""
+        assert re.fullmatch(r"\d+ bytes are needed for its copy: .*--away-memory.*--disk.* are left", text), (
+            text
+        )
+        assert operator.where(number) == "resident"
+        one.work()
+        one.finish()
+        operator.until_none_is_left()
+
+
+def test_what_host_memory_does_not_hold_goes_to_the_disk(tmp_path: Path) -> None:
+    options = ("--away-memory", "16MiB", "--disk", "64MiB", "--disk-folder", str(tmp_path))
+    with crowded(*options, times="1") as (server, operator), lodgers(server, [32 * MIB]) as (one,):
+        one.ready()
+        number = operator.session().id
+        operator.evict(number)
+        assert operator.where(number) == "disk"
+        monitor_info = operator.status().monitor
+        assert (monitor_info.away_memory_used, monitor_info.away_disk_used) == (16 * MIB, 16 * MIB)
+        assert list(tmp_path.iterdir()) == []  # nobody else can open it
+        one.work()
+        one.finish()
+        operator.until_none_is_left()
+
+
+def test_a_lease_is_no_larger_than_a_device() -> None:
+    with crowded(times="4") as (server, _):
+        one = Lodger(server, 256 * MIB)
+        output, errors = one.process.communicate()
+        assert one.process.returncode != 0
+        assert "at most" in output + errors
+
+
+def test_what_the_commands_say() -> None:
+    with crowded(times="1") as (server, operator), lodgers(server, [32 * MIB]) as (one,):
+        one.ready()
+        number = operator.session().id
+        said = command(server, "session", "evict", str(number))
+        assert re.fullmatch(
+            rf"session {number} left its GPU: 32 MiB, of which 32 MiB had to be copied, in [\d.]+ ms\n", said
+        ), said
+        assert "its memory in host memory" in command(server, "session", "list")
+        assert "(in host memory)" in command(server, "status")
+        (found,) = server.status()["sessions"]
+        assert (found["residency"], found["copy_bytes"], found["stays"]) == ("host", 32 * MIB, "")
+        assert "is on its GPU again" in command(server, "session", "recall", str(number))
+        assert "its memory in host memory" not in command(server, "session", "list")
+        one.finish()
+
+
+def command(server: Monitor, *arguments: str) -> str:
+    """What it prints."""
+    asked = [*CLI, *arguments, "--control", server.control]
+    environment = {**os.environ, **server.settings(), "COLUMNS": "200"}
+    with Popen(asked, env=environment, stdout=PIPE, stderr=PIPE, text=True) as running:
+        stdout, stderr = running.communicate()
+    assert running.returncode == 0, stderr
+    return str(stdout)
+
+
+def test_copies_are_made_ahead_where_a_device_is_promised_more_than_once() -> None:
+    """Then leaving costs no copy."""
+    with crowded() as (server, operator), lodgers(server, [64 * MIB, 56 * MIB, 16 * MIB]) as programs:
+        for one in programs:
+            one.ready()
+        for _ in attempts():
+            found = operator.sessions()
+            if sum(session.copy_bytes > 0 for session in found.values()) == 3:
+                break
+        copied = [
+            session for session in found.values() if session.residency == control_pb2.RESIDENCY_RESIDENT
+        ]
+        assert copied
+        assert operator.evict(copied[0].id).copied_bytes == 0
+        for one in programs:
+            one.finish()
+        operator.until_none_is_left()

@@ -1,0 +1,230 @@
+"""One API server: its session's memory leaves the device and comes back, and its program notices nothing."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from gpuferry.specs._generated import node_pb2
+
+from tests.apiserver.server import Server
+from tests.migration.moving import PAGE, Work, close, expect, order
+from tests.residency.ordering import HOST, RESIDENT, answer, at_rest, back, come_back, gone, learned, leave, wants_back
+
+
+@pytest.mark.parametrize("where", ["host", "disk"])
+def test_there_and_back(server: Server, tmp_path: Path, where: str) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    folder = tmp_path if where == "disk" else None
+    told = gone(server, guest, 6, folder)
+    assert told.copied_bytes == 6 * PAGE
+    asked = guest.ask_read(work.memory, PAGE)
+    assert wants_back(server, guest) == 6 * PAGE
+    assert back(server, guest).copied_bytes == 5 * PAGE  # one is zero everywhere
+    assert guest.answer(asked).payload == work.contents[0]
+    work.check()
+    close(guest, server)
+
+
+def test_what_was_not_written_since_is_not_copied_again(server: Server) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    gone(server, guest, 6)
+    back(server, guest)
+    assert gone(server, guest, 0).copied_bytes == 0
+    back(server, guest)
+    work.contents[3] = bytes([7]) * PAGE
+    guest.write(work.memory + 3 * PAGE, work.contents[3])
+    assert guest.sync().status == 0
+    assert gone(server, guest, 0).copied_bytes == PAGE
+    back(server, guest)
+    work.check()
+    close(guest, server)
+
+
+def test_hashes_tell_which_pages_a_kernel_wrote(server: Server) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    at_rest(server, guest)
+    assert leave(server, guest, 6, copy_only=True).copied_bytes == 6 * PAGE
+    learned(server)  # an order that came earlier would have kept it from that
+    work.scale(5)
+    assert gone(server, guest, 0).copied_bytes == PAGE
+    back(server, guest)
+    work.check()
+    close(guest, server)
+
+
+def test_a_kernel_without_hashes_makes_all_doubtful(server: Server) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    gone(server, guest, 6)
+    back(server, guest)
+    work.scale(5)
+    assert gone(server, guest, 1).copied_bytes == 6 * PAGE
+    back(server, guest)
+    work.check()
+    close(guest, server)
+
+
+def test_memory_that_changed_while_it_was_there(server: Server) -> None:
+    """What is unmapped loses its copy; what is mapped where it was begins with zeroes."""
+    guest = server.connect()
+    first = guest.map(2)
+    guest.write(first, b"a" * (2 * PAGE))
+    gone(server, guest, 2)
+    back(server, guest)
+    guest.send("sessionMemUnmap", address=first, size=2 * PAGE)
+    again = guest.map(2, at=(first - guest.window) // PAGE)
+    assert again == first
+    assert guest.sync().latched == 0
+    gone(server, guest, 0)
+    back(server, guest)
+    assert guest.read(first, 2 * PAGE) == bytes(2 * PAGE)
+    close(guest, server)
+
+
+def test_what_was_unmapped_is_not_brought_back(server: Server) -> None:
+    guest = server.connect()
+    kept, given_up = guest.map(1), guest.map(2, at=4)
+    guest.write(kept, b"k" * PAGE)
+    guest.write(given_up, b"a" * PAGE)
+    gone(server, guest, 3)
+    back(server, guest)
+    guest.send("sessionMemUnmap", address=given_up, size=2 * PAGE)
+    assert guest.sync().latched == 0
+    assert gone(server, guest, 0).mapped == PAGE
+    assert back(server, guest).copied_bytes == PAGE
+    assert guest.read(kept, PAGE) == b"k" * PAGE
+    close(guest, server)
+
+
+def test_copies_that_are_too_small(server: Server) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    at_rest(server, guest)
+    told = leave(server, guest, 4)
+    assert (told.where, told.missing) == (RESIDENT, 2 * PAGE)
+    assert "lack" in told.reason
+    work.check()
+    gone(server, guest, 2)
+    back(server, guest)
+    work.check()
+    close(guest, server)
+
+
+def test_a_program_that_ends_while_it_is_away(server: Server) -> None:
+    guest = server.connect()
+    Work(guest)
+    gone(server, guest, 6)
+    guest.close()
+    ended = expect(server, "ended").ended
+    assert (ended.reason, ended.clean) == ("closed", True)
+    expect(server, "ready")
+
+
+def test_a_program_that_is_gone_while_it_waits(server: Server) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    gone(server, guest, 6)
+    guest.ask_read(work.memory, PAGE)
+    wants_back(server, guest)
+    guest.socket.close()
+    ended = expect(server, "ended").ended
+    assert (ended.reason, ended.clean) == ("connection lost", True)
+    expect(server, "ready")
+
+
+def test_an_operator_ends_what_is_away(server: Server) -> None:
+    guest = server.connect()
+    Work(guest)
+    gone(server, guest, 6)
+    server.order(revoke={"session": guest.session, "reason": "enough"})
+    assert guest.expect_end().text == "revoked: enough"
+    assert expect(server, "ended").ended.clean
+    expect(server, "ready")
+
+
+def test_who_works_stays(server: Server) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    value = work.memory + PAGE
+    guest.write(value, bytes(4))
+    guest.send("cuStreamWaitValue32_v2", stream=work.stream, addr=value, value=1, flags=0)
+    assert leave(server, guest, 6).reason == "it works"
+    guest.write(value, work.contents[1][:4])
+    guest.write(value, struct.pack("<I", 1))
+    assert guest.call("cuStreamSynchronize", hStream=work.stream).status == 0
+    guest.write(value, work.contents[1][:4])
+    work.check()
+    close(guest, server)
+
+
+def test_out_of_memory_only_when_it_is_refused(server: Server) -> None:
+    """More than may be on the device waits for room, and gets it."""
+    guest = server.connect(elastic=True, allowance=4 * PAGE)
+    memory = guest.map(4)
+    more = guest.map(3, at=8)
+    wanted = expect(server, "room_wanted").room_wanted
+    assert (wanted.bytes, wanted.away) == (7 * PAGE, False)
+    server.order(allow=node_pb2.Allow(session=guest.session, number=9, allowance=7 * PAGE))
+    assert answer(server, 9).allowance == 7 * PAGE
+    guest.write(more, b"m" * PAGE)
+    assert guest.read(more, PAGE) == b"m" * PAGE
+    assert guest.read(memory, PAGE) == bytes(PAGE)
+    guest.map(1, at=16)
+    assert expect(server, "room_wanted").room_wanted.bytes == 8 * PAGE
+    server.order(allow=node_pb2.Allow(session=guest.session, number=9, allowance=7 * PAGE, refused=True))
+    answer(server, 9)
+    assert guest.sync().latched == 2  # CUDA_ERROR_OUT_OF_MEMORY
+    close(guest, server)
+
+
+def test_who_waits_for_room_can_be_sent_away(server: Server) -> None:
+    """Two that wait for each other's memory would wait for ever."""
+    guest = server.connect(elastic=True, allowance=2 * PAGE)
+    memory = guest.map(2)
+    guest.write(memory, b"a" * PAGE)
+    more = guest.map(2, at=8)  # and nothing that its server does not read until there is room
+    assert expect(server, "room_wanted").room_wanted.bytes == 4 * PAGE
+    gone(server, guest, 2, insist=True)
+    assert wants_back(server, guest) == 4 * PAGE
+    assert come_back(server, guest, 4 * PAGE).reason == ""
+    guest.write(more, b"b" * PAGE)
+    assert guest.read(memory, PAGE) == b"a" * PAGE
+    assert guest.read(more, PAGE) == b"b" * PAGE
+    close(guest, server)
+
+
+def test_not_enough_room_to_come_back(server: Server) -> None:
+    guest = server.connect(elastic=True, allowance=6 * PAGE)
+    work = Work(guest)
+    gone(server, guest, 6)
+    told = come_back(server, guest, 5 * PAGE)
+    assert (told.where, told.reason) == (HOST, f"it needs {6 * PAGE} bytes on the device")
+    back(server, guest)
+    work.check()
+    close(guest, server)
+
+
+def test_moving_brings_it_back_first(server: Server, destination: Server) -> None:
+    from tests.migration.moving import offer, order_move, settled
+
+    guest = server.connect()
+    work = Work(guest)
+    gone(server, guest, 6)
+    link = offer(destination, guest.session)
+    order_move(server, [link], guest.session, local={"device": 1})
+    wants_back(server, guest)
+    back(server, guest)
+    settled(server, destination, expect(server, "moved").moved)
+    work.check()
+    close(guest, destination)
+
+
+def test_orders_that_cannot_be(server: Server) -> None:
+    over = node_pb2.Leave(session=999, number=3)
+    order(server, [], leave=over)
+    assert expect(server, "resides").resides.reason == "the session is over"
