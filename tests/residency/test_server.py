@@ -10,7 +10,18 @@ from gpuferry.specs._generated import node_pb2
 
 from tests.apiserver.server import Server
 from tests.migration.moving import PAGE, Work, close, expect, order
-from tests.residency.ordering import HOST, RESIDENT, answer, at_rest, back, come_back, gone, learned, leave, wants_back
+from tests.residency.ordering import (
+    HOST,
+    RESIDENT,
+    answer,
+    at_rest,
+    back,
+    come_back,
+    gone,
+    learned,
+    leave,
+    wants_back,
+)
 
 
 @pytest.mark.parametrize("where", ["host", "disk"])
