@@ -146,7 +146,7 @@ class Residing:
     # -- what is told
 
     def describe(self) -> node_pb2.Resides:
-        """Where the session's memory is, and what its copies take, as no answer to an order."""
+        """Describe where the session's memory and its copies are, when no order asked for it."""
         return self._described(0)
 
     def _needed(self) -> int:

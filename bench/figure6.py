@@ -72,7 +72,7 @@ class Watch:
         self.looks: list[Look] = []
 
     def follow(self, port: Control) -> None:
-        """Until the control port is closed."""
+        """Read the arbiter's figures until the control port is closed."""
         for status in port.watch():
             turns = {one.function: one.turns for one in status.sessions}
             used = {name: one.used_seconds for name, one in turns.items()}

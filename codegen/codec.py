@@ -66,7 +66,7 @@ BEHIND_POINTER = {Kind.IN, Kind.OUT, Kind.INOUT}
 
 
 class Form(Enum):
-    """Where an argument behind a pointer travels."""
+    """Where an argument behind a pointer travels: in the request, in the reply, or in both."""
 
     PLAIN = "plain"
     FLAT = "flat"

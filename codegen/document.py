@@ -136,7 +136,7 @@ def read(path: Path, shown: str) -> Mapping:
 
 
 def parse(text: str, shown: str) -> Mapping:
-    """The same of the text of a file."""
+    """Parse the text of a YAML file; `shown` is the file's name in error messages."""
     try:
         node = yaml.compose(text, Loader=Loader)
     except yaml.MarkedYAMLError as error:

@@ -22,7 +22,7 @@ TYPE = re.compile(r"(?P<type>\w+)(?:\[(?P<count>\w+)\])?")
 
 
 class Sender(Enum):
-    """Which side sends a frame."""
+    """The side that sends a frame: guest or server."""
 
     GUEST = "guest"
     SERVER = "server"

@@ -26,7 +26,7 @@ class Class(Enum):
 
 
 class By(Enum):
-    """Who writes one side of an operation."""
+    """Who writes one side of an operation: the generator, or a person."""
 
     CUSTOM = "custom"
     GENERATED = "generated"

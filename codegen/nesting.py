@@ -156,7 +156,7 @@ class OptionList:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a member lies in its struct, and its size; both in bytes."""
+    """Offset and size of a member in its struct, in bytes."""
 
     offset: int
     size: int

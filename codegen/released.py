@@ -121,7 +121,7 @@ def load(specs: Path = SPECS) -> list[Release]:
 
 
 def restricted(spec: Spec, release: Release) -> Spec:
-    """The same spec, speaking only the operations of a release."""
+    """Return a copy of the spec that has only the operations of a release."""
     return replace(spec, only=frozenset(release.operations))
 
 

@@ -65,7 +65,7 @@ def migration(variant: Variant) -> list[str]:
 
 
 def value(arg: Arg) -> str:
-    """A value for a test's stub: one that is right, else a placeholder to be filled in."""
+    """Return a value for a test's stub: a valid one if the spec tells it, else a placeholder."""
     if arg.kind is Kind.HANDLE:
         return f'handle("{arg.of[0]}", 0)'
     if arg.kind is Kind.SCALAR and arg.min is not None:

@@ -80,7 +80,7 @@ class Observer(Protocol):
 
 
 class Wire(Protocol):
-    """Where frames go: a link to another API server, or a file."""
+    """The way that a session's frames take: a link to another API server, or a file."""
 
     def replay(self, kept: Kept, what: str) -> None:
         """Send a frame that made the session's state. Its answer, once it is there, must have the digest

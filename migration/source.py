@@ -325,7 +325,7 @@ class Source:
 
 
 def names_of_variables(image: bytes) -> set[str]:
-    """Of an image that is loaded, which must be one that can move."""
+    """Return the names of the variables in a loaded image. Raises CannotMove if the image cannot move."""
     found = variables.find(image)
     if found.heap:
         raise Refused("its kernels allocate memory themselves (malloc), which nobody can enumerate")

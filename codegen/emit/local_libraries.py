@@ -20,7 +20,7 @@ def local(source: str) -> str:
 
 
 def arguments(source: str) -> str:
-    """Of the function that finds it."""
+    """Return the C arguments that the function which finds such a source takes."""
     return f"{source}, &{local(source)}" if source == HANDLE else f"&{local(source)}"
 
 
@@ -36,7 +36,7 @@ def _param(function: LocalFunction, name: str) -> Param:
 
 
 def made_of(function: LocalFunction) -> list[str]:
-    """Of what an answer is made, in the order in which it is found."""
+    """Return what an answer is made of, in the order in which it is found."""
     texts = [text for answer in function.answers for _, text in answer.members]
     texts += [function.condition] if function.condition else []
     used = {path[0] for text in texts for path in paths(text)}

@@ -62,7 +62,7 @@ def drop(kind: ObjectKind) -> str:
 
 
 def used(spec: Spec) -> set[str]:
-    """Which of the functions of plain kinds an operation calls: what nobody calls is not written."""
+    """Return which functions of plain kinds some operation calls; the others are not written."""
     verbs = {Use.USE: "find", Use.CREATE: "adopt", Use.DESTROY: "retire"}
     return {f"{verbs[a.use]}_{name}" for v in spec.operations for a in v.args for name in a.of}
 

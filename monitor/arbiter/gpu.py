@@ -12,19 +12,19 @@ class Voice(Protocol):
     """Hears what an arbiter decides. A key names an API server."""
 
     def go(self, key: int, quota: int | None, now: int) -> None:
-        """Its turn begins once `begin` is told; `quota` in nanoseconds."""
+        """Tell an API server that it has a turn of `quota` nanoseconds, counted from `begin`."""
 
     def stop(self, key: int) -> None:
-        """Its turn shall end."""
+        """Tell an API server to end its turn as soon as its device is idle."""
 
     def taken(self, key: int, now: int) -> None:
-        """Its turn is over, whatever still runs."""
+        """Tell an API server that its turn is over, although work of it may still run."""
 
     def wanted(self, key: int, others: bool) -> None:
         """Whether others wait for the turn that it has."""
 
     def soon(self, key: int) -> None:
-        """It is about to have its turn, as things are now."""
+        """Announce that this API server will probably have the next turn."""
 
 
 @dataclass
@@ -73,25 +73,25 @@ class Arbiter:
         self._totals.setdefault(client.session, [0, 0])
 
     def leave(self, key: int, now: int) -> None:
-        """It is gone, with its turn."""
+        """Remove an API server that is gone, and end its turn if it had one."""
         self.back(key, now)
         self._policy.leave(key, now)
         self._totals.pop(key, None)
 
     def ask(self, key: int, now: int) -> None:
-        """It has something to do. It has no turn, and does not wait."""
+        """Note that an API server without a turn, which was not waiting, has work to do."""
         self._policy.on_arrival(key, now)
         self._asked[key] = now
         self._grant(now)
 
     def begin(self, key: int, now: int) -> None:
-        """From now on it works: the quota of the turn that it was given begins."""
+        """Note that an API server began to work: the quota of its turn is counted from `now`."""
         holding = self._holding[key]
         if holding.quota is not None:
             holding.until = now + holding.quota
 
     def back(self, key: int, now: int) -> None:
-        """It has no turn, wants none, and is at rest."""
+        """Note that an API server gave its turn back, with its device at rest, or wants none any more."""
         self.rest(key, now)
         if key in self._asked:
             del self._asked[key]
@@ -104,7 +104,7 @@ class Arbiter:
         self._grant(now)
 
     def rest(self, key: int, now: int) -> None:
-        """What it had begun in a turn that was taken is done."""
+        """Note that work begun in a turn that was taken away has come to its end."""
         since = self._over.pop(key, None)
         if since is not None:
             self._use(key, since, now)

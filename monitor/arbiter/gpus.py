@@ -75,7 +75,7 @@ class Gpus:
                 self.arbiters[device] = self._make(device, _Voice(self, device))
 
     def assign(self, key: int, session: int, request: int, limit: int, function: str, now: int) -> None:
-        """It has this session now, with these thousandths of each GPU; 0: none said."""
+        """Give an API server a session. Request and limit are thousandths of each GPU's time; 0: none."""
         worker = self.workers.get(key)
         if worker is None:  # gone meanwhile
             return
@@ -88,7 +88,7 @@ class Gpus:
             self._ask_next(worker, now)
 
     def free(self, key: int, now: int) -> None:
-        """Its session is over."""
+        """Note that the session of an API server is over."""
         worker = self.workers.get(key)
         if worker is None:
             return
@@ -98,12 +98,12 @@ class Gpus:
         worker.session = 0
 
     def remove(self, key: int, now: int) -> None:
-        """It is gone."""
+        """Remove an API server whose process or connection is gone."""
         self.free(key, now)
         self.workers.pop(key, None)
 
     def heard(self, key: int, packet: Packet, now: int) -> None:
-        """It said this. Raises Unfit."""
+        """Handle a packet from an API server. Raises Unfit if it is not allowed at this moment."""
         worker = self.workers[key]
         if packet.word is Word.ASK:
             if worker.asked:
@@ -155,7 +155,7 @@ class Gpus:
         worker.line.send(Packet(Word.GO, worker.turn, quota or 0))
 
     def stopped(self, key: int) -> None:
-        """Its turn on one of its GPUs shall end."""
+        """Tell an API server that its turn on one of its GPUs has to end."""
         worker = self.workers[key]
         if worker.works and not worker.told[0]:
             worker.told = (True, worker.told[1])
@@ -163,7 +163,7 @@ class Gpus:
             worker.line.send(Packet(Word.STOP, worker.turn))
 
     def taken(self, device: int, key: int, now: int) -> None:
-        """Its turn on one of its GPUs is over; so are those on the others."""
+        """Take an API server's turn on one GPU away, and with it the turns on its other GPUs."""
         worker = self.workers[key]
         turn = worker.turn
         self._withdraw(worker, now)
@@ -184,7 +184,7 @@ class Gpus:
                 worker.line.send(Packet(Word.WANTED, worker.turn))
 
     def about(self, key: int) -> None:
-        """It is about to have its turn."""
+        """Announce that this API server will probably have the next turn."""
         self._soon(self.workers[key].session)
 
     # -- how

@@ -58,7 +58,7 @@ class Admission:
         ], f"{self.most} guests wait already, and nobody has more of them waiting: try again later"
 
     def why_waiting(self, tenant: str) -> str:
-        """Which limit of its own the tenant has reached, for a guest that waited in vain; empty: none."""
+        """Return the tenant's own limit that kept a guest waiting in vain; empty if it was none of them."""
         limits, standing = self._tenancy.limits(tenant), self._placer.standing(tenant)
         if limits.sessions is not None and standing.sessions >= limits.sessions:
             return f"; {_said(tenant, standing.sessions, limits.sessions, 'sessions', 'sessions')}"

@@ -650,7 +650,7 @@ class Broker(PoolListener):
         return self._orders.begin(found[0], target, Strategy.STRATEGY_STOP, timeout, allow_unencrypted)
 
     def inspect_file(self, path: str) -> control_pb2.InspectFileReply:
-        """Whose session is in a file. Raises SnapshotError, or CannotMove if there is no key."""
+        """Return whose session a snapshot holds. Raises SnapshotError, or CannotMove if there is no key."""
         reply = self._snapshots.inspect(path)
         reply.suspended = any(session.file == path for session in self.sessions.values())
         return reply

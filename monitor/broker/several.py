@@ -47,7 +47,7 @@ class Several:
         return None
 
     def ready(self, server: ApiServer) -> tuple[Session, Placement] | None:
-        """Whose API server this is that has become ready; None: its session does not wait any more."""
+        """Return the session that this API server was started for; None if that does not wait any more."""
         session, placement = self._starting.pop(server.key, (None, None))
         if session is None or placement is None:
             return None

@@ -21,7 +21,7 @@ ROOM = "functions"  # the folder within a monitor's
 
 
 def runtime() -> Path:
-    """Where a function server publishes its address and token."""
+    """Return the folder where a function server publishes its address and token."""
     return Path(endpoint.runtime_directory(), ROOM)
 
 

@@ -121,7 +121,7 @@ class Heartbeat:
 
 
 class Membership:
-    """Who may come to this monitor, and what the cluster knows of it."""
+    """This monitor's place in the cluster: whom it lets in, and what the registry knows of it."""
 
     def __init__(
         self,

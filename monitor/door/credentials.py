@@ -23,10 +23,10 @@ class Authority(Protocol):
     """Knows one kind of proof. How long a No takes tells nothing about which tokens exist."""
 
     def at_once(self, claim: Claim) -> Proven | None:
-        """Who made the claim, as far as nothing must be looked up. None: perhaps `judge` knows."""
+        """Return who made the claim, if that can be told without looking anything up; None: ask `judge`."""
 
     async def judge(self, claim: Claim) -> Proven | None:
-        """Who made the claim, or None. Raises StoreError (it cannot tell now) or Refusal (why not)."""
+        """Return who made the claim, or None. Raises StoreError (cannot be told now) or Refusal (why)."""
 
 
 class OwnToken:
@@ -36,7 +36,7 @@ class OwnToken:
         self._owner = Proven(None, token)
 
     async def judge(self, claim: Claim) -> Proven | None:
-        """Who made the claim; nothing has to be looked up."""
+        """Return who made the claim. Nothing has to be looked up."""
         return self.at_once(claim)
 
     def at_once(self, claim: Claim) -> Proven | None:
@@ -108,7 +108,7 @@ class Tickets:
         self._desk = desk
 
     async def judge(self, claim: Claim) -> Proven | None:
-        """Who made the claim. Raises Refusal for a genuine ticket that came too late."""
+        """Return who made the claim. Raises Refusal for a genuine ticket that came too late."""
         if proven := self.at_once(claim):
             return proven
         ticket = _ticket(claim)

@@ -93,7 +93,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class Proven:
-    """Who made a claim whose proof was right."""
+    """A claim whose proof was right, and who made it."""
 
     tenant: str | None  # None: as the guest says
     key: bytes = field(repr=False)  # the server proves itself with it

@@ -35,7 +35,7 @@ class SecureHandshake:
 
     @property
     def connection(self) -> Connection:
-        """With TLS as soon as that stands."""
+        """The guest's connection; with TLS as soon as its handshake is done."""
         return self._inner.connection if self._inner else self._connection
 
     @property

@@ -61,10 +61,10 @@ class Observer(Protocol):
     """Who hears of invocations. The GPU server is to be told here what its sessions do (DESIGN.md)."""
 
     def begun(self, job: Job) -> None:
-        """It is on its way to a replica."""
+        """Hear that an invocation is sent to a replica."""
 
     def ended(self, job: Job, result: str, seconds: float) -> None:
-        """It is over: `ok`, or a `Code`; after so many seconds on its replica, 0 if it was never there."""
+        """Hear how an invocation ended: `ok` or a `Code`, and seconds on the replica (0: never there)."""
 
 
 class Engine:
@@ -321,7 +321,7 @@ class Engine:
             self._over(job, Code.SHUTTING_DOWN.value)
 
     async def drained(self) -> None:
-        """Until all that were accepted have ended."""
+        """Wait until all accepted invocations have ended."""
         await self._none.wait()
 
 

@@ -48,7 +48,7 @@ class Function:
         return self.deployment.name
 
     def current(self) -> list[Unit]:
-        """Its replicas of this revision that are starting or take invocations."""
+        """Return the replicas of the newest revision that are starting or take invocations."""
         return [unit for unit in self.units if unit.serves]
 
 
@@ -70,7 +70,7 @@ class Unit:
 
     @property
     def state(self) -> str:
-        """In a word."""
+        """The replica's state in one word, as `functions show` prints it."""
         if self.ready and not self.ready.done():
             return "starting"
         if not self.serves:
@@ -80,7 +80,7 @@ class Unit:
 
 @dataclass(eq=False)
 class Place:
-    """Where one invocation at a time runs: a replica, or one of several places in it."""
+    """A place where one invocation at a time runs: a replica, or one of several in a replica."""
 
     number: int
     unit: Unit
@@ -179,7 +179,7 @@ class Fleet:
             self.begin(unit.replica.end(END_SECONDS))
 
     def retire(self, unit: Unit) -> None:
-        """It gets no more invocations, and ends when the last one has ended."""
+        """Give a replica no more invocations, and end it when its last one has ended."""
         unit.replica.retiring = True
         for place in [place for place in unit.places if place.job is None and place.number in self.places]:
             self._lose(place)

@@ -98,7 +98,7 @@ class Process:
 
 
 class Stream:
-    """Its stdout or stderr."""
+    """The standard output or error of a replica."""
 
     def __init__(self, pipe: IO[bytes], name: str, heard: Callable[[str, str], None]) -> None:
         self._pipe = pipe

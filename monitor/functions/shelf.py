@@ -38,7 +38,7 @@ class Shelf:
         write_atomically(self._folder / deployment.name / RECORD, json.dumps(deployment.as_json()))
 
     def file(self, deployment: Deployment) -> Path:
-        """Where the source of this revision is."""
+        """Return the path of a revision's source."""
         return self._folder / deployment.name / f"revision-{deployment.revision}" / deployment.file
 
     def remove(self, name: str) -> None:

@@ -117,7 +117,7 @@ class Replica:
         self._takes_body = bool(code and code.co_varnames[:1] == ("body",))
 
     def say(self, head: dict[str, Any], body: bytes = b"") -> None:
-        """To the server, which reads all that was said before this process ended."""
+        """Send a message to the function server, which reads it even if this process ends now."""
         self._socket.sendall(pack(head, body))
 
     def listen(self) -> NoReturn:

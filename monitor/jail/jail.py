@@ -45,7 +45,7 @@ class Stay:
         self._jail.limit(self, pid)
 
     def leave(self) -> None:
-        """It is gone: remove what was made for it."""
+        """Remove what was made for a process that is gone."""
         self._jail.leave(self)
 
 
@@ -92,7 +92,7 @@ class Jail:
         return Stay(self, self._apart, uid, cgroup, figures)
 
     def limit(self, stay: Stay, pid: int) -> None:
-        """From outside: its cgroup, and who dies first where memory is short."""
+        """Put a jailed process into its cgroup, and set its score for the OOM killer."""
         with contextlib.suppress(OSError):  # it may be gone, and whoever waits for it will hear
             if self._cgroups:
                 stay.cgroup = self._cgroups.make(f"{os.getpid()}-{next(self._numbers)}", pid)

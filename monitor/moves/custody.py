@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 def place_of(session: Session, server: ApiServer) -> Placement:
-    """Where the session is with this API server."""
+    """Return where a session is while this API server has it."""
     devices = server.devices if server.several else ()
     return Placement(session.id, server.device, server.key, session.quota, devices)
 

@@ -120,7 +120,7 @@ class Gang:
 
     @property
     def edition(self) -> int:
-        """Of the destinations' book."""
+        """The edition of the destinations' book: it tells one attempt from another."""
         return self._book.edition if self._book else 0
 
     def named(self) -> list[migration_pb2.Member]:
@@ -130,7 +130,7 @@ class Gang:
         return [migration_pb2.Member(session=each.session.id, seat=each.seat) for each in self.members]
 
     def settle(self, moved: bool) -> None:
-        """It is known who has the sessions, and nobody else holds anything of them."""
+        """Note who has the sessions; nobody else holds anything of them any more."""
         self.settled = True
         if not self._book:
             return
@@ -194,7 +194,7 @@ class Migration:
 
     @property
     def due(self) -> set[ApiServer]:
-        """Who holds memory of a device for the session, and has to let go of it."""
+        """Return the API servers that hold memory of a device for the session and have to give it back."""
         holders = {
             server
             for server, holds in (
@@ -207,7 +207,7 @@ class Migration:
 
     @property
     def owner(self) -> ApiServer | None:
-        """Who has the session."""
+        """Return the API server that has the session."""
         return self.destination if self.taken_over else self.source
 
     @property

@@ -135,7 +135,7 @@ class Snapshots:
         return play
 
     def inspect(self, path: str) -> control_pb2.InspectFileReply:
-        """Whose session is in a file. Raises SnapshotError unless it was made with our key."""
+        """Return whose session is in a file. Raises SnapshotError unless the file was made with our key."""
         _, about, _ = self._look(path)
         return control_pb2.InspectFileReply(about=about, size=os.stat(path).st_size)
 

@@ -63,7 +63,7 @@ class Room:
         self._roomiest = sorted(self.open, key=self._free, reverse=True) if len(self.open) > 1 else self.open
 
     def within(self, memory: float, gpus: float = math.inf, time: float = math.inf) -> Room:
-        """The same room for somebody who may have no more than this in all."""
+        """Return this room, cut to what somebody may have in all."""
         narrow = copy.copy(self)
         narrow._most = min(memory, self._most)
         narrow._gpus = min(gpus, self._gpus)
@@ -71,7 +71,7 @@ class Room:
         return narrow
 
     def leaving(self, places: int, *, newcomer: bool) -> Room:
-        """The same room for somebody who must leave so many places to those that have none."""
+        """Return this room, less so many places that are kept for those who have none."""
         narrow = copy.copy(self)
         found = obtainable(self.gpus, places, self._fit.alone, newcomer=newcomer)
         narrow.open = [gpu for gpu in self.open if gpu in found]
@@ -81,7 +81,7 @@ class Room:
         return narrow
 
     def usual(self) -> Room:
-        """The same room for a session of no more memory than those get that ask for none."""
+        """Return this room for a session with no more memory than those get that ask for none."""
         return self.within(max((gpu.usual or gpu.memory for gpu in self.open), default=0))
 
     def _admits(self, portion: Portion) -> Callable[[Gpu], bool]:

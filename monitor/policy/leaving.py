@@ -45,7 +45,7 @@ def obtainable(gpus: Iterable[Gpu], leave: int, alone: bool, *, newcomer: bool) 
 
 
 def ever_obtainable(gpus: Iterable[Gpu], leave: int, alone: bool) -> Mapping[Gpu, int]:
-    """The same where nobody has a session yet."""
+    """Return the most memory that a session may get on each GPU if nobody else has one."""
     cards = {gpu: _empty(gpu, alone) for gpu in gpus}
     return _shared_out(cards, _possible(cards, leave, alone), True)
 
@@ -60,7 +60,7 @@ def time_obtainable(gpus: Collection[Gpu], leave: int, *, newcomer: bool) -> int
 
 
 def time_ever_obtainable(gpus: Collection[Gpu], leave: int) -> int:
-    """The same where nobody has a session yet."""
+    """Return the most time in all that may be promised to a session if nobody else has one."""
     return max(FULL * len(gpus) - _reserve(gpus, leave), _part(gpus))
 
 

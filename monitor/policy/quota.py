@@ -16,20 +16,20 @@ class Quota(Protocol):
         """For the turn that begins now; `most`: what its limit is of a window."""
 
     def asked(self, session: int, now: int) -> None:
-        """It asks for a turn."""
+        """Hear that a session asks for a turn."""
 
     def worked(self, session: int, begin: int, end: int) -> None:
-        """It has worked in this interval."""
+        """Hear that a session has worked from `begin` to `end`."""
 
     def rested(self, session: int, now: int) -> None:
-        """Its turn is over."""
+        """Hear that a session's turn is over."""
 
     def forget(self, session: int) -> None:
-        """It is gone."""
+        """Forget a session that is gone."""
 
 
 class Fixed:
-    """The same for all."""
+    """A quota that is the same for all sessions."""
 
     def __init__(self, quota: int) -> None:
         self._quota = quota

@@ -21,7 +21,7 @@ SPARE = 64  # void entries that a heap may have whoever waits
 
 @dataclass(frozen=True)
 class Compat:
-    """Where sources and papers differ from what is chosen here (policies.md 3.2)."""
+    """Switches for the places where sources and papers differ from what is chosen here (policies.md 3.2)."""
 
     absolute: bool = False  # the deficit is compared in seconds (the paper), not in relation to the request
     newcomers: bool = False  # whoever waits longest and has no use in the window goes first (Gemini)

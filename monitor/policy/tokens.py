@@ -45,25 +45,25 @@ class Turns(Protocol):
         """A session is on this GPU, or what it may have has changed."""
 
     def leave(self, session: int, now: int) -> None:
-        """It is here no more; if it waited it does not, if it had a turn it has none."""
+        """Remove a session: it waits no longer, and has no turn."""
 
     def on_arrival(self, session: int, now: int) -> None:
-        """It has something to do, and wants a turn. It had none, and did not wait."""
+        """Note that a session without a turn, which was not waiting, wants one."""
 
     def on_withdraw(self, session: int, now: int) -> None:
-        """It wants no turn any more."""
+        """Note that a waiting session wants no turn any more."""
 
     def on_use(self, session: int, begin: int, end: int) -> None:
-        """It has had the GPU in this interval, with a turn or after it. Told in order."""
+        """Note that a session used the GPU in this interval, in its turn or after. Told in order."""
 
     def on_complete(self, session: int, now: int) -> None:
-        """Its turn is over, and its token free."""
+        """Note that a session's turn is over, and its token free."""
 
     def next(self, now: int) -> Answer:
-        """Who gets the token that is free; None: nobody waits."""
+        """Return the session that gets the free token; None if nobody waits."""
 
     def peek(self, now: int) -> int | None:
-        """Who would be next, as things are; nothing is entered."""
+        """Return the session that would be next, as things are; nothing changes."""
 
     def renew(self, session: int, now: int) -> Turn | None:
         """The quota of its turn is used up: another one, if it would be next anyway; None: it has to stop."""

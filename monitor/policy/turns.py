@@ -97,7 +97,7 @@ class Turns:
             self._enter(tenant)
 
     def pick(self, room: Room) -> tuple[Request, Room] | None:
-        """Whose turn it is, and the part of the room that its tenant may have."""
+        """Return the guest whose turn it is, and the part of the room that its tenant may have."""
         if not room.open:
             return None
         holder, held_up = None, False

@@ -36,7 +36,7 @@ _keys = itertools.count(1)
 
 
 class State(enum.Enum):
-    """Where an API server is in its life."""
+    """The stage of its life that an API server is in."""
 
     STARTING = "starting"
     IDLE = "idle"
@@ -106,7 +106,7 @@ class PoolListener:
 
 @dataclass
 class Neighbourhood:
-    """Who shares this GPU server."""
+    """Whether the sessions of this GPU server trust each other."""
 
     tenants: bool  # people who do not trust each other: a process serves one session, and no other
 
@@ -469,7 +469,7 @@ class ApiServer:
             self.stats.rss = rss
 
     def release_session(self) -> None:
-        """Its session is elsewhere; the API server is busy until it has cleared what was there."""
+        """Note that the session is elsewhere; the server is busy until what is left of it is cleared."""
         self.session = self.restoring = 0
 
     def dismiss(self, reason: str) -> None:

@@ -17,7 +17,7 @@ class PoolEvents(PoolListener):
         self._listeners: list[PoolListener] = []
 
     def subscribe(self, listener: PoolListener) -> None:
-        """From now on the listener hears every event."""
+        """Call the listener for every event from now on."""
         self._listeners.append(listener)
 
     def server_ready(self, server: ApiServer) -> None:

@@ -35,11 +35,11 @@ class Stay(Protocol):
         """The process is there: limit it from outside."""
 
     def leave(self) -> None:
-        """It is gone: remove what was made for it."""
+        """Remove what was made for a process that is gone."""
 
 
 class Jail(Protocol):
-    """Where processes are kept (jail/jail.py)."""
+    """The jails that processes are kept in (implemented by jail/jail.py)."""
 
     def enter(self, apart: bool) -> Stay:
         """Make room for one more process. Raises OSError if there is none."""
@@ -58,7 +58,7 @@ class Process(Protocol):
 
     @property
     def stay(self) -> Stay | None:
-        """What it takes of its jail; None: it has none."""
+        """What the process takes of its jail; None: it has no jail."""
 
     async def wait(self) -> int | None:
         """Wait until it is gone. Returns its status, negative for a signal; None: only its parent knows."""

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 class Door:
-    """Where API servers of release 0.1 come back; lets in those that know the secret."""
+    """A socket where API servers of release 0.1 come back; they must know its secret."""
 
     def __init__(
         self,

@@ -75,7 +75,7 @@ class Returns:
             raise
 
     def path(self, name: str) -> Path:
-        """Where this API server's socket is."""
+        """Return the path of the socket where this API server comes back."""
         return self._folder / name
 
     def forget(self, name: str) -> None:

@@ -455,6 +455,6 @@ class Steward(PoolListener):
         return entry
 
     def entries(self) -> dict[int, Entry]:
-        """Where the memory of each session is that has any here."""
+        """Return, for each session that has memory here, where it is."""
         found = ((server.session, self.books.get(key)) for key, server in self._servers.items())
         return {session: entry for session, entry in found if entry}

@@ -49,7 +49,7 @@ class Announcer:
         self._listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """From now on the listener hears every event. Returns a function that ends this."""
+        """Call the listener for every event from now on. Returns a function that ends this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

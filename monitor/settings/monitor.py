@@ -236,7 +236,7 @@ class Config(MonitorOptions):
 
     @property
     def uids(self) -> range:
-        """Of whom each jail gets one."""
+        """The user ids for jails; each jail gets one of its own."""
         return options.span(self.jail_uids)
 
     @property

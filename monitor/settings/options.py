@@ -213,7 +213,7 @@ def mapping(metavar: str = "NAME=VALUE") -> Kind:
 
 
 def optional(kind: Kind) -> Kind:
-    """The same kind of setting, but `none` means that there is none."""
+    """Make a kind of setting where `none` means that there is no value."""
     return dataclasses.replace(kind, parse=lambda value: None if value == NONE else kind.parse(value))
 
 

@@ -25,7 +25,7 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True)
 class Slice:
-    """Which part of a day, and how it is scaled (policies.md §4.4)."""
+    """A part of a day of the trace, and how it is scaled (policies.md §4.4)."""
 
     first: int = 1
     last: int = 6

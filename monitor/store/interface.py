@@ -15,7 +15,7 @@ class StoreError(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """A value, and a number that is another one after every write."""
+    """A stored value, with a number that changes with every write."""
 
     value: bytes
     version: int

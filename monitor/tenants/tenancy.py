@@ -16,7 +16,7 @@ REMEMBERED = 4096  # tenants whose limits were worked out
 
 
 class Source(enum.IntEnum):
-    """Who sets limits; of two, the later one holds."""
+    """Where limits come from; of two sources, the later one holds."""
 
     SETTINGS = 0
     CLUSTER = 1

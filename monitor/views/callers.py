@@ -16,7 +16,7 @@ Holds = Callable[[str, proof.Verifier], Awaitable[bool]]
 
 @dataclass(frozen=True)
 class Caller:
-    """Who makes a call. `tenant` None: the operator."""
+    """The caller of a control function; `tenant` is None for the operator."""
 
     tenant: str | None = None
 
@@ -37,7 +37,9 @@ class Callers:
         self._tenancy = tenancy
 
     async def of(self, token: str) -> Caller | None:
-        """Whose token this is; None: nobody's. Raises TooOften, and StoreError if it cannot be found out."""
+        """Return the caller that a token belongs to, or None. Raises TooOften, and StoreError if the token
+        cannot be looked up now.
+        """
         if hmac.compare_digest(token.encode(), self._token):
             return OPERATOR
         tenant = proof.tenant_of(token)

@@ -29,7 +29,7 @@ class TlsSocket:
 
     @property
     def socket(self) -> socket.socket:
-        """What is below."""
+        """The socket that carries the encrypted records."""
         return self._socket
 
     def state(self) -> bytes:

@@ -43,7 +43,7 @@ class Workload:
         self.twin_numbers: list[int] = []
 
     def measure(self, module: driver.Module, twin: ctypes.CDLL) -> str:
-        """Its line, once the results were compared."""
+        """Run the workload and its C twin, compare their results, and return the row of the table."""
         buffers = [driver.Buffer(array) for array in (*self.inputs, *self.outputs)]
         numbers = [np.int32(number) for number in self.numbers]
         seconds = shortest(

@@ -24,24 +24,24 @@ class VirtualTime(Generic[K]):
         return self._time.get(key, 0.0) - self.clock
 
     def compete(self, key: K) -> None:
-        """It waits for service."""
+        """Note that a flow waits for service."""
         if key not in self._competing:
             self._time[key] = max(self._time.get(key, 0.0), self.clock)
             self._competing.set(key, self._time[key])
             self._advance()
 
     def leave(self, key: K) -> None:
-        """It waits no longer; what it had is not forgotten."""
+        """Note that a flow waits no longer; the service that it had is not forgotten."""
         self._competing.discard(key)
         self._advance()
 
     def forget(self, key: K) -> None:
-        """It is gone."""
+        """Forget a flow, whose function is gone."""
         self.leave(key)
         self._time.pop(key, None)
 
     def charge(self, key: K, service: float) -> None:
-        """It had so much service, over its weight; less than nothing if it was charged too much before."""
+        """Add service, divided by its weight, to a flow; negative if too much was charged before."""
         self._time[key] = self._time.get(key, 0.0) + service
         if key in self._competing:
             self._competing.set(key, self._time[key])

@@ -26,7 +26,7 @@ ALONE = 0.5  # by how much the estimate of a GPU's utilisation grows when its fi
 
 
 class State(enum.Enum):
-    """Of a function's queue."""
+    """The state of a function's queue: active, throttled or inactive."""
 
     INACTIVE = "inactive"  # empty for so long that its memory may go
     ACTIVE = "active"  # may run, or is empty and expected to be called again
@@ -94,7 +94,7 @@ class Mqfq(FlowPolicy):
         return self._clock
 
     def state(self, function: str) -> State:
-        """Of the function's queue."""
+        """Return the state of a function's queue."""
         return self._tags[self._flows[function]].state
 
     # -- virtual time

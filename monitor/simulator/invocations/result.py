@@ -68,7 +68,7 @@ class Result:
         return [record for record in self.records if not math.isnan(record.finished)]
 
     def latencies(self) -> list[float]:
-        """Of all that was answered, ascending."""
+        """The latencies in seconds of all answered invocations, ascending."""
         return sorted(record.latency for record in self.done())
 
     def by_function(self) -> dict[str, list[Record]]:

@@ -86,7 +86,7 @@ class Heads(asyncio.Protocol):
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Go on sending: the browser reads again."""
         self._inner.resume_writing()
 
 

@@ -47,7 +47,7 @@ BEARER = {"WWW-Authenticate": 'Bearer realm="gpuferry"'}
 
 
 class Source(Protocol):
-    """Where the server gets what it tells."""
+    """The monitor or registry whose state the page shows."""
 
     def readiness(self) -> tuple[bool, list[str]]:
         """Whether a guest could have a session, and everything that is wrong, as text."""

@@ -83,7 +83,7 @@ def container_size(image: bytes, at: int = 0) -> int:
 
 
 def entries(image: bytes, begin: int = 0) -> Iterator[Entry]:
-    """Of the container that begins there."""
+    """Return the entries of the container that begins at an offset of the image."""
     end = begin + container_size(image, begin)
     at = begin + _CONTAINER.unpack_from(image, begin)[2]
     while at < end:

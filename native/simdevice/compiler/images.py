@@ -75,7 +75,7 @@ def _runs(entry: fatbin.Entry, cc: int) -> bool:
 
 
 def most_registers(image: bytes) -> int:
-    """Of a thread, as whoever linked the image wanted; 0: no limit."""
+    """Return the most registers per thread that the linker of this image allowed; 0: no limit."""
     linked = image.startswith(LINKED_MAGIC) and len(image) >= _LINKED.size
     return int(_LINKED.unpack_from(image)[4]) if linked else 0
 

@@ -65,7 +65,7 @@ class SharedLayout:
 
     @property
     def dynamic(self) -> int:
-        """Where dynamic shared memory starts."""
+        """The offset at which dynamic shared memory starts."""
         return -(-self.size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
 
 
@@ -293,7 +293,7 @@ def _bound(kernel: Function, what: str, size: int, most: int) -> None:
 
 
 def parameter_offsets(kernel: Function) -> list[int]:
-    """Where each kernel parameter lies in the packed parameter block."""
+    """Return the offset of each kernel parameter in the packed parameter block."""
     offsets: list[int] = []
     end = 0
     for parameter in kernel.parameters:

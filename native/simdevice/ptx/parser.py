@@ -40,7 +40,7 @@ def parse(text: str, name: str = "") -> Module:
 
 
 def without_comments(text: str) -> str:
-    """The same lines with nothing, or blanks, in place of comments. Behind this every text in quotes ends."""
+    """Return the lines with blanks in place of comments. After this every quoted text ends on its line."""
     kept: list[str] = []
     at = 0
     while (mark := _MARK.search(text, at)) is not None:

@@ -11,7 +11,7 @@ from .registry import opcode
 
 @opcode("mapa")
 def mapa(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    """The same place in the shared memory of the block of a rank."""
+    """Emit `mapa`: where the shared variable is in the block of a rank, which can only be 0."""
     m.choice("shared::cluster")
     kind = m.type()
     d, address, rank = e.operands(3)

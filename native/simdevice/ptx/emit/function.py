@@ -60,7 +60,7 @@ class Place:
     element: int = 1
 
     def offset(self, operand: Address) -> int:
-        """From its begin, in bytes."""
+        """Return the operand's distance in bytes from the begin of the variable."""
         return operand.offset + operand.index * self.element
 
 

@@ -173,7 +173,7 @@ def _lanes(
     )
 )
 def simd(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    """The same on two half words or four bytes, with a third word added or merged."""
+    """Emit an operation on two half words or four bytes; a third word is added to it, or merged."""
     name, bits = i.opcode[:-1], 16 if i.opcode[-1] == "2" else 8
     is_set = name == "vset"
     kind = U32 if is_set else m.type()

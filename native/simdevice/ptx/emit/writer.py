@@ -88,7 +88,7 @@ class Writer:
         return name
 
     def entry_value(self, key: str, text: str) -> str:
-        """A value computed once, at the function's entry."""
+        """Return a value that is computed once, at the function's entry."""
         name = self.cached.get(key)
         if name is None:
             name = self.cached[key] = self.temporary()

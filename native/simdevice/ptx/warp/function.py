@@ -92,7 +92,7 @@ class WarpEmitter(FunctionEmitter):
         return name
 
     def spread(self, kind: str, value: str) -> str:
-        """A value as a vector."""
+        """Return a scalar as a vector that has it in every lane."""
         known = self.kinds.get(value)
         if known is not None:
             if known != kind:
@@ -178,7 +178,7 @@ class WarpEmitter(FunctionEmitter):
         return self.raw_op(f"extractelement {vector(kind)} {value}, i32 {lane}") if kind else value
 
     def lane_thread(self, lane: str) -> str:
-        """Where a lane's struct sim_thread is."""
+        """Return the address of a lane's struct sim_thread."""
         wide = self.raw_op(f"zext i32 {lane} to i64")
         return self.raw_op(f"getelementptr [{layout.THREAD_SIZE} x i8], ptr %thread, i64 {wide}")
 

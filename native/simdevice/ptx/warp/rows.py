@@ -19,7 +19,7 @@ _TID_BITS = 10  # as many as tid.x has
 
 
 class Shape(IntEnum):
-    """Of the blocks that code for warps is right for: what an object says in sim_kernel_rows."""
+    """The shape of blocks that code for warps is right for (an object's sim_kernel_rows)."""
 
     ANY = 0
     ROWS = 1  # the first dimension is a multiple of 32
