@@ -349,16 +349,26 @@ def once(load_file: Callable[[Mapping], T], shown: str, text: str) -> T:
 
 def load(specs: Path = SPECS) -> Spec:
     """The whole spec, checked as far as that is possible without cuda.h. Raises SpecError."""
+    groups = [path for file in LIBRARIES for path in sorted((specs / file).with_suffix("").glob("*.yaml"))]
+    files = [specs / file for file in (TYPES, DEVICE, OBJECTS, RESULTS, *LIBRARIES)] + groups
+    return assembled(
+        tuple((path.relative_to(specs).as_posix(), path.read_text(encoding="utf-8")) for path in files)
+    )
+
+
+# The spec as it is, and one or two that a test has changed.
+@lru_cache(maxsize=3)
+def assembled(texts: tuple[tuple[str, str], ...]) -> Spec:
+    """The spec that these files (name and text) are."""
+    by_name = dict(texts)
 
     def of(load_file: Callable[[Mapping], T], file: str) -> T:
-        found: T = once(load_file, f"specs/{file}", (specs / file).read_text(encoding="utf-8"))
+        found: T = once(load_file, f"specs/{file}", by_name[file])
         return found
 
     def library(file: str) -> Library:
-        folder = (specs / file).with_suffix("")
-        groups = [
-            of(load_group, path.relative_to(specs).as_posix()) for path in sorted(folder.glob("*.yaml"))
-        ]
+        folder = file.removesuffix(".yaml") + "/"
+        groups = [of(load_group, name) for name in by_name if name.startswith(folder)]
         own = of(load_library, file)
         return replace(own, functions=(*own.functions, *chain.from_iterable(groups)))
 

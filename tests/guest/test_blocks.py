@@ -8,9 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from tests.helpers.shared_object import shared_object
+from tests.helpers.shared_object import SharedObject
 
-LIBRARY = shared_object(("guest/src/blocks.c",))
 BASE, SIZE, UNIT = 0x200000000000, 64 << 20, 512
 
 
@@ -18,9 +17,12 @@ class Block(ctypes.Structure):
     _fields_ = (("address", ctypes.c_uint64), ("size", ctypes.c_uint64))
 
 
-LIBRARY.gf_blocks_take.restype = ctypes.POINTER(Block)
-LIBRARY.gf_blocks_find.restype = ctypes.POINTER(Block)
-LIBRARY.gf_blocks_init.restype = ctypes.c_bool
+LIBRARY = SharedObject(
+    ["guest/src/blocks.c"],
+    gf_blocks_take=ctypes.POINTER(Block),
+    gf_blocks_find=ctypes.POINTER(Block),
+    gf_blocks_init=ctypes.c_bool,
+)
 
 
 class Blocks(RuleBasedStateMachine):

@@ -8,11 +8,11 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.shared_object import shared_object
+from tests.helpers.shared_object import SharedObject
 
-LIBRARY = shared_object(("tests/guest/handle_table.c", "guest/src/handles.c"))
-LIBRARY.make.restype = ctypes.c_uint64
-LIBRARY.make_owned.restype = ctypes.c_uint64
+LIBRARY = SharedObject(
+    ["tests/guest/handle_table.c", "guest/src/handles.c"], make=ctypes.c_uint64, make_owned=ctypes.c_uint64
+)
 
 
 def value_of(handle: int) -> int:

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.guest.images import ELF, PTX, Entry, container
-from tests.helpers.shared_object import shared_object
+from tests.helpers.shared_object import SharedObject
 
-LIBRARY = shared_object(("guest/src/image.c", "native/wire/link_set.c", "native/wire/readable.c"))
+LIBRARY = SharedObject(
+    ["guest/src/image.c", "native/wire/link_set.c", "native/wire/readable.c"],
+    gf_link_set_wrap=ctypes.c_void_p,
+)
 LIBC = ctypes.CDLL(None)
 NO_BINARY_FOR_GPU, INVALID_IMAGE = 209, 200
 TAKES_PTX, TAKES_SASS = 1, 2
@@ -159,7 +162,6 @@ def test_parts_are_shipped_as_a_link_set_and_unpacked_on_the_server() -> None:
     parts = [container(Entry(PTX, 80, b"one"), Entry(PTX, 90, b"too new")), container(Entry(PTX, 75, b"two"))]
     shipped = pick(Wrapped(2, container(), parts))
     assert isinstance(shipped, bytes)
-    LIBRARY.gf_link_set_wrap.restype = ctypes.c_void_p
     buffer = ctypes.create_string_buffer(shipped, len(shipped))
     address = LIBRARY.gf_link_set_wrap(buffer, ctypes.c_size_t(len(shipped)))
     wrapper = Wrapper.from_address(address)

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.shared_object import shared_object
+from tests.helpers.shared_object import SharedObject
 
-LIBRARY = shared_object(tuple(f"native/wire/{name}.c" for name in ("sha256", "sha256_block", "sha256_x86")))
-LIBRARY.gf_sha256_has_instructions.restype = ctypes.c_bool
+LIBRARY = SharedObject(
+    [f"native/wire/{name}.c" for name in ("sha256", "sha256_block", "sha256_x86")],
+    gf_sha256_has_instructions=ctypes.c_bool,
+)
 
 
 def sha256(*parts: bytes) -> bytes:
