@@ -16,6 +16,14 @@ def parse_size(text: str) -> int:
     return int(float(number) * (1 << _SHIFTS[unit]))
 
 
+def exact_size(size: int) -> str:
+    """As `parse_size` reads it, in the largest unit of which there is a whole number."""
+    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size and size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return str(size)
+
+
 def format_size(size: int) -> str:
     """The largest binary unit that keeps it readable."""
     value = float(size)

@@ -20,7 +20,8 @@ from .service.stopping import Stopping
 from .service.tls import identity_entries
 from .service.waiting import until
 from .settings import inforce
-from .settings.monitor import Config, MonitorOptions
+from .settings.monitor import Config
+from .settings.monitor_options import MonitorOptions
 from .store.interface import StoreError
 
 YOUNG_OBJECTS = 5000  # more than a hundred guests bring along: garbage can wait until they have their leases

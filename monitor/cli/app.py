@@ -11,10 +11,10 @@ import typer
 
 from ..cluster.registry.config import RegistryOptions
 from ..settings.errors import ConfigError, UsageError
-from ..settings.monitor import MonitorOptions
+from ..settings.monitor_options import MonitorOptions
 from .config import config_app
 from .errors import CliError, Exit
-from .flags import ConfigFile, Flags, with_options
+from .flags import CommandByTopic, ConfigFile, Flags, with_options
 from .functions import app as functions_app
 from .parameters import Control, Json, Timeout, TokenFile
 from .quick import QUICK
@@ -50,7 +50,7 @@ for _name, _summary in QUICK.items():
     _delegate(_name, _summary)
 
 
-@app.command()
+@app.command(cls=CommandByTopic)
 @with_options(MonitorOptions, "monitor")
 def monitor(
     flags: Flags,
@@ -63,7 +63,7 @@ def monitor(
     run_monitor(flags, config, parent_fd)
 
 
-@app.command()
+@app.command(cls=CommandByTopic)
 @with_options(RegistryOptions, "registry")
 def registry(flags: Flags, config: ConfigFile = None) -> None:
     """Once per cluster: sends each guest to one of the GPU servers."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..settings.options import NONE, options_of
+from ..settings.options import Option, options_of
 from ..settings.sources import Settings, chosen_files, load
 from .errors import CliError, Exit
 from .flags import ConfigFile
@@ -20,7 +20,7 @@ SCHEMA = "gpuferry.config/1"
 HIDDEN = "(hidden)"
 _TABLES = {
     "functions": ("gpuferry.monitor.functions.config", "FunctionsOptions"),
-    "monitor": ("gpuferry.monitor.settings.monitor", "MonitorOptions"),
+    "monitor": ("gpuferry.monitor.settings.monitor_options", "MonitorOptions"),
     "registry": ("gpuferry.monitor.cluster.registry.config", "RegistryOptions"),
 }
 _SECRETS = {"token": "GPUFERRY_TOKEN", "cluster_key": "GPUFERRY_CLUSTER_KEY"}  # a variable's, never shown
@@ -37,43 +37,44 @@ def _table(program: str) -> type:
     return found
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return NONE
-    if isinstance(value, dict):
-        return ",".join(f"{name}={content}" for name, content in value.items()) or "-"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _entries(program: str, file: str | None) -> list[dict[str, Any]]:
+def _settings(program: str, file: str | None) -> list[tuple[Option, Any, str]]:
+    """Each setting that users may know of, its value, and where that comes from."""
     table = _table(program)
-    settings: Settings[Any] = load(table, program, {}, file)
-    entries = [
-        {
-            "name": option.name,
-            "value": getattr(settings.values, option.name),
-            "source": settings.sources[option.name],
-            "flag": option.flag,
-            "variable": option.variable,
-        }
+    found: Settings[Any] = load(table, program, {}, file)
+    return [
+        (option, getattr(found.values, option.name), found.sources[option.name])
         for option in options_of(table, program)
         if not option.hidden
     ]
-    for name, variable in _SECRETS.items():
-        if os.environ.get(variable):
-            source = f"environment variable {variable}"
-            entries.append({"name": name, "value": HIDDEN, "source": source, "variable": variable})
-    return entries
+
+
+def _secrets() -> list[dict[str, str]]:
+    return [
+        {"name": name, "value": HIDDEN, "source": f"environment variable {variable}", "variable": variable}
+        for name, variable in _SECRETS.items()
+        if os.environ.get(variable)
+    ]
 
 
 @config_app.command()
 def show(program: Program = "monitor", config: ConfigFile = None, as_json: Json = False) -> None:
     """Print each setting, its value, and where that comes from."""
-    entries = _entries(program, config)
+    settings, secrets = _settings(program, config), _secrets()
     if as_json:
-        print(json.dumps({"schema": SCHEMA, "program": program, "settings": entries}, indent=2))
+        entries = [
+            {
+                "name": option.name,
+                "value": value,
+                "source": source,
+                "flag": option.flag,
+                "variable": option.variable,
+            }
+            for option, value, source in settings
+        ]
+        print(json.dumps({"schema": SCHEMA, "program": program, "settings": entries + secrets}, indent=2))
     else:
-        rows = [(entry["name"], _text(entry["value"]), entry["source"]) for entry in entries]
+        rows = [(option.name, option.kind.show(value), source) for option, value, source in settings]
+        rows += [(entry["name"], entry["value"], entry["source"]) for entry in secrets]
         print_table(("setting", "value", "source"), rows)
 
 

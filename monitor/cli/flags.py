@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from ..settings.options import NONE, Option, options_of
+from ..settings.options import Option, options_of
 
 Flags = Mapping[str, str | None]  # texts by option name; None: not given
 ConfigFile = Annotated[
@@ -18,22 +18,32 @@ ConfigFile = Annotated[
 ]
 
 
-def _default(table: type, name: str) -> Any:
-    value = getattr(table(), name)
-    return NONE if value is None else value
+class CommandByTopic(TyperCommand):
+    """A command with many options, whose help lists them under the headings that they were declared with."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        topics: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                topic = getattr(parameter, "rich_help_panel", None) or "Options"
+                topics.setdefault(topic, []).append(record)
+        for topic, records in topics.items():
+            with formatter.section(topic):
+                formatter.write_dl(records)
 
 
 def _parameter(table: type, option: Option) -> inspect.Parameter:
     kind: Any = option.kind
     repeated, switch = dict in kind.toml, kind.toml == (bool,)
     hints = [option.variable] if option.named else []
-    hints += [] if repeated or switch else [f"default: {_default(table, option.name)}"]
+    hints += [] if repeated or switch else [f"default: {kind.show(getattr(table(), option.name))}"]
     declared = typer.Option(
         *([f"{option.flag}/--no-{option.flag[2:]}"] if switch else [option.flag]),
         metavar=None if switch else kind.metavar,
         help=" ".join([option.help, *(f"[{hint}]" for hint in hints)]),
         show_default=False,
         hidden=option.hidden,
+        rich_help_panel=option.topic,
     )
     given: Any = list[str] if repeated else bool if switch else str
     return inspect.Parameter(
@@ -52,13 +62,12 @@ def _text(value: Any) -> str | None:
 
 def with_options(table: type, program: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a class's options to a command, whose first parameter gets those that were given, by name."""
-    declared = {option.name: _parameter(table, option) for option in options_of(table, program)}
-    assert declared.keys() <= {entry.name for entry in fields(table)}
-
+    options = list(options_of(table, program))
+    example = next(option for option in options if not option.named)
+    declared = {option.name: _parameter(table, option) for option in options}
     where = (
-        f"Each option is also a key of {program}.toml, and a variable: "
-        f"GPUFERRY_{program.upper()}_MAX_WAIT for --max-wait. A flag goes before a variable, a variable "
-        "before a file: see `gpuferry config show`."
+        f"Each option is also a key of {program}.toml, and a variable: {example.variable} for {example.flag}."
+        f" A flag goes before a variable, a variable before a file: see `gpuferry config show {program}`."
     )
     return with_parameters(declared, where)
 

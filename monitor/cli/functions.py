@@ -15,7 +15,7 @@ from gpuferry.guest.units import format_size, parse_size
 from ..functions.config import FunctionsOptions
 from .ask import confirm
 from .errors import CliError, Exit
-from .flags import ConfigFile, Flags, with_options
+from .flags import CommandByTopic, ConfigFile, Flags, with_options
 from .functions_client import Client, check, locate
 from .parameters import Json, Yes
 from .tables import print_table
@@ -42,7 +42,7 @@ def _client(server: str | None, token_file: str | None, timeout: float) -> Clien
     return Client(*locate(server, token_file), timeout)
 
 
-@app.command()
+@app.command(cls=CommandByTopic)
 @with_options(FunctionsOptions, "functions")
 def serve(flags: Flags, config: ConfigFile = None) -> None:
     """Answer HTTP by functions: processes whose CUDA calls go to GPUs."""

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..settings import options
+from ..settings.common import Encryption
 from ..settings.sources import load
 
 if TYPE_CHECKING:
     from ..service.tls import Identity
 
 
-@dataclass(frozen=True)
-class CliOptions:
-    """What the CLI reads of the settings that every service has."""
-
-    tls_cert: str | None = options.tls_cert()
-    tls_key: str | None = options.tls_key()
-    tls_ca: str | None = options.tls_ca()
-    insecure: bool = options.insecure()
-
-
-def _chosen(published: Mapping[str, str]) -> CliOptions:
-    given = load(CliOptions, "cli", config=os.devnull).values
+def _chosen(published: Mapping[str, str]) -> Encryption:
+    given = load(Encryption, "cli", config=os.devnull).values
     if given.tls_cert or given.tls_key or "GPUFERRY_TLS_CERT" not in published:
         return given
     certificate, key, authority = (published.get(f"GPUFERRY_TLS_{name}") for name in ("CERT", "KEY", "CA"))
-    return CliOptions(certificate, key, authority, given.insecure)
+    return Encryption(tls_cert=certificate, tls_key=key, tls_ca=authority, insecure=given.insecure)
 
 
 def known_identity(published: Mapping[str, str]) -> Identity | None:

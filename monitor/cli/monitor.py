@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpuferry.guest.endpoint import runtime_directory
 
-from ..settings.monitor import MonitorOptions
+from ..settings.monitor_options import MonitorOptions
 from ..settings.sources import fields_of, load
 from .errors import CliError, Exit
 

@@ -10,7 +10,7 @@ from ..service.logs import hide
 from ..service.tls import Identity
 from ..settings.errors import ConfigError
 from ..settings.folders import state_directory
-from ..settings.monitor import MonitorOptions
+from ..settings.monitor_options import MonitorOptions
 from .key import NAME, read_cluster_key
 
 

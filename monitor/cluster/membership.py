@@ -23,7 +23,8 @@ from ..pool.pool import Pool
 from ..service.dial import dial_async
 from ..settings.folders import state_directory, store_path
 from ..settings.limits import Limits
-from ..settings.monitor import Config, MonitorOptions
+from ..settings.monitor import Config
+from ..settings.monitor_options import MonitorOptions
 from ..store.interface import StoreError
 from ..tenants.book import CLUSTERS, LimitBook
 from ..tenants.messages import from_message

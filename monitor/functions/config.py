@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..policy.invocations.names import POLICIES
 from ..settings import options
+from ..settings.common import Encryption, Logs
 from ..settings.options import option
 
 DEFAULT_LISTEN = "127.0.0.1:7788"
@@ -15,7 +16,7 @@ DRIVERS = ("guest", "sim", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FunctionsOptions:
+class FunctionsOptions(Encryption, Logs):
     """What a user may set; each line is a flag, a variable, a key of functions.toml, help and a check."""
 
     listen: str = option(
@@ -58,12 +59,6 @@ class FunctionsOptions:
         "Where deployments are kept; none: where XDG says",
         "GPUFERRY_STATE_DIR",
     )
-    tls_cert: str | None = options.tls_cert()
-    tls_key: str | None = options.tls_key()
-    tls_ca: str | None = options.tls_ca()
-    insecure: bool = options.insecure()
-    log_level: str = options.log_level()
-    log_format: str = options.log_format()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import grpc
 import structlog
@@ -17,28 +16,13 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
+from ..settings.common import Encryption
 from ..settings.errors import ConfigError
 
 NEW = "`gpuferry tls issue NAME` makes a new one"
 
 log = structlog.get_logger()
 Stamp = tuple[tuple[int, int, int], ...]
-
-
-class TlsOptions(Protocol):
-    """The settings that name an identity's files."""
-
-    @property
-    def tls_cert(self) -> str | None:
-        """The certificate's file, with those between it and the authority, if there are any."""
-
-    @property
-    def tls_key(self) -> str | None:
-        """The file of the certificate's private key."""
-
-    @property
-    def tls_ca(self) -> str | None:
-        """The file of the authority's certificate."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +141,7 @@ class Identity:
             ) from None
 
 
-def identity_of(options: TlsOptions) -> Identity | None:
+def identity_of(options: Encryption) -> Identity | None:
     """The identity that the settings name. An authority alone is no identity, but what programs are told whom
     to believe with. Raises ConfigError if certificate, key or authority is missing, or does not do.
     """
@@ -173,7 +157,7 @@ def identity_of(options: TlsOptions) -> Identity | None:
     return Identity(*(Path(path) for path in files.values() if path))
 
 
-def identity_entries(options: TlsOptions) -> dict[str, str]:
+def identity_entries(options: Encryption) -> dict[str, str]:
     """What a daemon publishes of its identity, for commands of the same user: where the files are."""
     files = {"CERT": options.tls_cert, "KEY": options.tls_key, "CA": options.tls_ca}
     return {f"GPUFERRY_TLS_{name}": path for name, path in files.items() if path}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuferry.guest.endpoint import TLS_SCHEME, split_address
-from gpuferry.guest.units import parse_size
+from gpuferry.guest.units import exact_size, parse_size
 
 _KEY = "option"
 NONE = "none"
@@ -23,6 +24,7 @@ class Kind:
     metavar: str
     parse: Callable[[str], Any]  # ValueError says what is wrong with the text
     toml: tuple[type, ...] = (str,)  # what a file may hold; `parse` gets it as text, unless it is a mapping
+    show: Callable[[Any], str] = str  # a value as people read it
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Option:
     variable: str
     named: bool  # the variable does not follow from the option's name
     hidden: bool
+    topic: str  # the heading under which help lists it
 
     @property
     def flag(self) -> str:
@@ -53,12 +56,17 @@ def option(kind: Kind, default: Any, help: str, variable: str = "", hidden: bool
 
 
 def options_of(table: type, program: str) -> Iterator[Option]:
-    """The options that a class declares; a variable is GPUFERRY_<PROGRAM>_<NAME> unless it was named."""
-    for entry in dataclasses.fields(table):
-        if _KEY in entry.metadata:
-            kind, help, variable, hidden = entry.metadata[_KEY]
-            usual = f"GPUFERRY_{program}_{entry.name}".upper()
-            yield Option(entry.name, kind, help, variable or usual, bool(variable), hidden)
+    """The options that a class and its bases declare, base by base; the docstring of a base is their topic. A
+    variable is GPUFERRY_<PROGRAM>_<NAME> unless it was named.
+    """
+    entries = {entry.name: entry for entry in dataclasses.fields(table)}
+    for base in table.__mro__:
+        topic = "Options" if base is table else (base.__doc__ or "").rstrip(".")
+        for name in inspect.get_annotations(base):
+            if _KEY in entries[name].metadata:
+                kind, help, variable, hidden = entries[name].metadata[_KEY]
+                usual = f"GPUFERRY_{program}_{name}".upper()
+                yield Option(name, kind, help, variable or usual, bool(variable), hidden, topic)
 
 
 def text(metavar: str = "TEXT") -> Kind:
@@ -143,7 +151,7 @@ def seconds(least: float = 0.0, most: float = math.inf) -> Kind:
             raise ValueError(f"{value} is out of range: at most {most:g} s is possible")
         return number
 
-    return Kind("SECONDS", parse, (int, float))
+    return Kind("SECONDS", parse, (int, float), "{:g}".format)
 
 
 def factor(least: float) -> Kind:
@@ -158,12 +166,12 @@ def factor(least: float) -> Kind:
             raise ValueError(f"{value} is out of range: at least {least:g} is wanted")
         return number
 
-    return Kind("FACTOR", parse, (int, float))
+    return Kind("FACTOR", parse, (int, float), "{:g}".format)
 
 
 def size() -> Kind:
     """A kind of setting: bytes, also as 2GiB."""
-    return Kind("SIZE", parse_size, (str, int))
+    return Kind("SIZE", parse_size, (str, int), exact_size)
 
 
 def switch() -> Kind:
@@ -178,7 +186,7 @@ def switch() -> Kind:
         except KeyError:
             raise ValueError(f"{value!r}: write true or false") from None
 
-    return Kind("", parse, (bool,))
+    return Kind("", parse, (bool,), lambda value: str(value).lower())
 
 
 def address(*, tcp: bool = True, unix: bool = True) -> Kind:
@@ -197,6 +205,10 @@ def address(*, tcp: bool = True, unix: bool = True) -> Kind:
     return Kind(forms.replace(" or ", "|"), parse)
 
 
+def _pairs(values: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={content}" for name, content in values.items()) or "-"
+
+
 def mapping(metavar: str = "NAME=VALUE") -> Kind:
     """A kind of setting: pairs, as a repeated flag, `a=1,b=2` in a variable, or a table in a file."""
 
@@ -209,44 +221,13 @@ def mapping(metavar: str = "NAME=VALUE") -> Kind:
             pairs[name.strip()] = content.strip()
         return pairs
 
-    return Kind(metavar, parse, (dict,))
+    return Kind(metavar, parse, (dict,), _pairs)
 
 
 def optional(kind: Kind) -> Kind:
     """Make a kind of setting where `none` means that there is no value."""
-    return dataclasses.replace(kind, parse=lambda value: None if value == NONE else kind.parse(value))
-
-
-# -- of every service
-
-
-def log_level() -> Any:
-    """The setting `log_level`, which every service has."""
-    kind = choice("debug", "info", "warning", "error")
-    return option(kind, "info", "What is logged", "GPUFERRY_LOG_LEVEL")
-
-
-def log_format() -> Any:
-    """The setting `log_format`, which every service has."""
-    kind = choice("auto", "json", "text")
-    return option(kind, "auto", "auto: text on a terminal, else JSON lines", "GPUFERRY_LOG_FORMAT")
-
-
-def tls_cert() -> Any:
-    """The setting `tls_cert`, which every service has."""
-    return option(optional(path()), None, "Certificate that this service shows", "GPUFERRY_TLS_CERT")
-
-
-def tls_key() -> Any:
-    """The setting `tls_key`, which every service has."""
-    return option(optional(path()), None, "Private key of the certificate, mode 0600", "GPUFERRY_TLS_KEY")
-
-
-def tls_ca() -> Any:
-    """The setting `tls_ca`, which every service has."""
-    return option(optional(path()), None, "Certificate of the authority that is believed", "GPUFERRY_TLS_CA")
-
-
-def insecure() -> Any:
-    """The setting `insecure`, which every service has."""
-    return option(switch(), False, "Reach beyond this machine without TLS", "GPUFERRY_INSECURE")
+    return dataclasses.replace(
+        kind,
+        parse=lambda value: None if value == NONE else kind.parse(value),
+        show=lambda value: NONE if value is None else kind.show(value),
+    )

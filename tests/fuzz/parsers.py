@@ -20,7 +20,7 @@ from gpuferry.migration.seal import seal, unseal
 from gpuferry.monitor.door import handshake
 from gpuferry.monitor.door.handshake import Proven, Refusal
 from gpuferry.monitor.settings.errors import ConfigError
-from gpuferry.monitor.settings.monitor import MonitorOptions
+from gpuferry.monitor.settings.monitor_options import MonitorOptions
 from gpuferry.monitor.settings.options import options_of
 from gpuferry.monitor.settings.sources import load
 from gpuferry.native.simdevice.compiler import fatbin, machine_code

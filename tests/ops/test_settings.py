@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuferry.monitor.cli.app import app
 from gpuferry.monitor.cluster.registry.config import RegistryOptions
 from gpuferry.monitor.settings import options
 from gpuferry.monitor.settings.errors import ConfigError, UsageError
-from gpuferry.monitor.settings.monitor import MonitorOptions, check_turns
+from gpuferry.monitor.settings.monitor import check_turns
+from gpuferry.monitor.settings.monitor_options import MonitorOptions
 from gpuferry.monitor.settings.options import option, options_of
 from gpuferry.monitor.settings.sources import load
+from typer.testing import CliRunner
 
 from tests.monitor import harness
 
@@ -222,3 +226,19 @@ def test_turns_that_nobody_could_take_are_refused() -> None:
     for quota in (0.0, 2.0):
         with pytest.raises(ConfigError, match="--sharing time"):
             check_turns(MonitorOptions(sharing="time", quota=quota, window=1.0))
+
+
+def test_what_is_shown_is_read_again() -> None:
+    for table, entry in SETTINGS:
+        default = getattr(table(), entry.name)
+        if default is not None and dict not in entry.kind.toml:
+            assert entry.kind.parse(entry.kind.show(default)) == default, entry.name
+
+
+def test_help_lists_each_option_under_its_topic() -> None:
+    text = CliRunner().invoke(app, ["monitor", "--help"], terminal_width=100).output
+    sections = re.split(r"^(\S.*):$", text, flags=re.MULTILINE)
+    told = dict(zip(sections[1::2], sections[2::2], strict=True))
+    for entry in options_of(MonitorOptions, "monitor"):
+        assert f"  {entry.flag} " in told[entry.topic], entry.name
+    assert "--config FILE" in told["Options"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gpuferry.monitor.settings.errors import UsageError
 from gpuferry.monitor.settings.limits import BUILT_IN, Limits, limits_of, parse_limits
-from gpuferry.monitor.settings.monitor import MonitorOptions
+from gpuferry.monitor.settings.monitor_options import MonitorOptions
 from gpuferry.monitor.settings.sources import load
 from gpuferry.monitor.store.sqlite import SqliteStore
 from gpuferry.monitor.tenants.book import CLUSTERS, LimitBook

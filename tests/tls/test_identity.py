@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from gpuferry.monitor.service import authority, tls
 from gpuferry.monitor.service.tls import identity_of
 from gpuferry.monitor.settings.errors import ConfigError
-from gpuferry.monitor.settings.monitor import MonitorOptions
+from gpuferry.monitor.settings.monitor_options import MonitorOptions
 
 from tests.helpers.certificates import Certificates
 

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from gpuferry.monitor.settings.errors import ConfigError
-from gpuferry.monitor.settings.monitor import MonitorOptions, check_exposure
+from gpuferry.monitor.settings.monitor import check_exposure
+from gpuferry.monitor.settings.monitor_options import MonitorOptions
 from gpuferry.monitor.views.callers import Caller
 from gpuferry.monitor.views.web.key import page_key
 from gpuferry.specs._generated import node_pb2, wire

@@ -12,7 +12,8 @@ from ...devices.choice import server_environment
 from ...jail import cgroups, command
 from ...jail.choose import NoJail, look
 from ...settings.errors import ConfigError
-from ...settings.monitor import Config, MonitorOptions
+from ...settings.monitor import Config
+from ...settings.monitor_options import MonitorOptions
 from ...settings.sources import fields_of, load
 from .check import Check, python
 from .settings import in_force

@@ -15,7 +15,7 @@ from ...service.dial import stays_here
 from ...service.tls import identity_of, read_certificates
 from ...settings.errors import ConfigError
 from ...settings.folders import STORE
-from ...settings.monitor import AUTO
+from ...settings.monitor_options import AUTO
 from ...settings.tokens import check_strength
 from .check import Check
 

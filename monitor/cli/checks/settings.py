@@ -14,7 +14,8 @@ from ...cluster.registry.config import RegistryOptions
 from ...settings import inforce
 from ...settings.errors import ConfigError
 from ...settings.folders import state_directory
-from ...settings.monitor import AUTO, MonitorOptions, resolve
+from ...settings.monitor import resolve
+from ...settings.monitor_options import AUTO, MonitorOptions
 from ...settings.sources import Settings, load
 from . import machine, secrecy
 from .check import Check

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...settings import options
+from ...settings.common import Encryption, Logs
 from ...settings.options import option
 from .choose import POLICIES
 
@@ -21,7 +22,7 @@ def _store(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegistryOptions:
+class RegistryOptions(Encryption, Logs):
     """What a user may set; each line is a flag, a variable, a key of registry.toml, help and a check."""
 
     listen: str = option(options.address(unix=False), "127.0.0.1:7700", "Where guests connect")
@@ -63,12 +64,6 @@ class RegistryOptions:
     state: str | None = option(
         options.optional(options.path("FOLDER")), None, "What must survive", "GPUFERRY_STATE_DIR"
     )
-    tls_cert: str | None = options.tls_cert()
-    tls_key: str | None = options.tls_key()
-    tls_ca: str | None = options.tls_ca()
-    insecure: bool = options.insecure()
-    log_level: str = options.log_level()
-    log_format: str = options.log_format()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import socket
 
 from ...door.listener import listen_tcp
 from ...settings.errors import ConfigError
-from ...settings.monitor import AUTO, DEFAULT_HTTP
+from ...settings.monitor_options import AUTO, DEFAULT_HTTP
 
 
 def listen_http(address: str) -> socket.socket:
