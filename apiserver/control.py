@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Sequence
 
+from gpuferry.native.descriptors import receive
 from gpuferry.specs._generated import node_pb2
 
 from . import orders
@@ -74,9 +75,7 @@ class Control:
         without a Home that ends the process. Raises Unsound.
         """
         try:
-            data, descriptors, _, _ = socket.recv_fds(
-                self._socket, PACKET, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-            )
+            data, descriptors = receive(self._socket, PACKET, DESCRIPTORS)
         except ConnectionResetError:
             data, descriptors = b"", []
         if not data:

@@ -10,6 +10,7 @@ import socket
 import time
 
 from google.protobuf.message import DecodeError
+from gpuferry.native.descriptors import receive
 from gpuferry.specs._generated import handover_pb2
 
 from .errors import LinkBroken, Lost, Refused
@@ -68,7 +69,7 @@ def _last_word(pair: socket.socket) -> handover_pb2.Custody | None:
 def take(pair: socket.socket) -> tuple[handover_pb2.Handover, list[socket.socket]] | None:
     """What the source gives this keeper; None if it gives nothing any more."""
     try:
-        packet, descriptors, _, _ = socket.recv_fds(pair, PACKET, DESCRIPTORS)
+        packet, descriptors = receive(pair, PACKET, DESCRIPTORS)
     except OSError:
         return None
     sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]

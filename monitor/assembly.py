@@ -196,7 +196,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     membership = Membership(config, cluster, broker, pool, tenancy, billing.reports)
     callers = Callers(config.token, membership.holds, tenancy)
     identity = premises.identity
-    looks = Looks(broker, pool, gpus)
+    looks = Looks(broker, pool, gpus, tenancy)
     listeners = [
         Listener(end, membership.authority, config.handshake_timeout, looks, identity, room.shaking)
         for end in premises.guests

@@ -13,12 +13,13 @@
 #include "wire/look.h"
 
 #define FRESH_NS 50000000
+#define PAUSE_NS 1000000000 /* after a look that brought nothing: looks are calls, and those are counted */
 
 struct nvmlDevice_st nv_handles[NV_DEVICES];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all below but `users` */
 static _Atomic unsigned users;
-static uint64_t told_at;
+static uint64_t told_at, asked_in_vain;
 static struct nv_system the_system;
 static struct nv_device devices[NV_DEVICES];
 static struct gf_look_process processes[NV_PROCESSES];
@@ -68,7 +69,8 @@ static void take(const struct gf_devices *said) {
 /* Lock held. A server that does not answer leaves what it said last; the first time there must be an answer.
  */
 static bool refresh(void) {
-    if (told_at != 0 && now() - told_at < FRESH_NS) {
+    uint64_t at = now();
+    if (told_at != 0 && (at - told_at < FRESH_NS || at - asked_in_vain < PAUSE_NS)) {
         return true;
     }
     struct gf_devices *said = gpuferry_look();
@@ -76,6 +78,8 @@ static bool refresh(void) {
         take(said);
         told_at = now();
         free(said);
+    } else {
+        asked_in_vain = now();
     }
     return told_at != 0;
 }

@@ -84,6 +84,9 @@ static char *ask(struct asked *asked, bool *again) {
         gf_transport_may_follow(asked->place, next)) {
         memcpy(asked->place, next, sizeof next);
         *again = true;
+    } else if (body != NULL && header.op == GF_OP_REFUSED &&
+               header.size >= sizeof header + sizeof(struct gf_refused)) {
+        gf_info("NVML: %s refused a look: %s", asked->place, body + sizeof(struct gf_refused));
     } else {
         gf_info("NVML: %s does not say what this program has", asked->place);
     }

@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from gpuferry.native.descriptors import receive
+
 from ..policy.sharing import Sharing
 from ..policy.turnstile import build_turns
 from .gpu import Arbiter, Voice
@@ -111,7 +113,7 @@ class Process:
     def _obey(self) -> bool:
         while True:
             try:
-                data, files, _, _ = socket.recv_fds(self._control, PACKET_MOST, 2)
+                data, files = receive(self._control, PACKET_MOST, 2)
             except BlockingIOError:
                 return True
             except OSError:

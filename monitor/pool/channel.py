@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
+from gpuferry.native.descriptors import receive
 from gpuferry.native.tls.stream import state_of
 from gpuferry.specs._generated import node_pb2
 
@@ -135,11 +136,9 @@ class Channel:
             finally:
                 self._waiter = None
             try:
-                flags = socket.MSG_CMSG_CLOEXEC
-                packet, descriptors, _, _ = socket.recv_fds(self._socket, PACKET_MAX, DESCRIPTORS, flags)
+                return receive(self._socket, PACKET_MAX, DESCRIPTORS)
             except BlockingIOError:
                 continue
-            return packet, descriptors
 
     def _wake(self) -> None:
         if self._waiter is None:  # nobody listens any more

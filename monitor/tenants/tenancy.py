@@ -100,9 +100,13 @@ class Tenancy:
             found = self._shares[tenant] = share
         return found
 
-    def may_call(self, tenant: str) -> bool:
-        """Whether the tenant may make another call of the control plane now; it counts."""
-        rate = self.limits(tenant).calls
-        if rate is None or rate == math.inf:
-            return True
-        return rate > 0 and self._calls.take(tenant, rate, max(rate, 1.0))
+    def why_no_call(self, tenant: str) -> str | None:
+        """Why the tenant may not make another call of the control plane now; None: it may, and it counts."""
+        limits = self.limits(tenant)
+        rate = limits.calls
+        if rate is None or rate == math.inf or (rate > 0 and self._calls.take(tenant, rate, max(rate, 1.0))):
+            return None
+        return (
+            f"tenant {tenant} may make {limits.shown()['calls']} calls (limit calls): wait, or ask the "
+            f"operator for more (`gpuferry tenant set {tenant} --calls`)"
+        )

@@ -45,12 +45,8 @@ class Callers:
         tenant = proof.tenant_of(token)
         if tenant is None or not await self._holds(tenant, proof.verifier(token)):
             return None
-        if not self._tenancy.may_call(tenant):
-            rate = self._tenancy.limits(tenant).shown()["calls"]
-            raise TooOften(
-                f"tenant {tenant} may make {rate} calls (limit calls): wait, or ask the operator for more "
-                f"(`gpuferry tenant set {tenant} --calls`)"
-            )
+        if refusal := self._tenancy.why_no_call(tenant):
+            raise TooOften(refusal)
         return Caller(tenant)
 
 

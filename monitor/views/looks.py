@@ -13,9 +13,10 @@ from gpuferry.specs._generated.frames import Frame
 from ..broker.broker import Broker
 from ..devices.gpus import GpuStats
 from ..door.guests import Farewells, Guest, Reception, address_of
-from ..door.handshake import Hello, Refusal, Resume
+from ..door.handshake import Hello, Reason, Refusal, Resume
 from ..pool.pool import Pool
 from ..sessions.session import Session
+from ..tenants.tenancy import Tenancy
 
 STATS_SECONDS = 0.3
 ASKING_MOST = 64  # looks at once for which API servers are asked
@@ -48,10 +49,11 @@ def sessions_of(hello: Hello, address: str, running: Sequence[Session]) -> list[
 class Looks(Reception):
     """Answers guests that only look, and hands the others to the broker."""
 
-    def __init__(self, broker: Broker, pool: Pool, gpus: GpuStats) -> None:
+    def __init__(self, broker: Broker, pool: Pool, gpus: GpuStats, tenancy: Tenancy) -> None:
         self._broker = broker
         self._pool = pool
         self._gpus = gpus
+        self._tenancy = tenancy
         self._farewells = Farewells()
         self._busy: dict[int, tuple[float, float, int]] = {}  # of sessions: when, busy seconds, per cent
         self._tasks: set[asyncio.Task[None]] = set()
@@ -59,12 +61,8 @@ class Looks(Reception):
     def arrive(self, guests: Sequence[Guest]) -> None:
         """Guests proved themselves."""
         for guest in guests:
-            if guest.hello.looks and len(self._tasks) < ASKING_MOST:
-                task = asyncio.ensure_future(self._answer(guest))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-            elif guest.hello.looks:  # a crowd is told what was last known, and holds no connections
-                self._tell(guest, self._seen_by(guest))
+            if guest.hello.looks:
+                self._look(guest)
         if others := [guest for guest in guests if not guest.hello.looks]:
             self._broker.arrive(others)
 
@@ -80,6 +78,16 @@ class Looks(Reception):
         """A guest did not prove itself, or asks for what cannot be."""
         self._broker.turn_away(connection, peer, refusal)
 
+    def _look(self, guest: Guest) -> None:
+        if refusal := self._tenancy.why_no_call(guest.hello.tenant):  # a look is a call like others
+            self.turn_away(guest.connection, guest.peer, Refusal(Reason.NO_CAPACITY, refusal))
+        elif len(self._tasks) < ASKING_MOST:
+            task = asyncio.ensure_future(self._answer(guest))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:  # a crowd is told what was last known, and holds no connections
+            self._tell(guest, self._seen_by(guest))
+
     async def _answer(self, guest: Guest) -> None:
         seen = self._seen_by(guest)
         await asyncio.gather(*(s.server.refresh_stats(STATS_SECONDS) for s in seen if s.server))
@@ -93,7 +101,11 @@ class Looks(Reception):
 
     def _frame(self, guest: Guest, mine: Sequence[Session]) -> bytes:
         placed: dict[int, list[Session]] = {}  # by device
-        welcomes = {server.device: server.welcome for server in self._pool.servers.values() if server.welcome}
+        welcomes = {
+            server.device: server.welcome
+            for server in self._pool.servers.values()
+            if len(server.welcome) >= TOLD + frames.Device.SIZE
+        }
         for session in mine:
             if session.server and not session.server.is_keeper:
                 for device in session.server.devices:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuferry.guest import paths
+from gpuferry.native.descriptors import receive as descriptors_of
 
 from tests.apiserver.guest import Guest
 from tests.helpers.warm import ENGINE, Popen
@@ -30,7 +31,7 @@ def send(connection: socket.socket, value: Any, descriptors: list[int] | None = 
 
 
 def receive(connection: socket.socket) -> tuple[Any, list[int]]:
-    head, descriptors, _, _ = socket.recv_fds(connection, SIZE.size, DESCRIPTORS)
+    head, descriptors = descriptors_of(connection, SIZE.size, DESCRIPTORS)
     if not head:
         raise EOFError
     data = bytearray()

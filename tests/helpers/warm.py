@@ -31,6 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from gpuferry.guest import paths
+from gpuferry.native.descriptors import receive
 
 MODULE = "gpuferry.monitor.cli.main"
 CLI = [sys.executable, "-m", MODULE]
@@ -168,7 +169,7 @@ def serve(control: socket.socket, prepare: Callable[[], None]) -> str:
     gc.collect()
     gc.freeze()
     while True:
-        data, fds, _, _ = socket.recv_fds(control, REQUEST, MOST)
+        data, fds = receive(control, REQUEST, MOST)
         if not data:
             os._exit(0)
         reading, writing = os.pipe()

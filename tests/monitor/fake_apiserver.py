@@ -29,6 +29,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpuferry.native.descriptors import receive
 from gpuferry.specs._generated import node_pb2, wire
 from gpuferry.specs._generated.frames import Frame, Welcome, frame
 
@@ -138,7 +139,7 @@ class FakeServer:
         while True:
             packet, descriptors = b"", list[int]()
             with contextlib.suppress(ConnectionResetError):
-                packet, descriptors, _, _ = socket.recv_fds(self.control, 65536, 4)
+                packet, descriptors = receive(self.control, 65536, 4)
             if not packet:
                 self.find_another_monitor()
                 continue

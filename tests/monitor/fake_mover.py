@@ -24,6 +24,7 @@ import threading
 import time
 from pathlib import Path
 
+from gpuferry.native.descriptors import receive as descriptors_of
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from tests.monitor.fake_apiserver import FakeServer, welcome
@@ -204,7 +205,7 @@ def moving(session: int, done: int) -> migration_pb2.Moving:
 
 
 def receive(link: socket.socket) -> tuple[bytes, list[socket.socket]]:
-    data, descriptors, _, _ = socket.recv_fds(link, 1, 2)
+    data, descriptors = descriptors_of(link, 1, 2)
     return data, [socket.socket(fileno=descriptor) for descriptor in descriptors]
 
 

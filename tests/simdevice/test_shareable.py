@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from gpuferry.native.descriptors import receive
 
 from tests.helpers.paths import SIM_LIBRARY
 
@@ -188,7 +189,7 @@ def exporter(device: int) -> Iterator[int]:
     environment = {**os.environ, "GPUFERRY_SIM_DEVICES": "3"}
     with ours, subprocess.Popen(arguments, pass_fds=[theirs.fileno()], env=environment) as process:
         theirs.close()
-        _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
+        _, descriptors = receive(ours, 1, 1)
         assert descriptors, process.wait(30)
         ours.send(b"x")
         assert process.wait(30) == 0

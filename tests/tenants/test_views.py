@@ -10,16 +10,21 @@ from urllib.parse import urlsplit
 
 import grpc
 import pytest
+from gpuferry.monitor.door.handshake import Extension, extension
 from gpuferry.monitor.views.web.key import page_key
 from gpuferry.specs._generated import control_pb2, tenants_pb2
+from gpuferry.specs._generated.frames import Frame
 
 from tests.monitor import harness
-from tests.registry.guest import Guest
+from tests.monitor.fake_guest import connect, read_frame, read_greeting
+from tests.registry.guest import Guest, Identity, Request, hello
 
 from .stage import as_tenant, code_of, tokens, waiting
 
 # Enough for a test that asks often; one tenant has few, and gets no more in the time of any test.
-LIMITS = "a=calls=1000,b=calls=1000,hasty=calls=0.00001"
+LIMITS = "a=calls=1000,b=calls=1000,hasty=calls=0.00001,curious=calls=0.00001"
+LOOK = extension(Extension.LOOK, b"")
+NONCE = bytes(32)
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +159,21 @@ def test_calls_beyond_the_limit_are_refused_and_others_are_not(
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "tenant hasty may make 1e-05/s calls (limit calls)" in text
     monitor.stub.Status(request, metadata=as_tenant(token["a"]), timeout=harness.DEADLINE)
+
+
+def test_a_look_is_a_call(monitor: harness.Monitor) -> None:
+    """A guest's, for NVML: it takes no session, but a monitor's work."""
+    token = tokens(monitor, "curious")["curious"]
+    ops = []
+    for _ in range(2):
+        with connect(monitor.tcp) as connection:
+            connection.sendall(hello(Identity(token), read_greeting(connection), NONCE, Request(extra=LOOK)))
+            op, body = read_frame(connection)
+        ops.append(op)
+    assert ops == [Frame.DEVICES, Frame.REFUSED]
+    assert b"tenant curious may make 1e-05/s calls (limit calls)" in body
+    with Guest(monitor.tcp, token):
+        pass  # sessions are counted by limits of their own
 
 
 def test_why_a_session_ends_reaches_no_terminal_with_control_characters(
