@@ -84,9 +84,7 @@ def test_threads_that_end_in_a_function(call: str, threads: int) -> None:
 
 
 def test_a_warp_of_which_nobody_comes_back() -> None:
-    text = kernel(
-        "    or.b32 %r0, %r0, 33;\n" + DIRECT + store("%r10"), pointers=1, module=LEAVE
-    )
+    text = kernel("    or.b32 %r0, %r0, 33;\n" + DIRECT + store("%r10"), pointers=1, module=LEAVE)
     (out,) = driver.run(text, "k", np.full(64, 7, np.uint32), block=(64,))
     assert (out == 7).all()
 

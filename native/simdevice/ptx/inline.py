@@ -89,11 +89,15 @@ class _Inliner:
         self.calls += 1
         number, end = self.calls, f"$end{self.calls}"
         names = {name: f"{name}$in{number}" for name in _declared(items)}
-        before, after = [], []
+        before: list[Item] = []
+        after: list[Item] = []
         groups = [each.items for each in call.operands if isinstance(each, Group)]
         returns = groups[0] if isinstance(call.operands[0], Group) else []
         arguments = groups[-1] if len(groups) > bool(returns) else []
-        formals = [*zip(callee.returns, returns, strict=False), *zip(callee.parameters, arguments, strict=False)]
+        formals = [
+            *zip(callee.returns, returns, strict=False),
+            *zip(callee.parameters, arguments, strict=False),
+        ]
         if len(formals) != len(callee.returns) + len(callee.parameters):
             raise _Impossible
         places = {each.name: each for each in caller.items if isinstance(each, Local)}

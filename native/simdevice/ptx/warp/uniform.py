@@ -209,8 +209,8 @@ class Uniformity:
             meet = self.meets[index]
             # A loop's blocks have been done by all before any goes back to its head.
             sides = [_ahead_of(target, ahead, meet) for target in set(ahead[index]) - {meet}]
-            apart = set().union(*sides) - set.intersection(*sides) if len(sides) > 1 else set()
-            if sum(bool(side & apart & meeting) for side in sides) > 1:
+            everywhere = set.intersection(*sides) if sides else set()
+            if sum(bool((side - everywhere) & meeting) for side in sides) > 1:
                 return True
         return False
 
