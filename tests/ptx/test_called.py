@@ -9,7 +9,7 @@ from gpuferry.native.simdevice.ptx import compile_kernel, parse
 from . import driver
 from .ptx import kernel, store
 
-# Threads of which the argument is not below 20 end, those below 4 of them at once, the others as deep as their number.
+# Threads with numbers from 20 on end, if they are odd.
 LEAVE = """
 .func (.param .b32 r) leave(.param .b32 n)
 {

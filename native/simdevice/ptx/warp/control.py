@@ -101,8 +101,8 @@ class Control:
 
     @property
     def divergent_waits(self) -> set[int]:
-        """The ends of waiting loops that some lanes may have left while others wait. Those that have ended the
-        kernel are waited for by nobody; those that have ended a function are, by who called it."""
+        """The ends of waiting loops that some lanes may have left while others wait. Nobody waits for those
+        that have ended the kernel; for those that have ended a function who called it does."""
         if self.e.function.is_kernel:
             return {number for number in self.waiting_loops if self._next(number) != self.end}
         return {

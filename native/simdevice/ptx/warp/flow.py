@@ -70,9 +70,7 @@ def blocks_of(
             table = item.operands[1]
             names = tables.get(table.name, []) if isinstance(table, Register) else []
             open_ends.append((blocks[-1], [labels[position].get(name, EXIT) for name in names]))
-        elif position in endings:
-            open_ends.append((blocks[-1], [EXIT]))
-        elif ends_thread(item):
+        elif position in endings or ends_thread(item):
             open_ends.append((blocks[-1], [EXIT]))
         elif item.opcode == "trap" and item.guard is None:
             open_ends.append((blocks[-1], []))

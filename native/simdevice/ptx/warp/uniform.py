@@ -192,8 +192,8 @@ class Uniformity:
         return mask
 
     def waits_on_both_sides(self) -> bool:
-        """Lanes that were parted could wait for each other at different places. Where both sides come to, they
-        come together, even if some have ended before and so nothing is behind every way."""
+        """Lanes that were parted could wait for each other at different places. They come together where both
+        sides lead to, even if some have ended before and so nothing is behind every way."""
         meeting = {
             index
             for index in self.reached
