@@ -51,6 +51,7 @@ class Program:
     ) -> None:
         """`rewritten`: by the indices of functions, bodies that take the place of what the text says."""
         self.module = module
+        self.kernel = kernel
         self.rewritten = rewritten or {}
         self.bodies: dict[int, Body] = {}
         pending = [kernel]
@@ -61,9 +62,20 @@ class Program:
             body = self.bodies[function.index] = self._scan(function)
             for callees in body.callees.values():
                 pending += callees
-        observing = self._observing()
+        # Functions that read memory another thread may be writing.
+        observing = self.calling({index for index, body in self.bodies.items() if body.observes})
         self.yields: dict[int, set[int]] = {
             index: _waiting_branches(body, observing) for index, body in self.bodies.items()
+        }
+        # By the index of a function, the positions of calls from which a thread may not come back.
+        ending = self.calling({index for index, body in self.bodies.items() if body.exits})
+        self.endings: dict[int, set[int]] = {
+            index: {
+                position
+                for position, callees in body.callees.items()
+                if any(each.index in ending for each in callees)
+            }
+            for index, body in self.bodies.items()
         }
         exits = any(body.exits for index, body in self.bodies.items() if index != kernel.index)
         cooperative = any(body.cooperative for body in self.bodies.values())
@@ -132,9 +144,8 @@ class Program:
             return [each for each in self.module.address_taken if _matches(each, known)]
         raise PtxError(function.name, call.line, table, "not a prototype")
 
-    def _observing(self) -> set[int]:
-        """Functions that read memory another thread may be writing, themselves or through what they call."""
-        found = {index for index, body in self.bodies.items() if body.observes}
+    def calling(self, found: set[int]) -> set[int]:
+        """These functions, and all that come to them through what they call."""
         changed = True
         while changed:
             changed = False

@@ -16,6 +16,7 @@ from .emit.layout import BLOCK, THREAD, THREAD_SIZE
 from .emit.registry import handler_of
 from .errors import PtxError
 from .frames import STACK, with_stack
+from .inline import inlined
 from .kernel import KernelContext
 from .module import Module
 from .warp import Shape, kernel_functions
@@ -32,9 +33,12 @@ _PROMPT = {LOOP: 120, THREADS: 120, WARPS: 16}
 def kernel_ir(kernel: KernelContext) -> str:
     """The LLVM module of one kernel, as text. A kernel that is small is not `quick` any longer."""
     records, functions = _recorded(kernel)
-    contracted = {index: contract(record.items, record) for index, record in records.items()}
-    if any(items is not None for items in contracted.values()):
-        kernel.program = Program(kernel.module, kernel.kernel, contracted)
+    rewritten = {index: contract(record.items, record) for index, record in records.items()}
+    if any(items is not None for items in rewritten.values()):
+        kernel.program = Program(kernel.module, kernel.kernel, rewritten)
+        records, functions = _recorded(kernel)
+    if (bodies := inlined(kernel.program)) is not None:
+        kernel.program = Program(kernel.module, kernel.kernel, {**rewritten, **bodies})
         records, functions = _recorded(kernel)
     form, entry, rows = LOOP, [_RUN_BLOCK], Shape.ANY
     items = sum(len(record.items) for record in records.values())

@@ -27,6 +27,7 @@ class Control:
         self.e = e
         self.plan = e.plan
         self.steps = e.plan.steps
+        self.endings = e.kernel.program.endings[e.function.index]
         self.end = len(self.steps)
         self.step_of = {step.block: number for number, step in enumerate(self.steps) if step.head is None}
         self.loop_ends = {
@@ -100,8 +101,20 @@ class Control:
 
     @property
     def divergent_waits(self) -> set[int]:
-        """The ends of waiting loops that some lanes may have left while others wait."""
-        return {number for number in self.waiting_loops if self._next(number) != self.end}
+        """The ends of waiting loops that some lanes may have left while others wait. Nobody waits for those
+        that have ended the kernel; for those that have ended a function who called it does."""
+        if self.e.function.is_kernel:
+            return {number for number in self.waiting_loops if self._next(number) != self.end}
+        return {
+            number
+            for number in self.waiting_loops
+            if any(self._parts(each) or self._switches(each) for each in range(self._head(number), number))
+        }
+
+    def _head(self, number: int) -> int:
+        head = self.steps[number].head
+        assert head is not None
+        return head
 
     def _meetings(self) -> list[int]:
         """Steps at which lanes wait for those that are still in a loop that waits."""
@@ -211,9 +224,13 @@ class Control:
             if not isinstance(item, Instruction):
                 continue
             e.scopes = list(e.visible[position])
-            if position != block.branch or (item.opcode == "trap"):
+            if position != block.branch or item.opcode == "trap":
                 e.instruct(item)
                 continue
+            if position in self.endings:
+                e.instruct(item)
+                self._come_back(number)
+                return
             e.instruction = item
             self._branch(number, item)
             return
@@ -221,6 +238,15 @@ class Control:
             targets = self._successors(number)
             if targets:
                 self._go(number, targets[0])
+
+    def _come_back(self, number: int) -> None:
+        """From a call in which lanes may have ended: those that are left go on."""
+        e = self.e
+        left = e.raw_op(f"load i32, ptr {self._live()}, align 8")
+        lanes = e.raw_op(f"bitcast i32 {left} to {_MASK}", "i1")
+        _, after = self._successors(number)
+        self._leave(after, e.raw_op(f"and {_MASK} {e.mask}, {lanes}"))
+        e.branch(self._ask(self._next(number)))
 
     def _branch(self, number: int, item: Instruction) -> None:
         e = self.e
@@ -231,6 +257,8 @@ class Control:
                 e.mask = e.raw_op(f"and {_MASK} {whole}, {e.spread('i1', guard)}", "i1")
             e.emit_as_thread(item)
             e.mask = whole
+        if item.opcode != "ret" and ends_thread(item) and not e.function.is_kernel:
+            self._end(e.mask if guard is None else e.raw_op(f"and {_MASK} {e.mask}, {e.spread('i1', guard)}"))
         if item.opcode == "brx":
             self._switch(number, item, guard)
             return
@@ -292,10 +320,17 @@ class Control:
             before = e.raw_op(f"load {_MASK}, ptr {slot}")
             e.raw(f"store {_MASK} {e.raw_op(f'or {_MASK} {before}, {lanes}')}, ptr {slot}")
         elif e.function.is_kernel:
-            where = e.entry_value("&live", f"getelementptr i8, ptr %warp, i64 {layout.LANES['live']}")
-            gone = e.raw_op(f"xor i32 {e.bits(lanes)}, -1")
-            left = e.raw_op(f"and i32 {e.raw_op(f'load i32, ptr {where}, align 8')}, {gone}")
-            e.raw(f"store i32 {left}, ptr {where}, align 8")
+            self._end(lanes)
+
+    def _end(self, lanes: str) -> None:
+        """The threads of these lanes are at their end."""
+        e = self.e
+        gone = e.raw_op(f"xor i32 {e.bits(lanes)}, -1")
+        left = e.raw_op(f"and i32 {e.raw_op(f'load i32, ptr {self._live()}, align 8')}, {gone}")
+        e.raw(f"store i32 {left}, ptr {self._live()}, align 8")
+
+    def _live(self) -> str:
+        return self.e.entry_value("&live", f"getelementptr i8, ptr %warp, i64 {layout.LANES['live']}")
 
     def _return(self) -> None:
         e = self.e
@@ -307,10 +342,6 @@ class Control:
 def function_text(e: WarpEmitter) -> str:
     """The whole function as LLVM IR."""
     plan = e.plan
-    if not e.function.is_kernel:
-        for item in e.items:
-            if isinstance(item, Instruction) and ends_thread(item) and item.opcode != "ret":
-                raise Unsuitable("a thread ends in a function")
     e.entry.append(f"  %thread = getelementptr i8, ptr %warp, i64 {layout.LANES['lane']}")
     if e.function.is_kernel:
         e.entry += [

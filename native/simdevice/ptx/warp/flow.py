@@ -10,7 +10,7 @@ stack of masks.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 
 from ..analysis import call_target
@@ -43,8 +43,11 @@ def ends_thread(item: Instruction) -> bool:
     )
 
 
-def blocks_of(items: list[Item], begins: Callable[[Instruction], bool]) -> list[Block]:
-    """The blocks of a body; the first is its entry. `begins`: instructions that are the first of theirs."""
+def blocks_of(
+    items: list[Item], begins: Callable[[Instruction], bool], endings: Container[int] = ()
+) -> list[Block]:
+    """The blocks of a body; the first is its entry. `begins`: instructions that are the first of theirs.
+    `endings`: positions of calls from which some lanes may not come back."""
     labels, tables = _labels(items)
     blocks = [Block()]
     starts: dict[int, int] = {}  # position of a label: its block
@@ -67,7 +70,7 @@ def blocks_of(items: list[Item], begins: Callable[[Instruction], bool]) -> list[
             table = item.operands[1]
             names = tables.get(table.name, []) if isinstance(table, Register) else []
             open_ends.append((blocks[-1], [labels[position].get(name, EXIT) for name in names]))
-        elif ends_thread(item):
+        elif position in endings or ends_thread(item):
             open_ends.append((blocks[-1], [EXIT]))
         elif item.opcode == "trap" and item.guard is None:
             open_ends.append((blocks[-1], []))
@@ -84,7 +87,7 @@ def blocks_of(items: list[Item], begins: Callable[[Instruction], bool]) -> list[
             continue
         block.targets = [starts[each] if each != EXIT else EXIT for each in known]
         branch = items[block.branch] if block.branch is not None else None
-        if isinstance(branch, Instruction) and branch.guard is not None:
+        if isinstance(branch, Instruction) and (branch.guard is not None or block.branch in endings):
             block.targets.append(after)
     return blocks
 

@@ -47,7 +47,8 @@ class Uniformity:
             self._solve()
 
     def _divide(self, begins: Callable[[Instruction], bool]) -> None:
-        self.blocks: list[Block] = blocks_of(self.items, begins)
+        endings = self.record.kernel.program.endings[self.record.function.index]
+        self.blocks: list[Block] = blocks_of(self.items, begins, endings)
         self.steps = order_of(self.blocks)
         self.reached = {step.block for step in self.steps}
         self.meets = meeting_points(self.blocks, self.reached)
@@ -191,11 +192,33 @@ class Uniformity:
         return mask
 
     def waits_on_both_sides(self) -> bool:
-        """Lanes that were parted could wait for each other at different places."""
+        """Lanes that were parted could wait for each other at different places. They come together where both
+        sides lead to, even if some have ended before and so nothing is behind every way."""
         meeting = {
             index
             for index in self.reached
             for position in self.blocks[index].positions
             if isinstance(item := self.items[position], Instruction) and item.opcode in MEETING
         }
-        return any(sum(bool(side & meeting) for side in self.sides(index)) > 1 for index in self.parting)
+        number = {step.block: at for at, step in enumerate(self.steps) if step.head is None}
+        ahead = {
+            index: [each for each in self.blocks[index].targets if each != EXIT and number[each] > at]
+            for index, at in number.items()
+        }
+        for index in self.parting:
+            meet = self.meets[index]
+            # A loop's blocks have been done by all before any goes back to its head.
+            sides = [_ahead_of(target, ahead, meet) for target in set(ahead[index]) - {meet}]
+            everywhere = set.intersection(*sides) if sides else set()
+            if sum(bool((side - everywhere) & meeting) for side in sides) > 1:
+                return True
+        return False
+
+
+def _ahead_of(start: int, ahead: dict[int, list[int]], end: int) -> set[int]:
+    found, pending = {start}, [start]
+    while pending:
+        new = [each for each in ahead[pending.pop()] if each != end and each not in found]
+        found.update(new)
+        pending += new
+    return found

@@ -1,0 +1,176 @@
+"""Functions that a warp calls: threads end in them, and wait for each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpuferry.native.simdevice.ptx import compile_kernel, parse
+
+from . import driver
+from .ptx import kernel, store
+
+# Threads with numbers from 20 on end, if they are odd.
+LEAVE = """
+.func (.param .b32 r) leave(.param .b32 n)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<3>;
+    ld.param.b32 %r0, [n];
+    setp.ge.u32 %p0, %r0, 20;
+    @%p0 bra out;
+    add.u32 %r0, %r0, 100;
+    st.param.b32 [r], %r0;
+    ret;
+out:
+    exit;
+}
+.func (.param .b32 r) again(.param .b32 n)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<3>;
+    ld.param.b32 %r0, [n];
+    and.b32 %r1, %r0, 1;
+    setp.eq.u32 %p0, %r1, 1;
+    {
+        .param .b32 a;
+        .param .b32 b;
+        st.param.b32 [a], %r0;
+        @%p0 call (b), leave, (a);
+        @%p0 ld.param.b32 %r0, [b];
+    }
+    st.param.b32 [r], %r0;
+    ret;
+}
+"""
+CALL = """
+    .reg .b64 %way;
+    {{
+        .param .b32 a;
+        .param .b32 b;
+        st.param.b32 [a], %r0;
+        {call}
+        ld.param.b32 %r10, [b];
+    }}
+    activemask.b32 %r11;
+    bar.sync 0;
+    add.u32 %r10, %r10, %r11;
+"""
+DIRECT = CALL.format(call="call (b), again, (a);")
+INDIRECT = CALL.format(
+    call="proto: .callprototype (.param .b32 _) _ (.param .b32 _);\n"
+    "        mov.u64 %way, again;\n        call (b), %way, (a), proto;"
+)
+
+
+def form(text: str) -> int:
+    """Of a kernel: 1 threads, 2 warps."""
+    made = compile_kernel(parse(text), "k")
+    return 2 if b"sim_kernel_run_warp\0" in made else 1
+
+
+@pytest.mark.parametrize("call", [DIRECT, INDIRECT], ids=["by its name", "by its address"])
+@pytest.mark.parametrize("threads", [32, 70])
+def test_threads_that_end_in_a_function(call: str, threads: int) -> None:
+    """Two calls deep, some lanes of a warp, and all of none: the others go on, and meet without them."""
+    text = kernel(call + store("%r10"), pointers=1, module=LEAVE)
+    assert form(text) == 2
+    (out,) = driver.run(text, "k", np.full(threads, 7, np.uint32), block=(threads,))
+    left = [n for n in range(threads) if n < 20 or n % 2 == 0]
+    expected = np.full(threads, 7, np.uint32)
+    for n in left:
+        mask = sum(1 << each % 32 for each in left if each // 32 == n // 32)
+        expected[n] = (n + 100 * (n % 2) + mask) & 0xFFFFFFFF
+    assert out.tolist() == expected.tolist()
+
+
+def test_a_warp_of_which_nobody_comes_back() -> None:
+    text = kernel("    or.b32 %r0, %r0, 33;\n" + DIRECT + store("%r10"), pointers=1, module=LEAVE)
+    (out,) = driver.run(text, "k", np.full(64, 7, np.uint32), block=(64,))
+    assert (out == 7).all()
+
+
+# A lock: its argument is the address, and where it is needed, who takes it.
+LOCK = """
+.func take(.param .b64 lock)
+{
+    .reg .pred %p<1>;
+    .reg .b32 %r<1>;
+    .reg .b64 %x<1>;
+    ld.param.b64 %x0, [lock];
+again:
+    atom.global.cas.b32 %r0, [%x0], 0, 1;
+    setp.eq.u32 %p0, %r0, 0;
+    @%p0 ret;
+    bra again;
+}
+.func (.param .b32 was) add(.param .b64 lock, .param .b64 sum, .param .b32 number)
+{
+    .reg .pred %p<1>;
+    .reg .b32 %r<2>;
+    .reg .b64 %x<2>;
+    ld.param.b64 %x0, [lock];
+    ld.param.b64 %x1, [sum];
+    ld.param.b32 %r0, [number];
+    setp.ge.u32 %p0, %r0, 90;
+    @%p0 exit;
+    {
+        .param .b64 param0;
+        st.param.b64 [param0], %x0;
+        call take, (param0);
+    }
+    ld.volatile.global.u32 %r1, [%x1];
+    add.u32 %r0, %r1, %r0;
+    st.volatile.global.u32 [%x1], %r0;
+    membar.gl;
+    atom.global.exch.b32 %r0, [%x0], 0;
+    st.param.b32 [was], %r1;
+    ret;
+}
+"""
+IN_MEMORY = """
+    {
+        .param .b64 lock; .param .b64 param1; .param .b32 param2; .param .b32 was;
+        st.param.b64 [lock], %x1;
+        st.param.b64 [param1], %x2;
+        st.param.b32 [param2], %r0;
+        call (was), add, (lock, param1, param2);
+        ld.param.b32 %r10, [was];
+    }
+"""
+IN_REGISTERS = "    call (%r10), add, (%x1, %x2, %r0);\n"
+GUARDED = "    setp.lt.u32 %p3, %r0, 100;\n    @%p3 call (%r10), add, (%x1, %x2, %r0);\n"
+
+
+@pytest.mark.parametrize("call", [IN_MEMORY, IN_REGISTERS, GUARDED], ids=["memory", "registers", "guarded"])
+def test_a_lock_that_a_function_takes(call: str) -> None:
+    """Lanes of one warp; a function that calls it, some of whose threads end; called twice."""
+    text = kernel(call + call + "    bar.sync 0;\n" + store("%r10"), pointers=3, module=LOCK)
+    assert form(text) == 2
+    arrays = [np.full(128, 7, np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.uint32)]
+    was, lock, added = driver.run(text, "k", *arrays, block=(128,))
+    assert (lock[0], added[0]) == (0, 2 * sum(range(90)))
+    assert (was[90:100] == 7).all()
+    assert len(set(was[1:90].tolist())) == 89
+
+
+def test_a_function_that_waits_and_calls_itself_runs_as_threads() -> None:
+    module = LOCK.replace("    bra again;\n", "    call take, (%x0);\n    bra again;\n", 1)
+    text = kernel("    call take, (%x0);\n" + store("%r0", pointer="%x1"), module=module)
+    assert form(text) == 1
+
+
+def test_threads_that_end_on_one_side_of_a_branch() -> None:
+    """Nothing comes after all ways then; the others meet at the barrier, wherever they come from."""
+    body = """
+    setp.lt.u32 %p0, %r0, 40;
+    @!%p0 bra others;
+    setp.lt.u32 %p1, %r0, 7;
+    @%p1 ret;
+others:
+    activemask.b32 %r10;
+    bar.sync 0;
+    """
+    text = kernel(body + store("%r10"), pointers=1)
+    assert form(text) == 2
+    (out,) = driver.run(text, "k", np.full(64, 7, np.uint32), block=(64,))
+    assert out.tolist() == [7] * 7 + [0xFFFFFF80] * 25 + [0xFFFFFFFF] * 32
