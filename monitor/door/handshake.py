@@ -451,7 +451,12 @@ def _program(claim: Claim, hello: Hello) -> bytes:
         raise Refusal(Reason.MALFORMED, f"HELLO: extension {Extension.PROGRAM} of {len(said)} bytes")
     if hello.agreement.lacks(SHARING):
         return b""
-    return hashlib.sha256(said + bytes([hello.proven]) + hello.tenant.encode()).digest()
+    return program_digest(said, hello.tenant, hello.proven)
+
+
+def program_digest(said: bytes, tenant: str, proven: bool) -> bytes:
+    """By which a program is known whose processes say this. `proven`: the tenant's token was shown."""
+    return hashlib.sha256(said + bytes([proven]) + tenant.encode()).digest()
 
 
 def accept_hello(claim: Claim, proven: Proven | None) -> Hello:

@@ -67,7 +67,7 @@ class Catalogue:
             found = function or Function(deployment)
             self._shelf.stage(deployment)
             try:
-                place = await self._fleet.obtain(found, deployment)
+                place = await self._fleet.obtain(found, self._fleet.emptiest(), deployment)
             except BaseException:
                 self._shelf.drop(deployment)
                 raise
@@ -101,13 +101,15 @@ class Catalogue:
 
     def _add(self, place: Place) -> None:
         place.idle_since = time.monotonic()
-        self._schedule.add(place.number, place.unit.function.name)
+        if self._schedule.known:
+            place.gpu = None
+        self._schedule.add(place.number, place.unit.function.name, place.unit.gpu)
         self._engine.pump()
 
     async def _one_more(self, function: Function) -> None:
         """A replica that no invocation has asked for."""
         try:
-            place = await self._fleet.obtain(function)
+            place = await self._fleet.obtain(function, self._fleet.emptiest())
         except StartFailed:
             return  # its log says why
         if self._functions.get(function.name) is function and place.unit.serves:
@@ -138,6 +140,7 @@ class Catalogue:
     async def tick(self) -> None:
         """Look after replicas again and again, until cancelled."""
         while True:
+            self._engine.take_gpus()
             self._schedule.tick()
             self._engine.pump()
             self._fleet.weigh(self.every())

@@ -43,6 +43,12 @@ class FunctionsOptions(Encryption, Logs):
         "The monitor or registry of the GPUs; none: that of this machine",
         "GPUFERRY_MONITOR",
     )
+    control: str | None = option(
+        options.optional(options.text("ADDRESS")),
+        None,
+        "The monitor's control address, to tell it of invocations; none: that of this machine's monitor",
+        "GPUFERRY_CONTROL",
+    )
     public: bool = option(
         options.switch(), False, "Let anyone invoke who can reach it, also from other machines"
     )

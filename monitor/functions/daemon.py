@@ -25,6 +25,7 @@ from .config import FunctionsConfig
 from .engine import Engine
 from .fleet import Fleet
 from .front import Front
+from .gpu_server import GpuServer, way_of
 from .metrics import Metrics
 from .schedule import Schedule
 from .server import FunctionServer
@@ -51,17 +52,24 @@ class Daemon:
             stack.callback(runtime.close)
             shelf = Shelf(config.folder)
             schedule = Schedule(config.policy, config.tokens, config.overrun)
-            fleet = Fleet(partial(environment_of, config), shelf.file)
+            fleet = Fleet(partial(environment_of, config), lambda: schedule.gpus, shelf.file)
             metrics = Metrics()
-            engine = Engine(schedule, fleet, config.queue, (metrics,))
+            gpu_server = GpuServer(way_of(config))
+            engine = Engine(schedule, fleet, gpu_server, config.queue, (metrics, gpu_server))
+            gpu_server.on_moved = engine.moved
+            fleet.ended = gpu_server.over
             catalogue = Catalogue(shelf, schedule, fleet, engine)
             metrics.show(catalogue.all)
             bodies = Bodies(config.bodies)
             catalogue.restore()
             listening = listen_tcp(config.listen)
+            telling = asyncio.ensure_future(gpu_server.run())
+            stack.push_async_callback(_cancel, [telling])
+            await gpu_server.settled()
+            engine.take_gpus()
             server = FunctionServer(
                 Front(catalogue, engine, metrics, bodies).handle,
-                System(config, catalogue, metrics, bodies).routes(),
+                System(config, catalogue, metrics, bodies, schedule).routes(),
                 listening,
                 config.token,
                 identity,
@@ -75,7 +83,11 @@ class Daemon:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.add_signal_handler(number, self._stopping.ask)
             notifier = Notifier()
-            tasks = [asyncio.ensure_future(catalogue.tick()), asyncio.ensure_future(notifier.watch())]
+            tasks = [
+                asyncio.ensure_future(catalogue.tick()),
+                asyncio.ensure_future(notifier.watch()),
+                telling,
+            ]
             stack.push_async_callback(_cancel, tasks)
             self._publish(runtime, server.name, identity is not None)
             log.info("listening", address=server.name, functions=len(catalogue.all()), policy=config.policy)

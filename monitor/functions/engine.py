@@ -8,14 +8,16 @@ import enum
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Protocol
 
 import structlog
 
-from ..policy.invocations import End, Refuse, Run
+from ..policy.invocations import Bring, End, Refuse, Run, Send, Start
 from .fleet import Fleet, Function, Place
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
+from .memory import Memory, Where
 from .replica import StartFailed
 from .schedule import Schedule
 
@@ -50,6 +52,8 @@ class Job:
     place: Place | None = None
     timer: asyncio.TimerHandle | None = None
     running: asyncio.Future[Answer] | None = None
+    told: bool = False  # observers know that it has begun
+    entered: bool = False  # the policy knows that it has begun
 
     @property
     def wanted(self) -> bool:
@@ -58,7 +62,7 @@ class Job:
 
 
 class Observer(Protocol):
-    """Who hears of invocations. The GPU server is to be told here what its sessions do (DESIGN.md)."""
+    """Who hears of invocations: figures, and the GPU server."""
 
     def begun(self, job: Job) -> None:
         """Hear that an invocation is sent to a replica."""
@@ -70,8 +74,11 @@ class Observer(Protocol):
 class Engine:
     """Runs invocations on replicas, in the order of a policy."""
 
-    def __init__(self, schedule: Schedule, fleet: Fleet, queue: int, observers: Sequence[Observer]) -> None:
+    def __init__(
+        self, schedule: Schedule, fleet: Fleet, memory: Memory, queue: int, observers: Sequence[Observer]
+    ) -> None:
         """`queue`: how many may wait, of all functions."""
+        self._memory = memory
         self._schedule = schedule
         self._fleet = fleet
         self._queue = queue
@@ -160,7 +167,10 @@ class Engine:
                 job.state, job.place = State.STARTING, place
                 if place:
                     place.job = job
-                self._fleet.begin(self._run(job, place))
+                    if place.unit.gpu != decision.gpu:
+                        self._memory.move(place.unit.replica, decision.gpu)
+                    place.gpu = place.unit.gpu = decision.gpu
+                self._fleet.begin(self._run(job, place, decision.gpu, decision.start is Start.RETURN))
             elif isinstance(decision, Refuse):
                 job = self._jobs[decision.invocation.id]
                 code = Code.REMOVED if job.function.removed else Code.REFUSED
@@ -168,15 +178,61 @@ class Engine:
                 self._over(job, code.value)
             elif isinstance(decision, End) and (ended := self._fleet.places.get(decision.replica)):
                 self._fleet.end(ended)
-            # Bring and Send are about memory, which the monitor alone moves (DESIGN.md).
+            elif isinstance(decision, Bring) and (brought := self._fleet.places.get(decision.replica)):
+                self._bring(brought, decision.gpu)
+            elif isinstance(decision, Send) and (sent := self._fleet.places.get(decision.replica)):
+                self._send(sent)
 
-    async def _run(self, job: Job, place: Place | None) -> None:
+    def _bring(self, place: Place, gpu: int) -> None:
+        replica = place.unit.replica
+        if place.unit.gpu != gpu:
+            self._memory.move(replica, gpu)
+        place.gpu = place.unit.gpu = gpu
+        self._memory.bring(replica)
+
+    def _send(self, place: Place) -> None:
+        """Its memory leaves. Where that would leave no room for others, the replica ends."""
+        place.gpu = None
+        if (gpus := self._memory.gpus) and not gpus.elastic and place.unit.replica.deployment.gpu_memory:
+            self._fleet.end(place)
+            self._schedule.lose(place.number)
+        else:
+            self._memory.send(place.unit.replica)
+
+    def take_gpus(self) -> None:
+        """Let the policy know which GPUs there are. For the first time when nothing is anywhere."""
+        gpus = self._memory.gpus
+        if not gpus or not gpus.memory:
+            return
+        if self._schedule.known and gpus.memory.keys() == self._schedule.gpus.keys():
+            return
+        if not self._schedule.known and (self._jobs or self._fleet.places):
+            return
+        self._schedule.take(gpus.memory)
+        for unit in {place.unit for place in self._fleet.places.values()}:
+            if unit.gpu not in gpus.memory:
+                self._fleet.retire(unit)
+
+    def moved(self, program: bytes, where: Where) -> None:
+        """A replica's memory is there now, whoever has moved it."""
+        for place in self._fleet.places.values():
+            if place.unit.replica.program == program and self._schedule.known:
+                place.unit.gpu = where.gpu
+                if place.job is None and place.gpu != (gpu := where.gpu if where.resident else None):
+                    place.gpu = gpu
+                    self._schedule.resident(place.number, gpu)
+
+    async def _run(self, job: Job, place: Place | None, gpu: int, returns: bool) -> None:
         result, seconds, again = "ok", 0.0, False
         try:
             if place is None:
                 job.cold = True
-                place = await self._start(job)
-            self._schedule.begin(job.number, place.number)
+                place = await self._start(job, gpu)
+            if returns:
+                self._memory.bring(place.unit.replica)
+                self._memory.when_back(place.unit.replica, partial(self._enter, job, place))
+            else:
+                self._enter(job, place)
             if not job.wanted:
                 raise Failed(Code.CANCELLED, "its caller has gone")
             job.began = time.monotonic()
@@ -212,6 +268,8 @@ class Engine:
         if job.began:
             seconds = time.monotonic() - job.began
         job.function.running -= 1
+        if place:
+            self._enter(job, place)
         self._schedule.complete(job.number, failed=result != "ok")
         if place:
             self._leave(place)
@@ -221,9 +279,15 @@ class Engine:
             self._over(job, result, seconds)
         self.pump()
 
-    async def _start(self, job: Job) -> Place:
+    def _enter(self, job: Job, place: Place) -> None:
+        """Its execution begins as far as the policy is concerned: with its memory where it should be."""
+        if not job.entered:
+            job.entered = True
+            self._schedule.begin(job.number, place.number)
+
+    async def _start(self, job: Job, gpu: int) -> Place:
         try:
-            place = await self._fleet.obtain(job.function)
+            place = await self._fleet.obtain(job.function, gpu)
         except StartFailed as error:
             why = f"no replica of {job.function.name} could be started: {error}"
             raise Failed(Code.NO_START, why, retry_after=RETRY_LEAST) from None
@@ -240,6 +304,7 @@ class Engine:
         job.state = State.RUNNING
         loop = asyncio.get_running_loop()
         overdue = loop.call_later(replica.deployment.timeout, self._overdue, job, place)
+        job.told = True
         for observer in self._observers:
             observer.begun(job)
         work = replica.invoke(job.number, job.call)
@@ -275,6 +340,8 @@ class Engine:
         place.job, place.idle_since = None, time.monotonic()
         if not self._fleet.usable(place):
             self._fleet.retire(place.unit)
+        elif where := self._memory.where(place.unit.replica):
+            self.moved(place.unit.replica.program, where)
 
     def _lost(self, place: Place) -> None:
         """An idle place is gone."""
@@ -283,6 +350,7 @@ class Engine:
 
     def _again(self, job: Job) -> None:
         job.state, job.place, job.cold, job.began = State.WAITING, None, False, 0.0
+        job.told = job.entered = False
         job.function.waiting += 1
         self._schedule.arrive(job.number, job.function.name, again=True)
 

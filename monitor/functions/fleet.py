@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -61,6 +61,7 @@ class Unit:
     places: list[Place] = field(default_factory=list)
     ready: asyncio.Task[None] | None = None
     started: float = field(default_factory=time.monotonic)
+    gpu: int = 0  # for which it was started
 
     @property
     def serves(self) -> bool:
@@ -84,6 +85,7 @@ class Place:
 
     number: int
     unit: Unit
+    gpu: int | None  # where its memory is, or was last; None: it is away
     job: object | None = None
     idle_since: float = field(default_factory=time.monotonic)
 
@@ -93,11 +95,15 @@ class Fleet:
 
     def __init__(
         self,
-        environment_of: Callable[[Deployment], Mapping[str, str]],
+        environment_of: Callable[[Deployment, int | None], Mapping[str, str]],
+        gpus: Callable[[], Collection[int]],
         file_of: Callable[[Deployment], Path],
     ) -> None:
+        """`gpus`: that there are; of one nobody needs to be told."""
         self._environment_of = environment_of
+        self._gpus = gpus
         self._file_of = file_of
+        self.ended: Callable[[Replica], None] | None = None
         self._lost: Callable[[Place], None] | None = None
         self.places: dict[int, Place] = {}
         self._numbers = count(1)
@@ -106,21 +112,23 @@ class Fleet:
             2 * (os.cpu_count() or 1)
         )  # a crowd that starts at once is late as a whole
 
-    async def obtain(self, function: Function, deployment: Deployment | None = None) -> Place:
-        """A new place for the function: in a replica that has room, else in a new one. Raises StartFailed.
+    def emptiest(self) -> int:
+        """The GPU with the fewest places."""
+        return min(self._gpus(), key=lambda gpu: sum(one.gpu == gpu for one in self.places.values()))
+
+    async def obtain(self, function: Function, gpu: int, deployment: Deployment | None = None) -> Place:
+        """A new place for the function: in a replica that has room, of this GPU rather than others, else in a
+        new one. Raises StartFailed.
 
         `deployment`: a revision that is not the function's yet, which gets a replica of its own.
         """
         wanted = deployment or function.deployment
-        spare = (
-            unit for unit in function.current() if len(unit.places) < unit.replica.deployment.concurrency
-        )
-        unit = None if deployment else next(spare, None)
+        unit = None if deployment else self._spare(function, gpu)
         if unit is None:
-            unit = Unit(function, self._replica(function, wanted))
+            unit = Unit(function, self._replica(function, wanted), gpu=gpu)
             function.units.append(unit)
             unit.ready = self.begin(self._start(unit))
-        place = Place(next(self._numbers), unit)
+        place = Place(next(self._numbers), unit, unit.gpu)
         unit.places.append(place)
         assert unit.ready
         try:
@@ -131,6 +139,13 @@ class Fleet:
         self.places[place.number] = place
         return place
 
+    def _spare(self, function: Function, gpu: int) -> Unit | None:
+        current = function.current()
+        spare = [one for one in current if len(one.places) < one.replica.deployment.concurrency]
+        there = [one for one in spare if one.gpu == gpu]
+        more = len(current) < function.deployment.most
+        return there[0] if there else None if more or not spare else spare[0]
+
     def _replica(self, function: Function, deployment: Deployment) -> Replica:
         if deployment.command:
             return ProgramReplica(deployment, function.book.write)
@@ -140,7 +155,8 @@ class Fleet:
         function, replica = unit.function, unit.replica
         try:
             async with self._turns:
-                await replica.start(self._environment(replica.deployment))
+                gpu = unit.gpu if len(self._gpus()) > 1 else None
+                await replica.start(self._environment(replica.deployment, gpu))
         except BaseException as error:
             function.units.remove(unit)
             function.failures += 1
@@ -152,9 +168,9 @@ class Fleet:
         function.failures = 0
         self.begin(self._watch(unit))
 
-    def _environment(self, deployment: Deployment) -> Mapping[str, str]:
+    def _environment(self, deployment: Deployment, gpu: int | None) -> Mapping[str, str]:
         try:
-            return self._environment_of(deployment)
+            return self._environment_of(deployment, gpu)
         except (OSError, LibraryMissing) as error:
             raise StartFailed(str(error)) from None
 
@@ -165,6 +181,8 @@ class Fleet:
         if not unit.replica.ending:
             unit.replica.hear("server", f"its process is gone: {process.status}")
         await unit.replica.end(0.0)
+        if self.ended:
+            self.ended(unit.replica)
         for place in [place for place in unit.places if place.job is None]:
             self._lose(place)
 

@@ -42,6 +42,7 @@ class Replica(ABC):
         self.ending = False  # the server ends its process
         self.process: Process | None = None
         self.reason: Failed | None = None  # why the server has ended it
+        self.program = b""  # by which the GPU server knows its sessions; empty: it uses none
         self._heard = heard
 
     def hear(self, stream: str, text: str) -> None:
@@ -50,6 +51,7 @@ class Replica(ABC):
 
     async def start(self, environment: Mapping[str, str]) -> None:
         """Start the process and wait until it is ready. Raises StartFailed; then nothing is left of it."""
+        self.program = bytes.fromhex(environment.get("GPUFERRY_PROGRAM", ""))
         try:
             await within(self.deployment.start, self._begin(environment))
         except asyncio.TimeoutError:

@@ -14,8 +14,8 @@ from ..policy.invocations import Decision, Function, Invocation, Policy, build
 from ..settings.errors import ConfigError
 from .deployment import Deployment
 
-GPU = 0  # the monitor chooses among its GPUs, and counts their memory: to the policy they are one
-MEMORY = 1 << 60
+GPU = 0  # as long as nobody says which GPUs there are, they are one to the policy,
+MEMORY = 1 << 60  # without an end
 EVERYTHING = sys.maxsize  # tokens, where nobody said how many
 
 
@@ -40,14 +40,29 @@ class Schedule:
             raise ConfigError(f"--policy {policy} has no --overrun", "it is a setting of mqfq") from None
         except ValueError as error:
             raise ConfigError(f"--policy {policy}: {error}") from None
+        self.gpus: dict[int, int] = {GPU: MEMORY}
+        self.known = False  # whether they are the GPU server's
         self._policy.on_gpu(GPU, MEMORY, time.monotonic())
+
+    def take(self, gpus: Mapping[int, int]) -> None:
+        """There are these GPUs. Nothing may wait, or be anywhere, when they are taken for the first time."""
+        now = time.monotonic()
+        for gpu in list(self.gpus):
+            if not self.known or gpu not in gpus:
+                del self.gpus[gpu]
+                self._policy.on_gpu_lost(gpu, now)
+        for gpu, memory in gpus.items():
+            if gpu not in self.gpus:
+                self.gpus[gpu] = memory
+                self._policy.on_gpu(gpu, memory, now)
+        self.known = True
 
     def deploy(self, deployment: Deployment) -> None:
         """A function is there, or is another from now on."""
         self._policy.on_function(
             Function(
                 deployment.name,
-                memory=deployment.gpu_memory,
+                memory=deployment.gpu_memory // deployment.concurrency,  # which its places share
                 weight=deployment.weight,
                 replicas=deployment.most * deployment.concurrency,
             ),
@@ -75,9 +90,15 @@ class Schedule:
         """The caller has gone."""
         self._policy.on_cancel(number, time.monotonic())
 
-    def add(self, place: int, function: str) -> None:
-        """An idle place is there that no invocation asked for."""
-        self._policy.on_replica(place, function, GPU, time.monotonic())
+    def add(self, place: int, function: str, gpu: int) -> None:
+        """An idle place is there that no invocation asked for. It has nothing on that GPU yet."""
+        self._policy.on_replica(place, function, gpu, time.monotonic())
+        if self.known:
+            self.resident(place, None)
+
+    def resident(self, place: int, gpu: int | None) -> None:
+        """An idle place's memory is on this GPU; None: on none."""
+        self._policy.on_resident(place, gpu if gpu in self.gpus else None, time.monotonic())
 
     def lose(self, place: int) -> None:
         """A place is gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 
 from gpuferry.guest import endpoint, launch, paths
@@ -10,8 +11,11 @@ from .config import FunctionsOptions
 from .deployment import Deployment
 
 
-def environment_of(options: FunctionsOptions, deployment: Deployment) -> dict[str, str]:
-    """The environment of one replica. Raises LibraryMissing, OSError.
+def environment_of(
+    options: FunctionsOptions, deployment: Deployment, gpu: int | None = None
+) -> dict[str, str]:
+    """The environment of one replica. `gpu`: the one that it is to have; None: any. Raises LibraryMissing,
+    OSError.
 
     Without a monitor the guest library is there all the same: a function that never touches CUDA needs none,
     and one that does gets CUDA's error.
@@ -19,6 +23,10 @@ def environment_of(options: FunctionsOptions, deployment: Deployment) -> dict[st
     mine = dict(deployment.environment)
     if options.driver == "guest":
         settings = _guest_settings(options, deployment)
+        if gpu is not None and deployment.gpus <= 1:
+            settings["GPUFERRY_LABELS"] = ",".join(
+                [*filter(None, [os.environ.get("GPUFERRY_LABELS", "")]), f"gpu={gpu}"]
+            )
         program = {"GPUFERRY_PROGRAM": secrets.token_hex(32)}  # each replica is a program of its own
         return launch.inject(launch.clean_environment() | settings | mine | program, paths.guest_library())
     if options.driver == "sim":

@@ -23,6 +23,7 @@ from .logbook import LINES_MOST, Line
 from .metrics import Metrics
 from .refusal import refusal
 from .replica import StartFailed
+from .schedule import Schedule
 
 SCHEMA = "gpuferry.functions/1"
 READ_SECONDS = 15.0  # for which a follower of logs may not read before it is cut off
@@ -33,8 +34,14 @@ class System:
     """Answers what is asked about functions, and changes them."""
 
     def __init__(
-        self, config: FunctionsConfig, catalogue: Catalogue, metrics: Metrics, bodies: Bodies
+        self,
+        config: FunctionsConfig,
+        catalogue: Catalogue,
+        metrics: Metrics,
+        bodies: Bodies,
+        schedule: Schedule,
     ) -> None:
+        self._schedule = schedule
         self._config = config
         self._catalogue = catalogue
         self._metrics = metrics
@@ -74,6 +81,11 @@ class System:
             "policy": self._config.policy,
             "tokens": self._config.tokens,
             "driver": self._config.driver,
+            "gpus": [
+                {"gpu": gpu, "memory": memory}
+                for gpu, memory in self._schedule.gpus.items()
+                if self._schedule.known
+            ],
         }
         functions = [self.shown(function) for function in self._catalogue.all()]
         return _json({"schema": SCHEMA, "server": server, "functions": functions})

@@ -28,6 +28,7 @@ class Entry:
     return_seconds: float = 0.0
     quota: int = 0
     copied_calls: int = -1  # how many calls its program had made when copies were made ahead
+    program: bytes = b""  # a digest of what its processes know; empty: nobody can speak of it
 
     @property
     def away(self) -> bool:
@@ -61,6 +62,14 @@ class Books:
         """Bytes of the device that nobody may use; below 0: more is used than there is."""
         promised = sum(one.allowance for one in self._entries.values() if device in one.devices)
         return self._devices.get(device, 0) - promised
+
+    def memory(self) -> dict[int, int]:
+        """Bytes of each device."""
+        return dict(self._devices)
+
+    def of_program(self, program: bytes) -> list[Entry]:
+        """Those of its processes; who came last, last."""
+        return [one for one in self._entries.values() if program and one.program == program]
 
     def crowded(self) -> list[int]:
         """Devices of which more was promised than there is."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ..pool.api_server import ApiServer, PoolListener
 from ..pool.channel import ChannelBroken
 from .books import RESIDENT, Books, Entry
 from .files import PAGE, CopyFile, in_memory, on_disk
+from .invocations import Invocations, Where
 from .policy import CONTENDED_SECONDS, Candidate, leavers
 
 ANSWER_SECONDS = 120.0  # for an order: a large copy to a disk takes its time
@@ -51,6 +52,8 @@ class Steward(PoolListener):
     def __init__(self, oversubscribe: float, host_memory: int, disk: int, folder: Path) -> None:
         self.oversubscribe = oversubscribe
         self.books = Books(host_memory, disk)
+        self.invocations = Invocations()
+        self._lost: set[int] = set()  # devices
         self._folder = folder
         self._servers: dict[int, ApiServer] = {}
         self._wishes: dict[int, dict[int, Wish]] = {}  # by device and key of the API server
@@ -68,8 +71,20 @@ class Steward(PoolListener):
 
     def grantable(self, device: int, memory: int) -> int:
         """How many bytes of a device with so much memory may be promised."""
+        before = self.gpus()
         self.books.add_device(device, memory)
+        self._lost.discard(device)
+        if self.gpus() != before:
+            self.invocations.gpus_changed()
         return int(memory * self.oversubscribe) // PAGE * PAGE if self.elastic else memory
+
+    def gpus(self) -> dict[int, int]:
+        """Bytes for sessions of each device that works."""
+        return {device: memory for device, memory in self.books.memory().items() if device not in self._lost}
+
+    def device_lost(self, device: int, reason: str) -> None:
+        self._lost.add(device)
+        self.invocations.gpus_changed()
 
     def begin(self, server: ApiServer, grant: node_pb2.Grant) -> None:
         """The API server is about to be told of a session: how much of it may be on the device goes into its
@@ -77,7 +92,9 @@ class Steward(PoolListener):
         """
         self._servers[server.key] = server
         entry = self.books.begin(server.key, grant.session, server.devices, grant.memory_quota)
+        entry.program = grant.program_id
         grant.elastic, grant.allowance = self.elastic, entry.allowance
+        self._tell(entry.program)
 
     def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
         if server.is_keeper:
@@ -85,7 +102,9 @@ class Steward(PoolListener):
         told = returned.resides
         told.session = returned.grant.session
         self._servers[server.key] = server
-        self.books.adopt(server.key, server.devices, returned.grant.memory_quota, told)
+        entry = self.books.adopt(server.key, server.devices, returned.grant.memory_quota, told)
+        entry.program = returned.grant.program_id
+        self._tell(entry.program)
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         if ended.clean:
@@ -96,9 +115,18 @@ class Steward(PoolListener):
 
     def _forget(self, server: ApiServer) -> None:
         self._servers.pop(server.key, None)
-        self.books.end(server.key)
+        if ended := self.books.end(server.key):
+            self._tell(ended.program)
         for wishes in self._wishes.values():
             wishes.pop(server.key, None)
+
+    def _tell(self, program: bytes) -> None:
+        """Tell who invokes the program where its memory is."""
+        if entries := self.books.of_program(program):
+            away = any(one.away for one in entries)
+            self.invocations.is_at(program, Where(entries[-1].devices[0], not away))
+        else:
+            self.invocations.is_gone(program)
 
     def resides(self, server: ApiServer, told: node_pb2.Resides) -> None:
         """An order was carried out, or was not."""
@@ -259,13 +287,18 @@ class Steward(PoolListener):
                 Candidate(
                     entry.session,
                     min(stats.memory_mapped, entry.allowance),
-                    stats.idle_seconds,
+                    self._idle(entry, stats.idle_seconds),
                     now - entry.came_at,
                     entry.round_trip,
                     bool(stats.stays),
                 )
             )
         return found
+
+    def _idle(self, entry: Entry, seconds: float) -> float:
+        """Who is in an invocation works, whatever it does meanwhile."""
+        runs = self.invocations.runs(entry.program)
+        return 0.0 if runs else seconds
 
     def _server_of(self, session: int) -> int | None:
         """The key of the API server that has the session."""
@@ -313,6 +346,7 @@ class Steward(PoolListener):
 
     def _note(self, entry: Entry, told: node_pb2.Resides) -> None:
         entry.where = told.where
+        self._tell(entry.program)
         if len(entry.devices) == 1 and self.elastic:
             entry.allowance = told.allowance
 
@@ -420,6 +454,38 @@ class Steward(PoolListener):
             server = self._servers[key]
             wanted = node_pb2.RoomWanted(session=session, bytes=server.stats.memory_mapped, away=True)
             self.room_wanted(server, wanted)
+
+    def expect(self, program: bytes) -> None:
+        """An invocation of the program begins, or will: bring back what it has."""
+        for entry in self.books.of_program(program):
+            self.anticipate(entry.session)
+
+    def move(self, program: bytes, gpu: int, begin: Callable[[int, int], str | None]) -> None:
+        """An invocation of the program is expected on this GPU. `begin` moves a session there, or says why
+        not; then who invokes it is told where its memory is.
+        """
+        for entry in self.books.of_program(program):
+            if entry.devices != (gpu,) and (why := begin(entry.session, gpu)):
+                log.debug("a session was not moved", session=entry.session, gpu=gpu, reason=why)
+                self._tell_again(program)
+
+    async def dismiss(self, program: bytes) -> None:
+        """No invocation of the program is expected: send away what it has, if that can be. Who invokes it is
+        told where its memory is, be it where it was.
+        """
+        for entry in self.books.of_program(program):
+            if entry.away or self.invocations.runs(program):
+                continue
+            try:
+                await self._servers[entry.server].refresh_stats(ASK_SECONDS)
+                await self._send_away(entry)
+            except (NoRoom, KeyError) as error:
+                log.debug("a session did not leave its device", session=entry.session, reason=str(error))
+        self._tell_again(program)
+
+    def _tell_again(self, program: bytes) -> None:
+        self.invocations.is_gone(program)
+        self._tell(program)
 
     async def evict(self, session: int) -> node_pb2.Resides:
         """Send a session away, as an operator wants. Raises KeyError, or NoRoom: why not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import time
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 import grpc
 from gpuferry.migration.errors import SnapshotError
-from gpuferry.specs._generated import control_pb2, control_pb2_grpc, tenants_pb2
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc, migration_pb2, tenants_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -23,11 +24,12 @@ from ..service.ports import ALONE, add_port, bounded
 from ..service.tls import Identity
 from ..store.interface import StoreError
 from .callers import Caller, Callers, TooOften, visible
+from .invocations import Listening
 from .migrations import describe
 
 SERVICE = control_pb2.DESCRIPTOR.services_by_name["Monitor"].full_name
 Serving = health_pb2.HealthCheckResponse.ServingStatus
-FOR_TENANTS = {"Status", "WatchStatus", "EndSession", "ListTenants"}
+FOR_TENANTS = {"Status", "WatchStatus", "EndSession", "ListTenants", "Invocations"}
 RECALL_SECONDS = 30.0  # for room on the GPU
 REASON_MOST = 500  # characters, of why a session is ended
 
@@ -173,6 +175,32 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             raise
         return control_pb2.RecallSessionReply(seconds=time.monotonic() - began)
+
+    async def Invocations(
+        self, notes: AsyncIterator[control_pb2.InvocationNote], context: Any
+    ) -> AsyncIterator[control_pb2.InvocationReply]:
+        """Hear of invocations, and tell where memory is."""
+        tenant = _caller.get().tenant
+        listening = Listening(self._steward, tenant, self._move)
+        hearing = asyncio.ensure_future(listening.hear(notes))
+        try:
+            async for reply in listening.replies(hearing):
+                yield reply
+        finally:
+            hearing.cancel()
+            listening.close()
+        if text := listening.refusal:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+
+    def _move(self, session: int, device: int) -> str | None:
+        """Begin to move a session. Returns why it cannot be."""
+        try:
+            self._broker.migrate(session, ToDevice(device), migration_pb2.STRATEGY_UNSPECIFIED, 0.0)
+        except KeyError:
+            return "it is over"
+        except CannotMove as error:
+            return error.reason
+        return None
 
     async def ListTenants(self, request: tenants_pb2.ListRequest, context: Any) -> tenants_pb2.ListReply:
         """What tenants may have, have and have had; to a tenant only its own."""

@@ -1,0 +1,213 @@
+"""What the GPU server hears of invocations, and what it says of where replicas' memory is.
+
+One call over its control plane, beside the sessions of replicas. It carries notes and is never waited for: an
+invocation costs no round trip, and without a GPU server there is nobody to tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+
+import grpc
+import structlog
+from gpuferry.guest import endpoint
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc
+
+from ..service.dial import dial_async
+from ..service.tls import Identity, identity_of
+from .config import FunctionsConfig
+from .engine import Job
+from .memory import Gpus, Where
+from .replica import Replica
+
+AGAIN_SECONDS = (0.5, 10.0)  # between two tries to reach it: at first, at most
+FIRST_SECONDS = 3.0  # that a start waits to learn which GPUs there are
+
+Note = control_pb2.InvocationNote
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the control plane is reached."""
+
+    address: str
+    token: str
+    identity: Identity | None
+    insecure: bool
+
+
+def way_of(config: FunctionsConfig) -> Way | None:
+    """The control plane of the monitor that replicas use; None: it is not known. Raises ConfigError."""
+    if config.driver != "guest":
+        return None
+    published = endpoint.published()
+    try:
+        sessions = endpoint.find(config.monitor)
+        found = endpoint.find(config.control, None, "GPUFERRY_CONTROL")
+    except (endpoint.NoMonitor, OSError):
+        return None
+    ours = found.address == published.get("GPUFERRY_CONTROL")
+    named = ours and not found.source.startswith(("command", "environment"))
+    if named and sessions.address not in (published.get("GPUFERRY_MONITOR"), published.get("GPUFERRY_TCP")):
+        return None  # replicas go to another one
+    token = found.token or sessions.token
+    if not token:
+        return None
+    identity = identity_of(_Tls(published) if ours and not config.tls_cert else config)
+    return Way(found.address, token, identity, config.insecure)
+
+
+class _Tls:
+    """The TLS files that the monitor of this machine published."""
+
+    def __init__(self, published: Mapping[str, str]) -> None:
+        self.tls_cert = published.get("GPUFERRY_TLS_CERT")
+        self.tls_key = published.get("GPUFERRY_TLS_KEY")
+        self.tls_ca = published.get("GPUFERRY_TLS_CA")
+
+
+class GpuServer:
+    """Speaks for the replicas, as long as there is somebody to hear it."""
+
+    def __init__(self, way: Way | None) -> None:
+        self._way = way
+        self._running: Counter[bytes] = Counter()  # invocations, by program
+        self._notes: asyncio.Queue[control_pb2.InvocationNote] | None = None
+        self._returns: dict[bytes, list[Callable[[], None]]] = {}
+        self._where: dict[bytes, Where] = {}
+        self._known = asyncio.Event()
+        self._heard = False
+        self._pause = AGAIN_SECONDS[0] / 2
+        self.gpus: Gpus | None = None  # None: nobody has said
+        self.on_moved: Callable[[bytes, Where], None] = _ignore
+
+    # -- what is told
+
+    def begun(self, job: Job) -> None:
+        """An invocation is on its way to its replica."""
+        if program := self._program_of(job):
+            self._running[program] += 1
+            self._tell(Note.BEGINS, program)
+
+    def ended(self, job: Job, result: str, seconds: float) -> None:
+        """An invocation is over."""
+        if job.told and (program := self._program_of(job)):
+            self._running -= Counter([program])
+            self._tell(Note.ENDS, program)
+
+    def _program_of(self, job: Job) -> bytes:
+        return job.place.unit.replica.program if job.place else b""
+
+    def bring(self, replica: Replica) -> None:
+        """An invocation of it is expected."""
+        self._tell(Note.BRING, replica.program)
+
+    def move(self, replica: Replica, gpu: int) -> None:
+        """An invocation of it is expected there."""
+        self._tell(Note.MOVE, replica.program, gpu)
+
+    def send(self, replica: Replica) -> None:
+        """No invocation of it is expected."""
+        self._tell(Note.SEND, replica.program)
+
+    def over(self, replica: Replica) -> None:
+        """It has ended."""
+        self._tell(Note.OVER, replica.program)
+        self._running.pop(replica.program, None)
+        self._where.pop(replica.program, None)
+        for call in self._returns.pop(replica.program, ()):
+            call()
+
+    def _tell(self, what: control_pb2.InvocationNote.What, program: bytes, gpu: int = 0) -> None:
+        if self._notes and program:
+            self._notes.put_nowait(Note(program=program, what=what, gpu=gpu))
+
+    # -- what is heard
+
+    def where(self, replica: Replica) -> Where | None:
+        """Where its memory is; None: it has none, or nobody knows."""
+        return self._where.get(replica.program)
+
+    def when_back(self, replica: Replica, call: Callable[[], None]) -> None:
+        """Call this once its memory is on a GPU, or nobody can tell any more."""
+        where = self._where.get(replica.program)
+        if not self._notes or where is None or where.resident:
+            call()
+        else:
+            self._returns.setdefault(replica.program, []).append(call)
+
+    async def settled(self) -> None:
+        """Until it is known which GPUs there are, but not for long."""
+        if self._way:
+            await asyncio.wait([asyncio.ensure_future(self._known.wait())], timeout=FIRST_SECONDS)
+
+    async def run(self) -> None:
+        """Speak and hear, again and again, until cancelled."""
+        if self._way is None:
+            return
+        complaint = ""
+        while True:
+            self._pause = AGAIN_SECONDS[0] if self._heard else min(2 * self._pause, AGAIN_SECONDS[1])
+            self._heard = False
+            try:
+                async with dial_async(self._way.address, self._way.identity, self._way.insecure) as channel:
+                    await self._talk(channel)
+                reason = "it hung up"
+            except grpc.aio.AioRpcError as error:
+                reason = f"{error.code().name}: {error.details()}"
+            finally:
+                self._silent()
+            if reason != complaint:
+                complaint = reason
+                log.warning(
+                    "the GPU server does not hear of invocations", address=self._way.address, why=reason
+                )
+            await asyncio.sleep(self._pause)
+
+    async def _talk(self, channel: grpc.aio.Channel) -> None:
+        assert self._way
+        self._notes = asyncio.Queue()
+        for program, running in self._running.items():
+            for _ in range(running):
+                self._tell(Note.BEGINS, program)
+        metadata = (("authorization", f"Bearer {self._way.token}"),)
+        stub = control_pb2_grpc.MonitorStub(channel)
+        async for reply in stub.Invocations(self._spoken(self._notes), metadata=metadata):
+            self._hear(reply)
+
+    async def _spoken(
+        self, notes: asyncio.Queue[control_pb2.InvocationNote]
+    ) -> AsyncIterator[control_pb2.InvocationNote]:
+        while True:
+            yield await notes.get()
+
+    def _hear(self, reply: control_pb2.InvocationReply) -> None:
+        if not self._heard:
+            self._heard = True
+            log.info("the GPU server hears of invocations", address=self._way and self._way.address)
+        if not reply.program:
+            self.gpus = Gpus({gpu.ordinal: gpu.memory for gpu in reply.gpus}, reply.elastic)
+            if self.gpus.memory:
+                self._known.set()
+            return
+        where = self._where[reply.program] = Where(reply.gpu, reply.resident)
+        if where.resident:
+            for call in self._returns.pop(reply.program, ()):
+                call()
+        self.on_moved(reply.program, where)
+
+    def _silent(self) -> None:
+        self._notes = None
+        self._where.clear()
+        waiting, self._returns = self._returns, {}
+        for calls in waiting.values():
+            for call in calls:
+                call()
+
+
+def _ignore(program: bytes, where: Where) -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,109 @@
+"""One who invokes functions, over the control plane: what it says, and what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from gpuferry.specs._generated import control_pb2, frames
+
+from ..door.handshake import program_digest
+from ..residency.invocations import TooMany, Where
+from ..residency.steward import Steward
+
+Note = control_pb2.InvocationNote
+
+
+def _not_yours(session: int, gpu: int) -> str:
+    return "moves are the operator's"
+
+
+class Listening:
+    """One call of Invocations. The latest about each program is told, however slowly it is read."""
+
+    def __init__(self, steward: Steward, tenant: str | None, move: Callable[[int, int], str | None]) -> None:
+        """`tenant`: whose programs it may speak of; None: those without one, as is the operator's. `move`:
+        moves a session to a GPU, or says why not.
+        """
+        self._move = move
+        self._steward = steward
+        self._tenant = tenant
+        self._words: dict[bytes, bytes] = {}  # what the caller calls a program, by its digest
+        self._news: dict[bytes, Where] = {}
+        self._gpus = True  # are to be told
+        self._stirred = asyncio.Event()
+        self._stirred.set()
+        self._sending: dict[bytes, asyncio.Task[None]] = {}
+        self._speaker = steward.invocations.speaker(self._moved, self._gpus_changed)
+        self.refusal = ""
+
+    def _moved(self, program: bytes, where: Where) -> None:
+        self._news[program] = where
+        self._stirred.set()
+
+    def _gpus_changed(self) -> None:
+        self._gpus = True
+        self._stirred.set()
+
+    async def hear(self, notes: AsyncIterator[control_pb2.InvocationNote]) -> None:
+        """Until the caller has said all."""
+        try:
+            async for note in notes:
+                self._hear(note)
+        except TooMany as error:
+            self.refusal = str(error)
+        finally:
+            self._stirred.set()
+
+    def _hear(self, note: control_pb2.InvocationNote) -> None:
+        if len(note.program) != frames.PROGRAM_SIZE:
+            raise TooMany(f"program: {frames.PROGRAM_SIZE} bytes are wanted")
+        program = program_digest(note.program, self._tenant or "", self._tenant is not None)
+        self._words[program] = note.program
+        if note.what == Note.BEGINS:
+            self._speaker.begins(program)
+            self._steward.expect(program)
+        elif note.what == Note.ENDS:
+            self._speaker.ends(program)
+        elif note.what == Note.BRING:
+            self._speaker.know(program)
+            self._steward.expect(program)
+        elif note.what == Note.MOVE:
+            self._speaker.know(program)
+            self._steward.move(program, note.gpu, self._move if self._tenant is None else _not_yours)
+        elif note.what == Note.SEND:
+            self._speaker.know(program)
+            self._send(program)
+        elif note.what == Note.OVER:
+            self._speaker.over(program)
+            del self._words[program]
+            self._news.pop(program, None)
+
+    def _send(self, program: bytes) -> None:
+        if program not in self._sending:
+            task = asyncio.ensure_future(self._steward.dismiss(program))
+            self._sending[program] = task
+            task.add_done_callback(lambda _: self._sending.pop(program, None))
+
+    async def replies(self, hearing: asyncio.Task[None]) -> AsyncIterator[control_pb2.InvocationReply]:
+        """What the caller is told, until it has said all."""
+        while not hearing.done():
+            await self._stirred.wait()
+            self._stirred.clear()
+            if self._gpus:
+                self._gpus = False
+                yield control_pb2.InvocationReply(
+                    gpus=[
+                        control_pb2.InvocationGpu(ordinal=ordinal, memory=memory)
+                        for ordinal, memory in sorted(self._steward.gpus().items())
+                    ],
+                    elastic=self._steward.elastic,
+                )
+            news, self._news = self._news, {}
+            for program, where in news.items():
+                if word := self._words.get(program):
+                    yield control_pb2.InvocationReply(program=word, gpu=where.gpu, resident=where.resident)
+
+    def close(self) -> None:
+        """The call is over: nobody speaks for its programs."""
+        self._speaker.close()

@@ -1,0 +1,92 @@
+"""The GPU server hears of invocations, and carries out what the policy decides about replicas' memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.helpers.monitor import Monitor, monitor
+from tests.residency.lodgers import MIB, Operator
+
+from .serving import Meeting, Server, serving, until
+from .test_cuda import CUDA
+
+SIZE = 64 * MIB
+GPUS = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "128MiB", "GPUFERRY_SIM_DEVICES": "1"}
+# Has its memory, says that it is there, and makes no call until it is told to go on.
+HELD = (
+    CUDA.replace("1 << 20", str(SIZE))
+    + """
+import os
+answer = handle
+
+def handle(request):
+    said = answer(request)
+    if "here" in request.query:
+        with open(request.query["here"], "w") as here: here.write(str(os.getpid()))
+        with open(request.query["go"]) as go: go.read()
+    return said
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def gpu_server() -> Iterator[Monitor]:
+    with monitor("--pool", "3", "--oversubscribe", "4", environment=GPUS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def operator(gpu_server: Monitor) -> Iterator[Operator]:
+    operator = Operator(gpu_server)
+    yield operator
+    operator.close()
+
+
+@pytest.fixture
+def functions(gpu_server: Monitor) -> Iterator[Server]:
+    settings = gpu_server.settings() | {"GPUFERRY_CONTROL": gpu_server.control}
+    with serving("--policy", "lalb", environment=settings) as server:
+        yield server
+
+
+def where(operator: Operator) -> dict[str, str]:
+    """Where the memory of each function's replica is."""
+    found: dict[str, str] = {}
+    for session in operator.sessions().values():
+        found[session.function] = operator.where(session.id)
+    return found
+
+
+def test_what_the_policy_sends_away_leaves_and_returns(functions: Server, operator: Operator) -> None:
+    """`idle` has as much as the GPU has left for others, and never calls CUDA: only the policy wants room."""
+    status = json.loads(functions.system("GET", "status").body)
+    assert status["server"]["gpus"] == [{"gpu": 0, "memory": 128 * MIB}]
+    functions.deploy("model", HELD, most=1, gpu_memory=SIZE)
+    functions.deploy("idle", most=1, gpu_memory=128 * MIB)
+    assert functions.invoke("model").body == b"1"
+    assert where(operator) == {"model": "resident"}
+    assert functions.invoke("idle", body="x").body == b"x"
+    until(lambda: where(operator), lambda seen: seen == {"model": "host"})
+    assert functions.invoke("model").body == b"2"
+    assert where(operator) == {"model": "resident"}
+
+
+def test_who_is_in_an_invocation_stays_and_who_is_between_two_goes(
+    functions: Server, operator: Operator
+) -> None:
+    """Two are resident. One is in an invocation in which it does nothing, and did its last call before the
+    other one: by its calls it would leave first.
+    """
+    for name in ("busy", "spare", "third"):
+        functions.deploy(name, HELD, most=1)  # the policy counts nothing: the GPU server makes room
+    held = Meeting(functions, "busy")
+    held.come()
+    assert functions.invoke("spare").body == b"1"
+    assert where(operator) == {"busy": "resident", "spare": "resident"}
+    assert functions.invoke("third").body == b"1"
+    assert where(operator) == {"busy": "resident", "spare": "host", "third": "resident"}
+    held.go("on")
+    assert held.asked.got().body == b"1"
