@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..settings.common import Encryption
+from ..settings.common import Encryption, published_identity
 from ..settings.sources import load
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ def _chosen(published: Mapping[str, str]) -> Encryption:
     given = load(Encryption, "cli", config=os.devnull).values
     if given.tls_cert or given.tls_key or "GPUFERRY_TLS_CERT" not in published:
         return given
-    certificate, key, authority = (published.get(f"GPUFERRY_TLS_{name}") for name in ("CERT", "KEY", "CA"))
-    return Encryption(tls_cert=certificate, tls_key=key, tls_ca=authority, insecure=given.insecure)
+    return replace(published_identity(published), insecure=given.insecure)
 
 
 def known_identity(published: Mapping[str, str]) -> Identity | None:

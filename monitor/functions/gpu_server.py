@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import grpc
@@ -18,6 +18,7 @@ from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 from ..service.dial import dial_async
 from ..service.tls import Identity, identity_of
+from ..settings.common import published_identity
 from .config import FunctionsConfig
 from .engine import Job
 from .memory import Gpus, Where
@@ -57,17 +58,8 @@ def way_of(config: FunctionsConfig) -> Way | None:
     token = found.token or sessions.token
     if not token:
         return None
-    identity = identity_of(_Tls(published) if ours and not config.tls_cert else config)
+    identity = identity_of(published_identity(published) if ours and not config.tls_cert else config)
     return Way(found.address, token, identity, config.insecure)
-
-
-class _Tls:
-    """The TLS files that the monitor of this machine published."""
-
-    def __init__(self, published: Mapping[str, str]) -> None:
-        self.tls_cert = published.get("GPUFERRY_TLS_CERT")
-        self.tls_key = published.get("GPUFERRY_TLS_KEY")
-        self.tls_ca = published.get("GPUFERRY_TLS_CA")
 
 
 class GpuServer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .options import choice, option, optional, path, switch
@@ -36,3 +37,9 @@ class Logs:
         "auto: text on a terminal, else JSON lines",
         "GPUFERRY_LOG_FORMAT",
     )
+
+
+def published_identity(published: Mapping[str, str]) -> Encryption:
+    """The TLS files that a service of this machine published beside its address."""
+    certificate, key, authority = (published.get(f"GPUFERRY_TLS_{name}") for name in ("CERT", "KEY", "CA"))
+    return Encryption(tls_cert=certificate, tls_key=key, tls_ca=authority)
