@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from pycparser import CParser, c_ast, c_generator
 
+from .kept import parsed_once
 from .model import PER_THREAD_SUFFIX, Where
 from .signature import spell
 
@@ -102,14 +102,14 @@ def find_header(name: str, include: Path | None) -> Path | None:
 
 def type_text(node: c_ast.Node) -> str:
     """The C text of a type, without the name that it declares; an array parameter is a pointer."""
-    bare = copy.deepcopy(node)
-    if isinstance(bare, c_ast.ArrayDecl):
-        bare = c_ast.PtrDecl([], bare.type)
-    inner = bare
+    shown = c_ast.PtrDecl([], node.type) if isinstance(node, c_ast.ArrayDecl) else node
+    inner = shown
     while not isinstance(inner, c_ast.TypeDecl):
         inner = inner.type
-    inner.declname = None
-    return spell(c_generator.CGenerator().visit(c_ast.Typename(None, [], None, bare)))
+    name, inner.declname = inner.declname, None
+    text = c_generator.CGenerator().visit(c_ast.Typename(None, [], None, shown))
+    inner.declname = name
+    return spell(text)
 
 
 def prototype(node: c_ast.FuncDecl) -> Prototype:
@@ -121,12 +121,20 @@ def prototype(node: c_ast.FuncDecl) -> Prototype:
 
 @cache
 def read(include: Path) -> Header:
-    header = Header(include)
+    """What cuda.h and the headers beside it declare. Parsing takes seconds: it is done once per text."""
     macros = preprocess(include, "#include <cuda.h>\n", "-dM")
+    texts = [
+        preprocess(include, HEADERS, "-P", *PLAIN_C, *twins)
+        for twins in ([], ["-DCUDA_API_PER_THREAD_DEFAULT_STREAM"])
+    ]
+    return parsed_once(Path(__file__), [str(include), macros, *texts], lambda: parse(include, macros, texts))
+
+
+def parse(include: Path, macros: str, texts: list[str]) -> Header:
+    header = Header(include)
     header.macros = set(re.findall(r"^#define (CU(?:DA)?_\w+) ", macros, re.M))
     header.version = int(re.findall(r"^#define CUDA_VERSION (\d+)", macros, re.M)[0])
-    for twins in ([], ["-DCUDA_API_PER_THREAD_DEFAULT_STREAM"]):
-        text = preprocess(include, HEADERS, "-P", *PLAIN_C, *twins)
+    for text in texts:
         for node in CParser().parse(text).ext:
             if (
                 isinstance(node, c_ast.Decl)
