@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.adversity.sessions import PAGE, Bystander, back_in_time, open_session, session
+from tests.adversity.sessions import PAGE, Bystander, back_again, each_promise, open_session, session
 from tests.helpers.tokens import token_of
 from tests.monitor import harness
 
@@ -19,7 +19,10 @@ def own_process(monitor: harness.Monitor, number: int) -> int:
     return int(found)
 
 
-def test_a_guest_that_vanishes_frees_everything(monitor: harness.Monitor, bystander: Bystander) -> None:
+@each_promise
+def test_a_guest_that_vanishes_frees_everything(
+    monitor: harness.Monitor, bystander: Bystander, within: float | None
+) -> None:
     def vanish() -> Callable[[], object]:
         guest = open_session(monitor)
         address = guest.map(64)
@@ -33,7 +36,7 @@ def test_a_guest_that_vanishes_frees_everything(monitor: harness.Monitor, bystan
         guest.socket.close()
         return lambda: monitor.wait_idle(1)
 
-    back_in_time(vanish)
+    back_again(vanish, within)
     (left,) = monitor.status().sessions
     assert left.program == "bystander"
     bystander.is_fine()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.adversity.running import Program, digest, native, remote, zeros
-from tests.adversity.sessions import Bystander, back_in_time, session
+from tests.adversity.sessions import Bystander, back_again, each_promise, session
 from tests.helpers.proxy import Proxy
 from tests.monitor import harness
 
@@ -59,7 +59,10 @@ def test_the_program_itself(monitor: harness.Monitor, where: str) -> None:
         assert program.finish() == (0, "")
 
 
-def test_a_guest_killed_in_mid_copy(monitor: harness.Monitor, bystander: Bystander) -> None:
+@each_promise
+def test_a_guest_killed_in_mid_copy(
+    monitor: harness.Monitor, bystander: Bystander, within: float | None
+) -> None:
     def kill() -> Callable[[], object]:
         with remote(monitor) as program:
             program.must("start")
@@ -74,13 +77,16 @@ def test_a_guest_killed_in_mid_copy(monitor: harness.Monitor, bystander: Bystand
             program.process.wait()
         return lambda: monitor.wait_idle(1)
 
-    back_in_time(kill)
+    back_again(kill, within)
     (left,) = monitor.status().sessions
     assert left.program == "bystander"
     bystander.is_fine()
 
 
-def test_a_guest_killed_while_its_kernel_runs(monitor: harness.Monitor, bystander: Bystander) -> None:
+@each_promise
+def test_a_guest_killed_while_its_kernel_runs(
+    monitor: harness.Monitor, bystander: Bystander, within: float | None
+) -> None:
     """The kernel never ends: its API server has to go, and another to come."""
 
     def kill() -> Callable[[], object]:
@@ -98,7 +104,7 @@ def test_a_guest_killed_while_its_kernel_runs(monitor: harness.Monitor, bystande
             "replacement",
         )
 
-    back_in_time(kill)
+    back_again(kill, within)
     bystander.is_fine()
 
 
