@@ -72,7 +72,7 @@ void sim_memory_dispose(struct sim_range *range) {
         range->kind != SIM_RANGE_IMPORTED)
         sim_device_refund(range->device, bytes);
     if (range->returned)
-        range->returned(range->owner, bytes);
+        range->returned(range->owner, range->size);
     free(range);
 }
 

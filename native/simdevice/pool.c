@@ -58,7 +58,7 @@ CUresult sim_pool_acquire(CUmemoryPool handle, struct sim_pool **pool) {
 }
 
 uint64_t sim_pool_reserved(const struct sim_pool *pool) {
-    return pool->used + pool->freeing + pool->kept_bytes;
+    return pool->taken + pool->freeing + pool->kept_bytes;
 }
 
 bool sim_pool_keep(struct sim_pool *pool, struct sim_range *range) {

@@ -8,12 +8,16 @@
 
 struct sim_pool_free; /* a cuMemFreeAsync on its way */
 
+#define SIM_POOL_UNIT 512u /* in which NVIDIA's pools count */
+
 struct sim_pool {
     struct sim_object object;
     struct sim_device *device;
     CUmemPoolProps properties;
     pthread_mutex_t lock;
-    uint64_t used, used_high, reserved_high;
+    uint64_t used, used_high; /* as asked for, in units of SIM_POOL_UNIT */
+    uint64_t taken;           /* the pages of those */
+    uint64_t reserved_high;
     struct sim_pool_free *frees; /* whose streams have not got there: the latest first */
     uint64_t freeing;            /* bytes of those */
     struct sim_range *kept;      /* freed, pages still there: linked by `left`, the latest first */

@@ -7,7 +7,7 @@
 
 struct sim_pool_free {
     struct sim_op op;
-    uint64_t base, bytes;
+    uint64_t base, size;
     struct sim_pool *pool;            /* with a reference */
     const struct sim_stream *stream;  /* that may allocate it again; NULL: none */
     struct sim_pool_free *next, **at; /* `at`: NULL if it is in no list, and has nothing to do any more */
@@ -21,44 +21,56 @@ static void unlink_free(struct sim_pool_free *op) {
     op->at = NULL;
 }
 
-static void use(struct sim_pool *pool, uint64_t bytes) {
-    pool->used += bytes;
+static uint64_t pages_of(uint64_t size) {
+    return sim_round_up(size, SIM_PAGE);
+}
+
+/* Lock held. */
+static void use(struct sim_pool *pool, uint64_t size) {
+    pool->taken += pages_of(size);
+    pool->used += sim_round_up(size, SIM_POOL_UNIT);
     if (pool->used > pool->used_high)
         pool->used_high = pool->used;
     if (sim_pool_reserved(pool) > pool->reserved_high)
         pool->reserved_high = sim_pool_reserved(pool);
 }
 
+/* Lock held. */
+static void leave(struct sim_pool *pool, uint64_t size) {
+    pool->taken -= pages_of(size);
+    pool->used -= sim_round_up(size, SIM_POOL_UNIT);
+}
+
 /* Counts an allocation in, which holds a reference until it is returned; it may be in memory that was kept.
  */
-static bool take(struct sim_pool *pool, uint64_t bytes, struct sim_range **kept) {
+static bool take(struct sim_pool *pool, uint64_t size, struct sim_range **kept) {
     pthread_mutex_lock(&pool->lock);
-    uint64_t most = pool->properties.maxSize;
+    uint64_t most = pool->properties.maxSize, bytes = pages_of(size);
     *kept = sim_pool_take_kept(pool, bytes);
     if (!*kept && most && sim_pool_reserved(pool) + bytes > most)
         sim_pool_shrink(pool, 0);
-    bool fits = *kept || !most || pool->used + pool->freeing + bytes <= most;
+    bool fits = *kept || !most || pool->taken + pool->freeing + bytes <= most;
     if (fits) {
-        use(pool, bytes);
+        use(pool, size);
         sim_retain(pool);
     }
     pthread_mutex_unlock(&pool->lock);
     return fits;
 }
 
-static void returned(void *owner, uint64_t bytes) {
+static void returned(void *owner, uint64_t size) {
     struct sim_pool *pool = owner;
     pthread_mutex_lock(&pool->lock);
-    pool->used -= bytes;
+    leave(pool, size);
     pthread_mutex_unlock(&pool->lock);
     sim_release(pool);
 }
 
 /* As `returned`, of memory whose cuMemFreeAsync was called. */
-static void returned_late(void *owner, uint64_t bytes) {
+static void returned_late(void *owner, uint64_t size) {
     struct sim_pool *pool = owner;
     pthread_mutex_lock(&pool->lock);
-    pool->freeing -= bytes;
+    pool->freeing -= pages_of(size);
     pthread_mutex_unlock(&pool->lock);
     sim_release(pool);
 }
@@ -84,19 +96,19 @@ static bool allocate_again(struct sim_range *range, void *argument) {
 
 /* What this stream freed, whether it has got there or not: its operations come one after another. */
 static bool take_freed(struct sim_pool *pool, const struct sim_stream *stream, size_t size, uint64_t *base) {
-    uint64_t bytes = sim_round_up(size, SIM_PAGE);
+    uint64_t bytes = pages_of(size);
     bool found = false;
     pthread_mutex_lock(&pool->lock);
     for (struct sim_pool_free *op = pool->frees, *next; op && !found; op = next) {
         next = op->next;
-        if (op->stream != stream || op->bytes != bytes)
+        if (op->stream != stream || pages_of(op->size) != bytes)
             continue;
         struct again again = {.base = op->base, .context = stream->context, .size = size};
         unlink_free(op);
         found = sim_ranges_change(&sim_memory, op->base, allocate_again, &again);
         if (found) {
             pool->freeing -= bytes;
-            use(pool, bytes);
+            use(pool, size);
             *base = op->base;
         }
     }
@@ -106,13 +118,12 @@ static bool take_freed(struct sim_pool *pool, const struct sim_stream *stream, s
 
 static CUresult allocate(struct sim_pool *pool, const struct sim_stream *stream, size_t size,
                          uint64_t *base) {
-    uint64_t bytes = sim_round_up(size, SIM_PAGE);
     struct sim_range *kept;
-    if (bytes < size)
+    if (pages_of(size) < size)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (take_freed(pool, stream, size, base))
         return CUDA_SUCCESS;
-    if (!take(pool, bytes, &kept))
+    if (!take(pool, size, &kept))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (kept) {
         *base = kept->base;
@@ -130,7 +141,7 @@ static CUresult allocate(struct sim_pool *pool, const struct sim_stream *stream,
     if (result == CUDA_SUCCESS)
         *base = range->base;
     else
-        returned(pool, bytes);
+        returned(pool, size);
     return result;
 }
 
@@ -239,7 +250,7 @@ static bool begin_freeing(struct sim_range *range, void *argument) {
         return false;
     range->freeing = true;
     range->returned = returned_late;
-    op->bytes = sim_round_up(range->size, SIM_PAGE);
+    op->size = range->size;
     op->pool = range->owner;
     if (range->file)
         op->stream = NULL; /* other processes may still have it */
@@ -250,8 +261,8 @@ static bool begin_freeing(struct sim_range *range, void *argument) {
 static void begin(struct sim_pool_free *op) {
     struct sim_pool *pool = op->pool;
     pthread_mutex_lock(&pool->lock);
-    pool->used -= op->bytes;
-    pool->freeing += op->bytes;
+    leave(pool, op->size);
+    pool->freeing += pages_of(op->size);
     op->next = pool->frees;
     op->at = &pool->frees;
     if (op->next)

@@ -27,8 +27,8 @@ struct sim_range {
     uint64_t id;                 /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
     struct sim_context *context; /* NULL: no context's */
     struct sim_device *device;
-    void *owner;                                   /* the pool or the physical memory; holds a reference */
-    void (*returned)(void *owner, uint64_t bytes); /* called once it is gone; may be NULL */
+    void *owner;                                  /* the pool or the physical memory; holds a reference */
+    void (*returned)(void *owner, uint64_t size); /* called once it is gone; may be NULL */
     CUresult (*free_it)(uint64_t base); /* of a graph's: what cuMemFree does instead of removing it */
     uint64_t readable, writable;        /* of a mapping: bit per device that cuMemSetAccess let in */
     struct sim_range *left, *right;

@@ -22,6 +22,10 @@ static void accounts(void) {
     first = take(pool, MIB2 / 2, stream); // counted as it was asked for, whatever it takes
     EXPECT(amount(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 3 * MIB2 + MIB2 / 2);
     EXPECT(amount(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= 3 * MIB2 + MIB2 / 2);
+    CUdeviceptr few = take(pool, 1024, stream); // no pages of them, as CuPy's tests have it
+    EXPECT(amount(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 3 * MIB2 + MIB2 / 2 + 1024);
+    OK(cuMemFreeAsync(few, stream));
+    EXPECT(amount(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 3 * MIB2 + MIB2 / 2);
     OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
     EXPECT(amount(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == threshold);
     OK(cuMemFreeAsync(first, stream));

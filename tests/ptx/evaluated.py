@@ -13,6 +13,8 @@ from .structured import (
     INPUTS,
     LOCALS,
     REGISTERS,
+    Atomic,
+    Break,
     Call,
     Condition,
     Count,
@@ -21,13 +23,17 @@ from .structured import (
     Fetch,
     If,
     Lanes,
+    Leave,
     Load,
+    Loads,
     Local,
     Loop,
     Multiply,
     Operation,
     Program,
+    Return,
     Statement,
+    Switch,
 )
 
 Words = np.ndarray
@@ -114,12 +120,29 @@ def operation(s: Operation, a: Words, b: Words, c: Words) -> Words:
     return results[s.name]()
 
 
+def atomic(s: Atomic, was: Words, a: Words, b: Words) -> Words:
+    results: dict[str, Callable[[], Words]] = {
+        "add": lambda: was + a,
+        "exch": lambda: a,
+        "cas": lambda: np.where(was == b, a, was),
+        "min": lambda: np.minimum(was, a),
+        "max": lambda: np.maximum(was, a),
+        "and": lambda: was & a,
+        "or": lambda: was | a,
+        "xor": lambda: was ^ a,
+        "inc": lambda: np.where(was >= a, np.uint32(0), was + 1),
+        "dec": lambda: np.where((was == 0) | (was > a), a, was - 1),
+    }
+    return results[s.how]()
+
+
 @dataclass
 class _Frame:
     """What one function's threads have: registers and memory of their own."""
 
     registers: list[Words]
     local: np.ndarray
+    returned: Here
 
 
 class _Block:
@@ -128,22 +151,33 @@ class _Block:
         self.size = program.threads
         self.counters = np.zeros(COUNTERS, np.uint32)
         self.threads = np.arange(self.size)
+        self.alive = np.ones(self.size, bool)
+        self.slots, self.words = np.zeros((2, self.size), np.uint32)
         first = [self.threads.astype(np.uint32), np.full(self.size, index, np.uint32)]
         first.append(inputs[self.threads % INPUTS])
         self.frame = self._frame(first, [i * 0x9E3779B9 & 0xFFFFFFFF for i in range(3, REGISTERS)])
 
     def _frame(self, first: list[Words], rest: list[int]) -> _Frame:
         registers = [each.copy() for each in first] + [np.full(self.size, value, np.uint32) for value in rest]
-        return _Frame(registers, np.zeros((self.size, LOCALS), np.uint32))
+        return _Frame(registers, np.zeros((self.size, LOCALS), np.uint32), ~self.alive & False)
 
     def run(self) -> np.ndarray:
         self.statements(self.program.body, self.frame, np.ones(self.size, bool))
-        return np.stack(self.frame.registers, axis=1)
+        return np.where(self.alive[:, None], np.stack(self.frame.registers, axis=1), np.uint32(0))
 
-    def statements(self, statements: tuple[Statement, ...], frame: _Frame, here: Here) -> None:
+    def statements(
+        self, statements: tuple[Statement, ...], frame: _Frame, here: Here, broken: Here | None = None
+    ) -> None:
+        """`broken`: who has left the loop whose body this is."""
         for each in statements:
-            if here.any():
-                self.statement(each, frame, here)
+            now = here & self.alive & ~frame.returned
+            if broken is not None:
+                now &= ~broken
+            if isinstance(each, Break):
+                assert broken is not None
+                broken |= now & self.holds(each.condition, frame)
+            elif now.any():
+                self.statement(each, frame, now)
 
     def holds(self, condition: Condition, frame: _Frame) -> Here:
         mask = np.uint32((1 << condition.bits) - 1)
@@ -165,8 +199,21 @@ class _Block:
             self.statements(s.other, frame, here & ~yes)
         elif isinstance(s, Loop):
             left = v[s.rounds] & 3
+            broken = np.zeros(self.size, bool)
             for done in range(3):
-                self.statements(s.body, frame, here & (left > done))
+                self.statements(s.body, frame, here & (left > done), broken)
+        elif isinstance(s, Switch):
+            chosen = v[s.a] % len(s.cases)
+            for number, case in enumerate(s.cases):
+                self.statements(case, frame, here & (chosen == number))
+        elif isinstance(s, Return):
+            frame.returned |= here & self.holds(s.condition, frame)
+        elif isinstance(s, Leave):
+            self.alive &= ~(here & self.holds(s.condition, frame))
+        elif isinstance(s, Atomic):
+            was = self.words.copy()
+            self.words = np.where(here, atomic(s, was, v[s.a], v[s.b]), was).astype(np.uint32)
+            put(s.d, was)
         elif isinstance(s, Lanes):
             put(s.d, self.lanes(s, v[s.a], here))
         elif isinstance(s, Count):
@@ -174,7 +221,8 @@ class _Block:
         elif isinstance(s, Counters):
             put(s.d, self.counters[v[s.a] % COUNTERS])
         elif isinstance(s, Exchange):
-            put(s.d, np.roll(v[s.a], -s.k))
+            self.slots = np.where(here, v[s.a], self.slots).astype(np.uint32)
+            put(s.d, np.roll(self.slots, -s.k))
         elif isinstance(s, Multiply):
             low, high = self.product(v[s.a], v[s.b], v[s.c[0]], v[s.c[1]])
             put(s.d[0], low)
@@ -184,6 +232,10 @@ class _Block:
             put(s.d, frame.local[self.threads, v[s.at] % LOCALS])
         elif isinstance(s, Load):
             put(s.d, self.inputs[v[s.at] % INPUTS])
+        elif isinstance(s, Loads):
+            first = v[s.at] % (INPUTS // s.count) * s.count
+            for each in range(s.count):
+                put(s.d + each, self.inputs[first + each])
         elif isinstance(s, Fetch):
             x, y = (np.minimum(v[each] & 15, 7) for each in (s.x, s.y))
             put(s.d, self.inputs.reshape(8, 8)[y, x])

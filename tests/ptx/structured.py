@@ -49,6 +49,8 @@ OPERATIONS = (
 )
 COMPARISONS = ("eq", "ne", "lt", "ge")
 REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
+ATOMICS = ("add", "exch", "cas", "min", "max", "and", "or", "xor", "inc", "dec")
+CASES = 4
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,35 @@ class Loop:
 
     rounds: int
     body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Switch:
+    """By the lowest two bits of a register."""
+
+    a: int
+    cases: tuple[tuple[Statement, ...], ...]
+
+
+@dataclass(frozen=True)
+class Break:
+    """Leaves the loop whose body this is a statement of."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True)
+class Return:
+    """From a function, whose body this is a statement of."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Ends threads, in the kernel or in a function."""
+
+    condition: Condition
 
 
 @dataclass(frozen=True)
@@ -134,6 +165,16 @@ class Multiply:
 
 
 @dataclass(frozen=True)
+class Atomic:
+    """On the thread's own word of the block's shared memory; gives what was there. cas: if that was `b`."""
+
+    how: str
+    d: int
+    a: int
+    b: int
+
+
+@dataclass(frozen=True)
 class Local:
     """Writes a register to the thread's own memory, and reads elsewhere in it."""
 
@@ -146,6 +187,15 @@ class Local:
 @dataclass(frozen=True)
 class Load:
     d: int
+    at: int
+
+
+@dataclass(frozen=True)
+class Loads:
+    """Two or four words that follow each other, into registers that do, from where their number divides."""
+
+    d: int
+    count: int
     at: int
 
 
@@ -166,8 +216,9 @@ class Call:
     b: int
 
 
-Reading = Counters | Exchange | Local | Load | Fetch
-Statement = Operation | If | Loop | Lanes | Count | Multiply | Call | Reading
+Reading = Counters | Exchange | Local | Load | Loads | Fetch | Atomic
+Leaving = Break | Return | Leave
+Statement = Operation | If | Loop | Switch | Lanes | Count | Multiply | Call | Reading | Leaving
 
 
 @dataclass
@@ -184,18 +235,30 @@ class _Maker:
         self.program = Program(2, self.rng.choice((32, 64, 96, 128, 40, 17)))
         self.whole = self.program.threads % 32 == 0
         self.meets = self.rng.random() < 0.8  # threads tell each other something
+        self.leave = self.rng.random() < 0.3  # threads end before others do
+        self.whole = self.whole and not self.leave
+        self.calling = False
         self.callable = 0
 
     def make(self) -> Program:
         for index in range(self.rng.randrange(3)):
+            self.calling = True
             self.program.functions.append(tuple(self._some(1, 5)))
+            self.calling = False
             self.callable = index + 1
         self.program.body = tuple(self._some(0, 10))
         return self.program
 
-    def _some(self, depth: int, most: int) -> Iterator[Statement]:
+    def _some(self, depth: int, most: int, looping: bool = False) -> Iterator[Statement]:
         for _ in range(self.rng.randint(1, most)):
-            yield self._one(depth)
+            if looping and self.rng.random() < 0.15:
+                yield Break(self._condition())
+            elif self.calling and depth == 1 and self.rng.random() < 0.1:
+                yield Return(self._condition())
+            elif self.leave and self.rng.random() < 0.08:
+                yield Leave(self._condition())
+            else:
+                yield self._one(depth)
 
     def _r(self) -> int:
         return self.rng.randrange(REGISTERS)
@@ -210,9 +273,9 @@ class _Maker:
 
     def _one(self, depth: int) -> Statement:
         rng = self.rng
-        kinds = ["operation"] * 8 + ["local", "load", "fetch"]
+        kinds = ["operation"] * 8 + ["local", "load", "loads", "fetch", "atomic"]
         if depth < DEEPEST:
-            kinds += ["if"] * 3 + ["loop"] * 2
+            kinds += ["if"] * 3 + ["loop"] * 2 + ["switch"]
         if self.callable:
             kinds += ["call"] * 2
         if self.meets:
@@ -225,7 +288,9 @@ class _Maker:
             other = tuple(self._some(depth + 1, 4)) if rng.random() < 0.7 else ()
             return If(self._condition(), tuple(self._some(depth + 1, 4)), other)
         if kind == "loop":
-            return Loop(r(), tuple(self._some(depth + 1, 4)))
+            return Loop(r(), tuple(self._some(depth + 1, 4, True)))
+        if kind == "switch":
+            return Switch(r(), tuple(tuple(self._some(depth + 1, 2)) for _ in range(CASES)))
         if kind == "lanes":
             return Lanes(rng.choice(("first", "ballot", "any", "all", "match", *REDUCTIONS)), r(), r(), 0)
         if kind == "whole":
@@ -245,6 +310,11 @@ class _Maker:
             return Local(r(), r(), r(), r())
         if kind == "load":
             return Load(r(), r())
+        if kind == "loads":
+            count = rng.choice((2, 4))
+            return Loads(rng.randrange(REGISTERS - count + 1), count, r())
+        if kind == "atomic":
+            return Atomic(rng.choice(ATOMICS), r(), r(), r())
         if kind == "fetch":
             return Fetch(r(), r(), r())
         return self._operation()

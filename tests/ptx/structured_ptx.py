@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from .structured import (
+    CASES,
     COUNTERS,
     DEEPEST,
     INPUTS,
     LOCALS,
     REGISTERS,
+    Atomic,
+    Break,
     Call,
     Condition,
     Count,
@@ -16,13 +19,17 @@ from .structured import (
     Fetch,
     If,
     Lanes,
+    Leave,
     Load,
+    Loads,
     Local,
     Loop,
     Multiply,
     Operation,
     Program,
+    Return,
     Statement,
+    Switch,
 )
 
 # {d}, {a}, {b}, {c} are registers, {k} is a constant.
@@ -58,15 +65,21 @@ CODE = {
 }
 
 
-def _waits(program: Program, statements: tuple[Statement, ...]) -> bool:
-    """Whether lanes tell each other something in there, so that masks are needed."""
+def _has(program: Program, statements: tuple[Statement, ...], kinds: tuple[type, ...]) -> bool:
     return any(
-        isinstance(each, Lanes)
-        or (isinstance(each, If) and (_waits(program, each.then) or _waits(program, each.other)))
-        or (isinstance(each, Loop) and _waits(program, each.body))
-        or (isinstance(each, Call) and _waits(program, program.functions[each.function]))
+        isinstance(each, kinds) or any(_has(program, part, kinds) for part in _parts(program, each))
         for each in statements
     )
+
+
+def _parts(program: Program, s: Statement) -> tuple[tuple[Statement, ...], ...]:
+    if isinstance(s, If):
+        return s.then, s.other
+    if isinstance(s, Loop):
+        return (s.body,)
+    if isinstance(s, Switch):
+        return s.cases
+    return (program.functions[s.function],) if isinstance(s, Call) else ()
 
 
 class _Writer:
@@ -76,9 +89,16 @@ class _Writer:
         self.program = program
         self.lines: list[str] = []
         self.labels = 0
+        self.ends: list[str] = []  # of the loops around
+        # Where nobody tells anybody anything there are no masks.
+        self.masked = _meets(program)
 
     def emit(self, *lines: str) -> None:
         self.lines += lines
+
+    def waits(self, statements: tuple[Statement, ...]) -> bool:
+        """Whether it matters there which lanes come."""
+        return self.masked and _has(self.program, statements, (Lanes, Break, Return, Leave))
 
     def label(self) -> str:
         self.labels += 1
@@ -94,6 +114,9 @@ class _Writer:
     def statements(self, statements: tuple[Statement, ...], depth: int) -> None:
         for each in statements:
             self.statement(each, depth)
+            if self.masked and not isinstance(each, Leave) and _has(self.program, (each,), (Leave,)):
+                # Who has ended is waited for by nobody.
+                self.emit(f"setp.eq.u32 %q, 0, 0; vote.sync.ballot.b32 %m{depth}, %q, %m{depth};")
 
     def statement(self, s: Statement, depth: int) -> None:
         if isinstance(s, Operation):
@@ -107,8 +130,25 @@ class _Writer:
             self._if(s, depth)
         elif isinstance(s, Loop):
             self._loop(s, depth)
+        elif isinstance(s, Switch):
+            self._switch(s, depth)
+        elif isinstance(s, (Break, Return, Leave)):
+            self._part(s, f"%m{depth}")
         elif isinstance(s, Lanes):
             self._lanes(s, f"%m{depth}")
+        elif isinstance(s, Atomic):
+            type_ = {"exch": "b32", "cas": "b32", "and": "b32", "or": "b32", "xor": "b32"}.get(s.how, "u32")
+            given = f"%v{s.b}, %v{s.a}" if s.how == "cas" else f"%v{s.a}"
+            self.emit(
+                "mov.u32 %t0, %tid.x; mov.u32 %t1, words; mad.lo.u32 %t1, %t0, 4, %t1;",
+                f"atom.shared.{s.how}.{type_} %v{s.d}, [%t1], {given};",
+            )
+        elif isinstance(s, Loads):
+            to = ", ".join(f"%v{s.d + each}" for each in range(s.count))
+            self.emit(
+                f"and.b32 %t0, %v{s.at}, {INPUTS // s.count - 1}; mul.wide.u32 %x0, %t0, {4 * s.count};",
+                f"add.u64 %x0, %x0, %inputs; ld.global.v{s.count}.u32 {{{to}}}, [%x0];",
+            )
         elif isinstance(s, Count):
             self.emit(f"red.shared.add.u32 [counters+{4 * s.counter}], %v{s.a};")
         elif isinstance(s, Counters):
@@ -167,12 +207,12 @@ class _Writer:
         other, end = self.label(), self.label()
         predicate, here, there = f"%p{depth}", f"%m{depth}", f"%m{depth + 1}"
         self.condition(s.condition, predicate)
-        if _waits(self.program, s.then + s.other):
+        if self.waits(s.then + s.other):
             self.emit(f"vote.sync.ballot.b32 {there}, {predicate}, {here};")
         self.emit(f"@!{predicate} bra {other};")
         self.statements(s.then, depth + 1)
         self.emit(f"bra {end};", f"{other}:")
-        if _waits(self.program, s.other):
+        if self.waits(s.other):
             self.emit(f"not.b32 %t0, {there}; and.b32 {there}, {here}, %t0;")
         self.statements(s.other, depth + 1)
         self.emit(f"{end}:")
@@ -180,14 +220,44 @@ class _Writer:
     def _loop(self, s: Loop, depth: int) -> None:
         again, end = self.label(), self.label()
         predicate, left, there = f"%p{depth}", f"%n{depth}", f"%m{depth + 1}"
-        waits = _waits(self.program, s.body)
+        waits = self.waits(s.body)
         self.emit(f"and.b32 {left}, %v{s.rounds}, 3; mov.u32 {there}, %m{depth};", f"{again}:")
         self.emit(f"setp.ne.u32 {predicate}, {left}, 0;")
         if waits:
             self.emit(f"vote.sync.ballot.b32 {there}, {predicate}, {there};")
         self.emit(f"@!{predicate} bra {end};")
+        self.ends.append(end)
         self.statements(s.body, depth + 1)
+        self.ends.pop()
         self.emit(f"sub.u32 {left}, {left}, 1;", f"bra {again};", f"{end}:")
+
+    def _switch(self, s: Switch, depth: int) -> None:
+        labels, end = [self.label() for _ in s.cases], self.label()
+        index, here, there = f"%n{depth}", f"%m{depth}", f"%m{depth + 1}"
+        self.emit(f"and.b32 {index}, %v{s.a}, {CASES - 1};")
+        waits = [self.waits(case) for case in s.cases]
+        for case, waiting in enumerate(waits):
+            if waiting:
+                mask = f"%s{depth * CASES + case}"
+                self.emit(f"setp.eq.u32 %q, {index}, {case}; vote.sync.ballot.b32 {mask}, %q, {here};")
+        table = self.label()
+        self.emit(f"{table}: .branchtargets {', '.join(labels)};", f"brx.idx {index}, {table};")
+        for case, (label, statements) in enumerate(zip(labels, s.cases, strict=True)):
+            self.emit(f"{label}:")
+            if waits[case]:
+                self.emit(f"mov.u32 {there}, %s{depth * CASES + case};")
+            self.statements(statements, depth + 1)
+            self.emit(f"bra {end};")
+        self.emit(f"{end}:")
+
+    def _part(self, s: Break | Return | Leave, mask: str) -> None:
+        self.condition(s.condition, "%q")
+        if self.masked:
+            self.emit(f"vote.sync.ballot.b32 {mask}, !%q, {mask};")
+        if isinstance(s, Leave):
+            self.emit("@%q exit;")
+        else:
+            self.emit(f"@%q bra {self.ends[-1] if isinstance(s, Break) else 'RETURN'};")
 
     def _lanes(self, s: Lanes, mask: str) -> None:
         d, a = f"%v{s.d}", f"%v{s.a}"
@@ -214,6 +284,7 @@ class _Writer:
 _REGISTERS = f"""
     .reg .pred %p<{DEEPEST + 1}>, %q;
     .reg .b32 %v<{REGISTERS}>, %m<{DEEPEST + 2}>, %n<{DEEPEST + 1}>, %t<3>;
+    .reg .b32 %s<{CASES * (DEEPEST + 1)}>;
     .reg .b64 %x<3>, %inputs, %texture;
     .reg .f32 %f<3>;
     .local .align 4 .b8 own[{4 * LOCALS}];
@@ -233,6 +304,7 @@ def ptx(program: Program) -> str:
         ".version 8.8\n.target sm_80\n.address_size 64\n",
         f".shared .align 4 .b8 counters[{4 * COUNTERS}];\n",
         f".shared .align 4 .b8 slots[{4 * program.threads}];\n",
+        f".shared .align 4 .b8 words[{4 * program.threads}];\n",
     ]
     for index, statements in enumerate(program.functions):
         start = "mov.u32 %v2, 11;" + "".join(f" mov.u32 %v{i}, {i};" for i in range(3, REGISTERS))
@@ -241,7 +313,8 @@ def ptx(program: Program) -> str:
             "    .param .b64 i, .param .b64 x)\n"
             f"{{{_REGISTERS}    ld.param.b32 %v0, [a]; ld.param.b32 %v1, [b]; ld.param.b32 %m1, [m];\n"
             f"    ld.param.b64 %inputs, [i]; ld.param.b64 %texture, [x]; {start}\n"
-            f"    {_body(_Writer(program), statements, 1)}\n    st.param.b32 [r], %v0;\n    ret;\n}}\n"
+            f"    {_body(_Writer(program), statements, 1)}\n"
+            "RETURN:\n    st.param.b32 [r], %v0;\n    ret;\n}\n"
         )
     start = "".join(f" mov.u32 %v{i}, {i * 0x9E3779B9 & 0xFFFFFFFF};" for i in range(3, REGISTERS))
     ends = " ".join(f"st.global.u32 [%x0+{4 * i}], %v{i};" for i in range(REGISTERS))
@@ -253,6 +326,8 @@ def ptx(program: Program) -> str:
         f"    ld.global.u32 %v2, [%x0];{start}\n"
         f"    setp.lt.u32 %q, %v0, {COUNTERS}; mov.u32 %t1, counters; mad.lo.u32 %t0, %v0, 4, %t1;\n"
         "    @%q st.shared.u32 [%t0], 0;\n"
+        "    mov.u32 %t1, slots; mad.lo.u32 %t0, %v0, 4, %t1; st.shared.u32 [%t0], 0;\n"
+        "    mov.u32 %t1, words; mad.lo.u32 %t0, %v0, 4, %t1; st.shared.u32 [%t0], 0;\n"
         + ("    bar.sync 0;\n    setp.eq.u32 %q, %v0, %v0; vote.sync.ballot.b32 %m0, %q, 0xffffffff;\n"
            if _meets(program) else "    mov.u32 %m0, 0xffffffff;\n")
         + f"    {_body(_Writer(program), program.body, 0)}\n"
@@ -267,13 +342,5 @@ def ptx(program: Program) -> str:
 def _meets(program: Program) -> bool:
     """Whether threads depend on each other at all: else the kernel is to be one of threads alone."""
 
-    def any_of(statements: tuple[Statement, ...]) -> bool:
-        return any(
-            isinstance(each, (Lanes, Count, Counters, Exchange, Multiply))
-            or (isinstance(each, If) and (any_of(each.then) or any_of(each.other)))
-            or (isinstance(each, Loop) and any_of(each.body))
-            or (isinstance(each, Call) and any_of(program.functions[each.function]))
-            for each in statements
-        )
-
-    return any_of(program.body)
+    kinds = (Lanes, Count, Counters, Exchange, Multiply)
+    return _has(program, program.body, kinds)

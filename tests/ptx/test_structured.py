@@ -18,7 +18,7 @@ import pytest
 
 from . import driver
 from .evaluated import evaluate
-from .structured import INPUTS, REGISTERS, Program, make
+from .structured import ATOMICS, INPUTS, REGISTERS, Program, make
 from .structured_ptx import CODE, ptx
 from .textures import AS_INTEGER, Array, Texture
 
@@ -89,6 +89,12 @@ def test_programs_have_all_there_is() -> None:
         "tex.2d",
         "shfl.sync.idx",
         "shfl.sync.bfly",
+        "brx.idx",
+        "exit;",
+        "bra RETURN;",
+        "ld.global.v2",
+        "ld.global.v4",
+        *(f"atom.shared.{each}" for each in ATOMICS),
     )
     for word in (*words, "shfl.sync.up", "match.any", "vote.sync.any", "redux.sync.xor", ", %m2;"):
         assert word in whole, word

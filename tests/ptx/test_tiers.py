@@ -11,7 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import pytest
+from gpuferry.native.simdevice.ptx import compiler, parse
+from gpuferry.native.simdevice.ptx.compiler import kernel_ir
+from gpuferry.native.simdevice.ptx.kernel import KernelContext
 
 from tests.helpers import paths
 
@@ -200,3 +204,19 @@ def test_stacks_have_the_size_that_the_code_asks_for(tmp_path: Path) -> None:
     for _ in range(count):
         value = (value * 5 + 3) % (1 << 32)
     assert bytes.fromhex(given)[:4] == value.to_bytes(4, "little")
+
+
+def test_quick_code_of_a_long_warp_has_short_blocks() -> None:
+    """How long LLVM takes to choose instructions for vectors is the square of a block's length: a sort of
+    1,800 instructions took five seconds, and takes one."""
+    long = "".join(
+        f"    mad.lo.u32 %r{i % 8 + 8}, %r{(i + 3) % 8 + 8}, %r{i % 8 + 8}, {i};\n" for i in range(500)
+    )
+    module = parse(kernel(f"    bar.sync 0;\n{long}{store('%r8')}", pointers=1))
+    context = KernelContext(module, module.kernel("k"))
+    context.quick = True
+    made = llvm.parse_assembly(kernel_ir(context), llvm.create_context())
+    compiler._simplify(made, compiler._machine(None, False))
+    (warp,) = (each for each in made.functions if each.name == "sim_kernel_run_warp")
+    assert sum(len(list(block.instructions)) for block in warp.blocks) > 1000
+    assert max(len(list(block.instructions)) for block in warp.blocks) < 300

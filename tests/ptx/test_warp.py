@@ -238,3 +238,41 @@ end:
     )
     assert total[0] == 32
     assert sorted(out[::3]) == list(range(32))
+
+
+def test_shuffles_by_what_is_known_and_what_is_not() -> None:
+    """Of the same distances and limits, as numbers, in a register that holds one, and read from memory."""
+    ways = [
+        (mode, by, limits)
+        for mode in ("up", "down", "bfly", "idx")
+        for by in (0, 1, 5, 16, 31, 37)
+        for limits in ((0, 0x1C00) if mode == "up" else (31, 0x1C1F, 0x100A))
+    ]
+    body = "    mul.lo.u32 %r10, %r0, 3;\n"
+    for place, (mode, by, limits) in enumerate(ways):
+        register = f"%known{place}"
+        body += f"""
+    .reg .b32 {register};
+    mov.u32 {register}, {by};
+    shfl.sync.{mode}.b32 %r11|%p0, %r10, {by}, {limits}, -1;
+    shfl.sync.{mode}.b32 %r12|%p1, %r10, {register}, {limits}, -1;
+    ld.global.u32 %r20, [%x1+{8 * place}];
+    ld.global.u32 %r21, [%x1+{8 * place + 4}];
+    shfl.sync.{mode}.b32 %r13|%p2, %r10, %r20, %r21, -1;
+    selp.u32 %r14, 1000, 0, %p0;
+    selp.u32 %r15, 1000, 0, %p1;
+    selp.u32 %r16, 1000, 0, %p2;
+    add.u32 %r11, %r11, %r14;
+    add.u32 %r12, %r12, %r15;
+    add.u32 %r13, %r13, %r16;
+    mad.wide.u32 %x5, %r0, 12, %x0;
+    st.global.u32 [%x5+{384 * place}], %r11;
+    st.global.u32 [%x5+{384 * place + 4}], %r12;
+    st.global.u32 [%x5+{384 * place + 8}], %r13;
+"""
+    given = np.array([(by, limits) for _, by, limits in ways], np.uint32).ravel()
+    out, _ = driver.run(kernel(body), "k", np.zeros(96 * len(ways), np.uint32), given, block=(32,))
+    number, register, memory = out.reshape(len(ways), 32, 3).transpose(2, 0, 1)
+    assert (number == memory).all()
+    assert (register == memory).all()
+    assert len(np.unique(memory, axis=0)) > len(ways) // 2

@@ -18,6 +18,8 @@ from .widen import WARP, vector
 _MASK = vector("i1")
 # Rounds of a loop that waits, after which lanes that are past it are let go first.
 _PATIENCE = 64
+# Of LLVM IR in a block of quickly made code, before registers become values.
+_LINES = 200
 
 
 class Control:
@@ -35,6 +37,7 @@ class Control:
         }
         self.waiting_loops = self._waiting_loops()
         self.pending: set[tuple[int, int]] = set()
+        self.divided = 0  # where in the text the last block was divided
         self.nexts = [self.end] * self.end
         self._decide()
 
@@ -153,6 +156,10 @@ class Control:
             e.branch_if(e.any(waiting), f"s{number}.ask", on)
             e.open(on)
         self._return()
+        if self.divided:
+            e.open("nowhere")
+            e.mask = "%mask.in"
+            e.stop("sim_rt_trap")
 
     def _enter(self, number: int) -> None:
         """`.ask`: go on if nobody waits; `.run`: with the lanes that come and those that wait."""
@@ -224,6 +231,8 @@ class Control:
             if not isinstance(item, Instruction):
                 continue
             e.scopes = list(e.visible[position])
+            if e.kernel.quick and len(e.lines) - self.divided > _LINES:
+                self._divide()
             if position != block.branch or item.opcode == "trap":
                 e.instruct(item)
                 continue
@@ -238,6 +247,16 @@ class Control:
             targets = self._successors(number)
             if targets:
                 self._go(number, targets[0])
+
+    def _divide(self) -> None:
+        """Begins another block for LLVM, in a way that it does not see through. How long it takes to choose
+        instructions for vectors is the square of a block's length."""
+        e = self.e
+        on = e.label()
+        block = e.raw_op("load volatile ptr, ptr %warp, align 8")
+        e.branch_if(e.raw_op(f"icmp ne ptr {block}, null"), on, "nowhere")
+        e.open(on)
+        self.divided = len(e.lines)
 
     def _come_back(self, number: int) -> None:
         """From a call in which lanes may have ended: those that are left go on."""

@@ -69,7 +69,28 @@ def shfl(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     target, a, b, c, *rest = e.operands(5 if sync else 4)
     d, p = warp.destinations(target)
     members = _members(e, rest, sync)
-    value, by, limits = (e.read(each, B32) for each in (a, b, c))
+    known = e.constant(b), e.constant(c)
+    if known[0] is not None and known[1] is not None:
+        source, valid = known_sources(mode, known[0], known[1])
+        value = e.spread("i32", e.read(a, B32))
+        chosen = _literal("i32", source)
+        moved = _wide(e, f"shufflevector {_WORDS} {value}, {_WORDS} poison, {_WORDS} {chosen}")
+        asked = _literal("i32", [1 << lane for lane in source])
+        member = _wide(e, f"and {_WORDS} {e.spread('i32', members)}, {asked}", "i32")
+        everyone = _wide(e, f"or {_MASK} zeroinitializer, {_literal('i1', valid)}", "i1")
+    else:
+        value = e.read(a, B32)
+        found, everyone = _sources(e, mode, e.read(b, B32), e.read(c, B32))
+        moved = permute(e, value, found)
+        member = e.op(f"and i32 {e.op(f'lshr i32 {members}, {found}')}, 1")
+    there = e.op(f"icmp ne i32 {member}, 0")
+    e.write(d, B32, e.op(f"select i1 {there}, i32 {moved}, i32 {value}"))
+    if p is not None:
+        e.write(p, PRED, everyone)
+
+
+def _sources(e: WarpEmitter, mode: str, by: str, limits: str) -> tuple[str, str]:
+    """From which lane each has its value, and whether that is another's that it may have."""
     lane = lanes(e)
     by = e.op(f"and i32 {by}, 31")
     clamp = e.op(f"and i32 {limits}, 31")
@@ -86,13 +107,25 @@ def shfl(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         else:
             source = e.op(f"{'add' if mode == 'down' else 'xor'} i32 {lane}, {by}")
         valid = e.op(f"icmp sle i32 {source}, {last}")
-    source = e.op(f"select i1 {valid}, i32 {source}, i32 {lane}")
-    moved = permute(e, value, source)
-    member = e.op(f"and i32 {e.op(f'lshr i32 {members}, {source}')}, 1")
-    there = e.op(f"icmp ne i32 {member}, 0")
-    e.write(d, B32, e.op(f"select i1 {there}, i32 {moved}, i32 {value}"))
-    if p is not None:
-        e.write(p, PRED, valid)
+    return e.op(f"select i1 {valid}, i32 {source}, i32 {lane}"), valid
+
+
+def known_sources(mode: str, by: int, limits: int) -> tuple[list[int], list[int]]:
+    """The same where all that decides it is known: LLVM then moves lanes without memory."""
+    by, clamp, segment = by & 31, limits & 31, limits >> 8 & 31
+    sources, valid = [], []
+    for lane in range(WARP):
+        low = lane & segment
+        last = low | clamp & ~segment
+        wanted = {"up": lane - by, "down": lane + by, "bfly": lane ^ by, "idx": low | by & ~segment}[mode]
+        good = wanted >= last if mode == "up" else wanted <= last
+        sources.append(wanted if good else lane)
+        valid.append(int(good))
+    return sources, valid
+
+
+def _literal(kind: str, values: list[int]) -> str:
+    return "<" + ", ".join(f"{kind} {value}" for value in values) + ">"
 
 
 @warp_opcode("vote")

@@ -10,7 +10,7 @@ from ..emit.function import FunctionEmitter, Handler, Place, Scope, Slot
 from ..emit.modifiers import Modifiers
 from ..errors import PtxError
 from ..kernel import KernelContext
-from ..model import Address, Function, Instruction, Item, Local
+from ..model import Address, Function, Immediate, Instruction, Item, Local, Operand, Register
 from ..types import Type
 from .uniform import Uniformity
 from .widen import WARP, NotVector, Widener, names, store_of, vector
@@ -248,6 +248,15 @@ class WarpEmitter(FunctionEmitter):
         self.kernel.declare("llvm.cttz.i32", "i32 @llvm.cttz.i32(i32, i1)")
         first = self.raw_op(f"call i32 @llvm.cttz.i32(i32 {self.bits(self.mask)}, i1 false)")
         return self.element(value, self.raw_op(f"and i32 {first}, 31"))
+
+    def constant(self, operand: Operand) -> int | None:
+        """What an operand is, if that is known: a number, or a register that is written once, with one."""
+        if isinstance(operand, Register):
+            found = self.lookup(operand.name)
+            return self.plan.constants.get(found.pointer) if isinstance(found, Slot) else None
+        if isinstance(operand, Immediate) and isinstance(operand.value, int):
+            return operand.value
+        return None
 
     # Turns
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from ..analysis import call_target
-from ..model import RUNTIME, Instruction, Item
+from ..model import RUNTIME, Immediate, Instruction, Item
 from .flow import EXIT, Block, blocks_of, meeting_points, order_of, reached_from
 from .record import Recorder
 from .rows import Rows, Shape
@@ -55,6 +57,22 @@ class Uniformity:
         self._summarise()
         self._liveness()
         self._solve()
+
+    @functools.cached_property
+    def constants(self) -> dict[str, int]:
+        """Registers that one `mov` of a number writes, and nothing else."""
+        writers: defaultdict[str, list[int]] = defaultdict(list)
+        for position, pointers in self.record.writes.items():
+            for pointer in pointers:
+                writers[pointer].append(position)
+        found = {}
+        for pointer, positions in writers.items():
+            item = self.items[positions[0]]
+            if len(positions) == 1 and isinstance(item, Instruction) and item.opcode == "mov":
+                value = item.operands[1]
+                if item.guard is None and isinstance(value, Immediate) and isinstance(value.value, int):
+                    found[pointer] = value.value
+        return found
 
     def is_varying(self, pointer: str) -> bool:
         return bool(self.varying_bits >> self._bit(pointer) & 1)
