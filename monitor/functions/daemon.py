@@ -56,7 +56,7 @@ class Daemon:
             metrics = Metrics()
             gpu_server = GpuServer(way_of(config))
             engine = Engine(schedule, fleet, gpu_server, config.queue, (metrics, gpu_server))
-            gpu_server.on_moved = engine.moved
+            gpu_server.on_moved, gpu_server.on_lost = engine.moved, engine.session_lost
             fleet.ended = gpu_server.over
             catalogue = Catalogue(shelf, schedule, fleet, engine)
             metrics.show(catalogue.all)

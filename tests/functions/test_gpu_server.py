@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -90,3 +92,15 @@ def test_who_is_in_an_invocation_stays_and_who_is_between_two_goes(
     assert where(operator) == {"busy": "resident", "spare": "host", "third": "resident"}
     held.go("on")
     assert held.asked.got().body == b"1"
+
+
+def test_a_replica_whose_api_server_died_is_replaced(functions: Server, operator: Operator) -> None:
+    """What it had on the GPU is gone: its handler would fail for ever."""
+    functions.deploy("hit", HELD, most=1)
+    assert functions.invoke("hit").body == b"1"
+    replica = functions.show("hit")["replicas"][0]["pid"]
+    (session,) = [one for one in operator.sessions().values() if one.function == "hit"]
+    os.kill(session.server_pid, signal.SIGKILL)
+    functions.becomes("hit", lambda shown: replica not in [one["pid"] for one in shown["replicas"]])
+    assert functions.invoke("hit").body == b"1"
+    assert any("API server died" in line["text"] for line in functions.logs("hit"))
