@@ -17,6 +17,7 @@ from ..settings.monitor import is_loopback
 from ..views.web.gate import Gate
 from ..views.web.server import BEARER, HEADERS, following, is_local, shown
 from ..views.web.server import STATIC as SHARED
+from .bodies import expected
 from .config import PREFIX
 from .key import page_key
 
@@ -58,7 +59,7 @@ class FunctionServer:
         application = web.Application(middlewares=[self._guard])
         application.add_routes(
             [
-                web.route("*", PREFIX + "{tail:.*}", invoke),
+                web.route("*", PREFIX + "{tail:.*}", invoke, expect_handler=expected),
                 web.get("/healthz", self._health),
                 web.get("/readyz", self._readiness),
                 web.get("/", _file(STATIC / "functions.html")),
@@ -77,6 +78,7 @@ class FunctionServer:
             shutdown_timeout=1.0,
             handler_cancellation=True,  # who goes away cancels what was asked
             logger=_logger(),
+            auto_decompress=False,  # a function gets the body that its headers speak of
         )
 
     async def start(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from ..service.waiting import within
-from .bodies import Bodies
+from .bodies import Bodies, expected
 from .catalogue import Catalogue, state_of
 from .config import FunctionsConfig
 from .deployment import SOURCE_MOST, WrongDeployment, read
@@ -55,7 +55,7 @@ class System:
             web.get("/system/status", self._status),
             web.get("/system/functions", self._list),
             web.get(one, self._show),
-            web.put(one, self._deploy),
+            web.put(one, self._deploy, expect_handler=expected),
             web.delete(one, self._remove),
             web.get(one + "/logs", self._logs),
             web.get("/metrics", self._expose),

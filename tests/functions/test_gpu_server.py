@@ -104,3 +104,16 @@ def test_a_replica_whose_api_server_died_is_replaced(functions: Server, operator
     functions.becomes("hit", lambda shown: replica not in [one["pid"] for one in shown["replicas"]])
     assert functions.invoke("hit").body == b"1"
     assert any("API server died" in line["text"] for line in functions.logs("hit"))
+
+
+def test_a_lost_gpu_is_noticed_by_the_handlers_error(gpu_server: Monitor, operator: Operator) -> None:
+    """Where nobody hears of the GPU server: the first error says it, and the next invocation is right."""
+    settings = gpu_server.settings()
+    with serving(environment=settings) as server:
+        server.deploy("alone", HELD, most=1)
+        assert server.invoke("alone").body == b"1"
+        (session,) = [one for one in operator.sessions().values() if one.function == "alone"]
+        os.kill(session.server_pid, signal.SIGKILL)
+        got = until(lambda: server.invoke("alone"), lambda got: got.status != 200)
+        assert (got.error, got.ran) == ("raised", "yes")
+        assert server.invoke("alone").body == b"1"
