@@ -1,4 +1,6 @@
-"""Everything is killed while 20 functions are invoked: replicas, API servers, monitor, function server. Each invocation is answered once, rightly, or with an error that says whether it ran."""
+"""Everything is killed while 20 functions are invoked: replicas, API servers, monitor and function server.
+Each invocation is answered once, rightly, or with an error that says whether it ran.
+"""
 
 from __future__ import annotations
 
