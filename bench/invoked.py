@@ -151,13 +151,13 @@ def cases() -> Iterator[Case]:
     for policy in ("fcfs", "mqfq", "auto"):
         flags: tuple[str, ...] = ("--tokens", "1")
         given: dict[str, Any] = {"tokens": 1}
-        if policy == "mqfq":
+        if policy != "fcfs":
             flags, given = (*flags, "--overrun", "0.5"), {**given, "overrun": 0.5}
         what = "4 busy, one calls twice as often"
         yield Case("mqfq", what, policy, busy, 0.2, 8, most=4, flags=flags, options=given, elastic=True)
     for policy in ("kaas-affinity", "kaas-exclusive"):
         for number in (GPUS, GPUS + 1):
-            flat_out = clients((2,) * number, seconds=15.0, run=0.1, load=1.0)
+            flat_out = clients((2,) * number, seconds=25.0, run=0.1, load=1.0)
             own = policy == "kaas-affinity"
             yield Case(
                 "kaas",

@@ -69,7 +69,7 @@ class Daemon:
             engine.take_gpus()
             server = FunctionServer(
                 Front(catalogue, engine, metrics, bodies).handle,
-                System(config, catalogue, metrics, bodies, schedule).routes(),
+                System(config, catalogue, metrics, bodies, schedule, gpu_server).routes(),
                 listening,
                 config.token,
                 identity,

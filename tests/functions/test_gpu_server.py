@@ -72,6 +72,7 @@ def test_what_the_policy_sends_away_leaves_and_returns(functions: Server, operat
     assert where(operator) == {"model": "resident"}
     assert functions.invoke("idle", body="x").body == b"x"
     until(lambda: where(operator), lambda seen: seen == {"model": "host"})
+    functions.becomes("model", lambda shown: shown["replicas"][0]["resident"] is False)
     assert functions.invoke("model").body == b"2"
     assert where(operator) == {"model": "resident"}
 
