@@ -94,7 +94,7 @@ class FunctionServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        with self._gate.answering(request.transport):
+        with self._gate.answering(request.transport) as many:
             # A page of somebody else's in this machine's browser must neither read nor invoke.
             if self._local and not is_local(request.host):
                 raise web.HTTPForbidden(text=f"{request.host[:200]} is not a name of this machine\n")
@@ -102,7 +102,9 @@ class FunctionServer:
                 raise web.HTTPForbidden(text="another site's page may not ask here\n")
             if not self._may(request):
                 raise web.HTTPUnauthorized(text="the token is needed, as bearer\n", headers=BEARER)
-            return await handler(request)
+            response = await handler(request)
+            many(response.content_length or 0)
+            return response
 
     def _may(self, request: web.Request) -> bool:
         given = shown(request)

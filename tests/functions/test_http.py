@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import socket
+import time
 
 import pytest
+from gpuferry.monitor.views.web.gate import Gate, Visit
 
 from .serving import DEADLINE, DEEDS, Server
 
@@ -111,3 +114,18 @@ def test_a_handler_that_closes_its_output_has_answered(server: Server) -> None:
     server.deploy("shuts", FORKS, most=1)
     assert server.invoke("shuts", "shut").body == b"shut"
     assert server.invoke("shuts", "echo", body="x").body == b"x"
+
+
+def test_a_large_answer_has_the_time_that_it_takes() -> None:
+    """16 MiB over a line of 4 Mbit/s take longer than what any answer may."""
+    with socket.socket() as listening, socket.socket() as connection:
+        gate = Gate(listening, 8, patient=True)
+        visit = Visit(connection, "", 0.0)
+        transport = asyncio.Transport()
+        gate._by_transport[transport] = visit
+        with gate.answering(transport) as many:
+            many(16 << 20)
+        assert visit.deadline > time.monotonic() + 200
+        with gate.answering(transport):
+            pass
+        assert visit.deadline < time.monotonic() + 100  # the next one is another
