@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -20,8 +20,11 @@ from threading import Thread
 
 from gpuferry.guest import launch
 
+from tests.helpers.monitor import monitor
 from tests.helpers.running import server_environment
+from tests.residency.lodgers import Operator
 
+from .migration import floor
 from .rows import Row, cost
 
 RATE, SECONDS = 100.0, 6.0  # invocations a second, for so long
@@ -29,6 +32,26 @@ COLD = 15
 BODY = b"x" * 1000
 SOURCE = "def handle(request):\n    return request.body\n"
 READY_SECONDS = 60.0
+SIZE, ROUNDS = 256 << 20, 5  # of a model that leaves and returns
+MODEL = f"""
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, model = ctypes.c_void_p(), ctypes.c_uint64()
+for status in (
+    cuda.cuInit(0),
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+    cuda.cuCtxSetCurrent(context),
+    cuda.cuMemAlloc_v2(ctypes.byref(model), {SIZE}),
+    cuda.cuMemsetD8_v2(model, 1, {SIZE}),
+    cuda.cuCtxSynchronize(),
+):
+    assert not status, status
+
+def handle(request):
+    word = ctypes.c_uint32()
+    assert not cuda.cuMemcpyDtoH_v2(ctypes.byref(word), model, 4)
+    return request.body
+"""
 CLI = (sys.executable, "-m", "gpuferry.monitor.cli.main", "functions")
 
 
@@ -51,11 +74,12 @@ class Plain(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[tuple[str, Path]]:
-    """A function server's address, and the folder in which it publishes."""
+def serving(settings: Mapping[str, str] | None = None) -> Iterator[tuple[str, Path]]:
+    """A function server's address, and the folder in which it publishes. `settings`: of its environment."""
     folder = Path(tempfile.mkdtemp(prefix="gf-bench-", dir="/tmp"))
     environment = {
         **server_environment(),
+        **(settings or {}),
         "GPUFERRY_RUNTIME_DIR": str(folder / "run"),
         "GPUFERRY_STATE_DIR": str(folder / "state"),
         "NOTIFY_SOCKET": str(folder / "notices"),
@@ -77,10 +101,10 @@ def serving() -> Iterator[tuple[str, Path]]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def deploy(folder: Path, *options: str) -> None:
+def deploy(folder: Path, *options: str, source: str = SOURCE) -> None:
     """Deploy the echo by the command that users have."""
     file = folder / "echo.py"
-    file.write_text(SOURCE)
+    file.write_text(source)
     environment = {**os.environ, "GPUFERRY_RUNTIME_DIR": str(folder / "run")}
     command = [*CLI, "deploy", "echo", str(file), *options]
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
@@ -115,6 +139,15 @@ def invoke(connection: http.client.HTTPConnection, path: str) -> float:
     return time.perf_counter() - began
 
 
+def once(address: str) -> float:
+    """Seconds of an invocation on a connection of its own."""
+    connection = http.client.HTTPConnection(*_split(address))
+    try:
+        return invoke(connection, "/function/echo")
+    finally:
+        connection.close()
+
+
 def cold(address: str) -> float:
     """The median of an invocation that finds no replica."""
     took: list[float] = []
@@ -129,6 +162,24 @@ def cold(address: str) -> float:
         connection.close()
         time.sleep(0.5)  # idle replicas are looked for five times a second
     return median(took)
+
+
+def returning() -> tuple[float, float]:
+    """Seconds by which an invocation is longer whose model must return to its GPU, and of the copy alone."""
+    options = ("--pool", "1", "--oversubscribe", "1", "--away-memory", "1GiB", "--log-level", "warning")
+    device = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "1GiB"}
+    with monitor(*options, environment=device) as gpus:
+        operator = Operator(gpus)
+        with serving(gpus.settings() | {"GPUFERRY_CONTROL": gpus.control}) as (address, folder):
+            deploy(folder, "--replicas", "1..1", "--gpu-memory", "256MiB", source=MODEL)
+            warm = median(once(address) for _ in range(4 * ROUNDS))
+            back, copied = [], []
+            for _ in range(ROUNDS):
+                operator.evict(operator.session().id)
+                back.append(once(address) - warm)
+                copied.append(floor("copy", SIZE))
+        operator.close()
+    return min(back), min(copied)
 
 
 def bare() -> float:
@@ -151,9 +202,11 @@ def rows() -> list[Row]:
         warm, floor = steady((address, "/function/echo"), (f"127.0.0.1:{server.server_address[1]}", "/"))
         deploy(folder, "--idle", "0")
         started = cold(address)
+    back, copied = returning()
     server.shutdown()
     server.server_close()
     return [
         cost("function_warm", warm * 1e3, floor * 1e3, "ms"),
         cost("function_cold", started * 1e3, bare() * 1e3, "ms"),
+        cost("function_return", back * 1e3, copied * 1e3, "ms"),
     ]

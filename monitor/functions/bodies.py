@@ -57,6 +57,8 @@ class Held:
         said = request.content_length
         if said is not None and said > most:
             raise too_large(most)
+        if "Expect" in request.headers and request.version >= (1, 1) and request.transport:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             return await within(SECONDS + (said or most) / BYTES_PER_SECOND, self._parts(request, most))
         except asyncio.TimeoutError:
@@ -72,6 +74,14 @@ class Held:
             self.take(len(part))
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def expected(request: web.Request) -> None:
+    """Nothing is said yet to who asks whether to send the body: it may be refused, and is asked for when it
+    is read.
+    """
+    if request.headers["Expect"].lower() != "100-continue":
+        raise web.HTTPExpectationFailed(text="only 100-continue is known\n")
 
 
 def too_large(most: int) -> Failed:

@@ -23,7 +23,9 @@ class FunctionsOptions(Encryption, Logs):
         options.address(unix=False), DEFAULT_LISTEN, "Where functions are invoked and commands are taken"
     )
     policy: str = option(options.choice(*POLICIES), POLICIES[0], "Which invocation runs next")
-    tokens: int = option(options.count(0), 0, "Invocations that may run at once; 0: what the policy allows")
+    tokens: int = option(
+        options.count(0), 0, "Invocations that may run at once on each GPU; 0: what the policy allows"
+    )
     overrun: float | None = option(
         options.optional(options.seconds()),
         None,

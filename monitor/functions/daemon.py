@@ -56,7 +56,7 @@ class Daemon:
             metrics = Metrics()
             gpu_server = GpuServer(way_of(config))
             engine = Engine(schedule, fleet, gpu_server, config.queue, (metrics, gpu_server))
-            gpu_server.on_moved = engine.moved
+            gpu_server.on_moved, gpu_server.on_lost = engine.moved, engine.session_lost
             fleet.ended = gpu_server.over
             catalogue = Catalogue(shelf, schedule, fleet, engine)
             metrics.show(catalogue.all)
@@ -69,7 +69,7 @@ class Daemon:
             engine.take_gpus()
             server = FunctionServer(
                 Front(catalogue, engine, metrics, bodies).handle,
-                System(config, catalogue, metrics, bodies, schedule).routes(),
+                System(config, catalogue, metrics, bodies, schedule, gpu_server).routes(),
                 listening,
                 config.token,
                 identity,
@@ -117,6 +117,7 @@ class Daemon:
     def _publish(self, runtime: RuntimeDirectory, name: str, secure: bool) -> None:
         """For commands of the same user on this machine."""
         token = runtime.publish("token", self._config.token.decode() + "\n")
+        name = _from_here(name)
         entries = {
             "GPUFERRY_FUNCTIONS": TLS_SCHEME + name if secure else name,
             "GPUFERRY_FUNCTIONS_TOKEN_FILE": token,
@@ -124,6 +125,13 @@ class Daemon:
             **identity_entries(self._config),
         }
         runtime.publish("endpoint", "".join(f"{key}={value}\n" for key, value in entries.items()))
+
+
+def _from_here(name: str) -> str:
+    """The address under which this machine reaches what listens everywhere: no certificate is for that."""
+    host, _, port = name.rpartition(":")
+    loopback = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+    return f"{loopback.get(host, host)}:{port}"
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

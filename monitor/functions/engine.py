@@ -222,6 +222,12 @@ class Engine:
                     place.gpu = gpu
                     self._schedule.resident(place.number, gpu)
 
+    def session_lost(self, program: bytes) -> None:
+        """A replica's API server died: what it had on the GPU is gone, and it cannot know how to go on."""
+        for unit in {one.unit for one in self._fleet.places.values() if one.unit.replica.program == program}:
+            unit.replica.hear("server", "its API server died, and with it what it had on the GPU: it ends")
+            self._fleet.retire(unit)
+
     async def _run(self, job: Job, place: Place | None, gpu: int, returns: bool) -> None:
         result, seconds, again = "ok", 0.0, False
         try:

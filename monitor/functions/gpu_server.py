@@ -71,11 +71,13 @@ class GpuServer:
         self._notes: asyncio.Queue[control_pb2.InvocationNote] | None = None
         self._returns: dict[bytes, list[Callable[[], None]]] = {}
         self._where: dict[bytes, Where] = {}
+        self._had: set[bytes] = set()  # programs that have a session, as far as is known
         self._known = asyncio.Event()
         self._heard = False
         self._pause = AGAIN_SECONDS[0] / 2
         self.gpus: Gpus | None = None  # None: nobody has said
         self.on_moved: Callable[[bytes, Where], None] = _ignore
+        self.on_lost: Callable[[bytes], None] = _ignore
 
     # -- what is told
 
@@ -111,8 +113,8 @@ class GpuServer:
         self._tell(Note.OVER, replica.program)
         self._running.pop(replica.program, None)
         self._where.pop(replica.program, None)
-        for call in self._returns.pop(replica.program, ()):
-            call()
+        self._had.discard(replica.program)
+        self._released(replica.program)
 
     def _tell(self, what: control_pb2.InvocationNote.What, program: bytes, gpu: int = 0) -> None:
         if self._notes and program:
@@ -163,6 +165,8 @@ class GpuServer:
     async def _talk(self, channel: grpc.aio.Channel) -> None:
         assert self._way
         self._notes = asyncio.Queue()
+        for program in self._had:
+            self._tell(Note.STANDS, program)
         for program, running in self._running.items():
             for _ in range(running):
                 self._tell(Note.BEGINS, program)
@@ -186,20 +190,28 @@ class GpuServer:
             if self.gpus.memory:
                 self._known.set()
             return
+        if reply.lost:
+            self._had.discard(reply.program)
+            self._where.pop(reply.program, None)
+            self._released(reply.program)
+            self.on_lost(reply.program)
+            return
+        self._had.add(reply.program)
         where = self._where[reply.program] = Where(reply.gpu, reply.resident)
         if where.resident:
-            for call in self._returns.pop(reply.program, ()):
-                call()
+            self._released(reply.program)
         self.on_moved(reply.program, where)
+
+    def _released(self, program: bytes) -> None:
+        for call in self._returns.pop(program, ()):
+            call()
 
     def _silent(self) -> None:
         self._notes = None
         self._where.clear()
-        waiting, self._returns = self._returns, {}
-        for calls in waiting.values():
-            for call in calls:
-                call()
+        for program in list(self._returns):
+            self._released(program)
 
 
-def _ignore(program: bytes, where: Where) -> None:
+def _ignore(*_: object) -> None:
     """Nobody wants to know."""

@@ -213,7 +213,9 @@ class PythonReplica(Replica):
     def _answer(self, said: dict[str, Any], body: bytes) -> Answer:
         if said.get("say") == "raised":
             why, trace = str(said.get("why", "")), str(said.get("trace", ""))
-            kind = Lost if why.startswith("MemoryError") else Failed
+            kind = Lost if said.get("gpu") or why.startswith("MemoryError") else Failed
+            if said.get("gpu"):
+                self.hear("server", f"CUDA's error {said['gpu']} stays as long as its process: that ends")
             raise kind(Code.RAISED, f"the handler raised {why}", Ran.YES, trace=trace)
         try:
             headers = tuple((str(name), str(value)) for name, value in said["headers"])

@@ -17,6 +17,7 @@ from ..settings.monitor import is_loopback
 from ..views.web.gate import Gate
 from ..views.web.server import BEARER, HEADERS, following, is_local, shown
 from ..views.web.server import STATIC as SHARED
+from .bodies import expected
 from .config import PREFIX
 from .key import page_key
 
@@ -58,7 +59,7 @@ class FunctionServer:
         application = web.Application(middlewares=[self._guard])
         application.add_routes(
             [
-                web.route("*", PREFIX + "{tail:.*}", invoke),
+                web.route("*", PREFIX + "{tail:.*}", invoke, expect_handler=expected),
                 web.get("/healthz", self._health),
                 web.get("/readyz", self._readiness),
                 web.get("/", _file(STATIC / "functions.html")),
@@ -77,6 +78,7 @@ class FunctionServer:
             shutdown_timeout=1.0,
             handler_cancellation=True,  # who goes away cancels what was asked
             logger=_logger(),
+            auto_decompress=False,  # a function gets the body that its headers speak of
         )
 
     async def start(self) -> None:
@@ -92,7 +94,7 @@ class FunctionServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        with self._gate.answering(request.transport):
+        with self._gate.answering(request.transport) as many:
             # A page of somebody else's in this machine's browser must neither read nor invoke.
             if self._local and not is_local(request.host):
                 raise web.HTTPForbidden(text=f"{request.host[:200]} is not a name of this machine\n")
@@ -100,7 +102,9 @@ class FunctionServer:
                 raise web.HTTPForbidden(text="another site's page may not ask here\n")
             if not self._may(request):
                 raise web.HTTPUnauthorized(text="the token is needed, as bearer\n", headers=BEARER)
-            return await handler(request)
+            response = await handler(request)
+            many(response.content_length or 0)
+            return response
 
     def _may(self, request: web.Request) -> bool:
         given = shown(request)

@@ -13,13 +13,14 @@ from typing import Any
 from aiohttp import web
 
 from ..service.waiting import within
-from .bodies import Bodies
+from .bodies import Bodies, expected
 from .catalogue import Catalogue, state_of
 from .config import FunctionsConfig
 from .deployment import SOURCE_MOST, WrongDeployment, read
-from .fleet import Function
+from .fleet import Function, Unit
 from .invocation import Failed
 from .logbook import LINES_MOST, Line
+from .memory import Memory
 from .metrics import Metrics
 from .refusal import refusal
 from .replica import StartFailed
@@ -40,7 +41,9 @@ class System:
         metrics: Metrics,
         bodies: Bodies,
         schedule: Schedule,
+        memory: Memory,
     ) -> None:
+        self._memory = memory
         self._schedule = schedule
         self._config = config
         self._catalogue = catalogue
@@ -55,7 +58,7 @@ class System:
             web.get("/system/status", self._status),
             web.get("/system/functions", self._list),
             web.get(one, self._show),
-            web.put(one, self._deploy),
+            web.put(one, self._deploy, expect_handler=expected),
             web.delete(one, self._remove),
             web.get(one + "/logs", self._logs),
             web.get("/metrics", self._expose),
@@ -69,10 +72,15 @@ class System:
             "kind": "program" if function.deployment.command else "python",
             "waiting": function.waiting,
             "running": function.running,
-            "replicas": [state_of(unit) for unit in function.units],
+            "replicas": [{**state_of(unit), **self._where(unit)} for unit in function.units],
             "invocations": {kind: tally.get(kind, 0) for kind in ("ok", "failed", "warm", "cold")},
             "mean_seconds": function.seconds,
         }
+
+    def _where(self, unit: Unit) -> dict[str, Any]:
+        """Where its memory is, of one that has any on a GPU."""
+        where = self._memory.where(unit.replica)
+        return {"gpu": where.gpu, "resident": where.resident} if where else {}
 
     async def _status(self, _: web.Request) -> web.Response:
         server = {

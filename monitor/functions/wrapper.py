@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 import threading
+from contextlib import suppress
 
 TYPE_CHECKING = False  # to import typing would take a tenth of the start
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ HEAD = struct.Struct("!IQ")
 HEAD_MOST = 1 << 20  # bytes of JSON in a frame
 TRACE_MOST = 16 << 10  # characters of a traceback
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
+RTLD_NOLOAD = 4
+# After these CUDA's manual wants the process to end, or its GPU server is gone.
+STICKY = frozenset({46, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 
 
 class Request:
@@ -92,6 +96,7 @@ class Replica:
         self._socket.set_inheritable(False)
         self._orders = os.fdopen(config["orders"], "rb", buffering=0)
         os.set_inheritable(config["orders"], False)
+        self._pid = os.getpid()
         self._handle: Callable[[Any], Any] | None = None
         self._takes_body = False
         self._loop: AbstractEventLoop | None = None
@@ -176,10 +181,13 @@ class Replica:
             status, headers, body = answer_of(result)
             said = {"say": "done", "id": request.id, "status": status, "headers": headers}
         except BaseException as error:  # SystemExit too: an invocation ends, and not its replica
-            said, body = {"say": "raised", "id": request.id, **told(error)}, b""
+            said, body = {"say": "raised", "id": request.id, **told(error), "gpu": gpu_error()}, b""
+        if os.getpid() != self._pid:  # the handler has forked, and this is the child: the parent answers
+            flush()
+            os._exit(said["say"] == "raised")
         with self._lock:
             self._current = self._task = None
-        sys.stdout.flush()
+        flush()
         self.say(said, body)
 
     def _await(self, result: Awaitable[Any]) -> Any:
@@ -194,6 +202,24 @@ class Replica:
             if self._current and self._current.cancelled:
                 task.cancel()
         return self._loop.run_until_complete(task)
+
+
+def flush() -> None:
+    """Write what was printed, if a handler has not closed that."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+
+
+def gpu_error() -> int:
+    """CUDA's error that this process will never get rid of: its context is lost. 0: there is none."""
+    import ctypes
+
+    try:
+        query = ctypes.CDLL("libcuda.so.1", mode=RTLD_NOLOAD | os.RTLD_NOW).cuStreamQuery
+    except (OSError, AttributeError):  # it uses no GPU
+        return 0
+    status: int = query(None)
+    return status if status in STICKY else 0
 
 
 async def as_coroutine(result: Awaitable[Any]) -> Any:

@@ -20,6 +20,9 @@ class Where(NamedTuple):
     resident: bool
 
 
+Tell = Callable[[bytes, Where | None], None]  # None: its memory is gone, and not by its own doing
+
+
 class TooMany(Exception):
     """More programs than one may speak for."""
 
@@ -27,9 +30,7 @@ class TooMany(Exception):
 class Speaker:
     """Somebody who invokes programs: what is known through one call."""
 
-    def __init__(
-        self, invocations: Invocations, tell: Callable[[bytes, Where], None], gpus: Callable[[], None]
-    ) -> None:
+    def __init__(self, invocations: Invocations, tell: Tell, gpus: Callable[[], None]) -> None:
         self._invocations = invocations
         self._programs: Counter[bytes] = Counter()  # invocations that run
         self.tell = tell
@@ -78,7 +79,7 @@ class Invocations:
         self._all: set[Speaker] = set()
         self._where: dict[bytes, Where] = {}
 
-    def speaker(self, tell: Callable[[bytes, Where], None], gpus: Callable[[], None]) -> Speaker:
+    def speaker(self, tell: Tell, gpus: Callable[[], None]) -> Speaker:
         """Somebody begins to speak. It hears where its programs have their memory, and of other GPUs."""
         found = Speaker(self, tell, gpus)
         self._all.add(found)
@@ -118,9 +119,15 @@ class Invocations:
             for speaker in self._speakers.get(program, ()):
                 speaker.tell(program, where)
 
-    def is_gone(self, program: bytes) -> None:
-        """It has no memory any more."""
-        self._where.pop(program, None)
+    def is_gone(self, program: bytes, lost: bool = False) -> None:
+        """It has no memory any more. `lost`: not by its own doing."""
+        if self._where.pop(program, None) and lost:
+            for speaker in self._speakers.get(program, ()):
+                speaker.tell(program, None)
+
+    def has(self, program: bytes) -> bool:
+        """Whether it has memory here."""
+        return program in self._where
 
     def gpus_changed(self) -> None:
         """There are more GPUs, or fewer."""

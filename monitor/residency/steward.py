@@ -108,25 +108,25 @@ class Steward(PoolListener):
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         if ended.clean:
-            self._forget(server)
+            self._forget(server, lost=False)
 
     def server_lost(self, server: ApiServer) -> None:
-        self._forget(server)
+        self._forget(server, lost=True)
 
-    def _forget(self, server: ApiServer) -> None:
+    def _forget(self, server: ApiServer, lost: bool) -> None:
         self._servers.pop(server.key, None)
         if ended := self.books.end(server.key):
-            self._tell(ended.program)
+            self._tell(ended.program, lost)
         for wishes in self._wishes.values():
             wishes.pop(server.key, None)
 
-    def _tell(self, program: bytes) -> None:
+    def _tell(self, program: bytes, lost: bool = False) -> None:
         """Tell who invokes the program where its memory is."""
         if entries := self.books.of_program(program):
             away = any(one.away for one in entries)
             self.invocations.is_at(program, Where(entries[-1].devices[0], not away))
         else:
-            self.invocations.is_gone(program)
+            self.invocations.is_gone(program, lost)
 
     def resides(self, server: ApiServer, told: node_pb2.Resides) -> None:
         """An order was carried out, or was not."""

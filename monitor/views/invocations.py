@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from gpuferry.specs._generated import control_pb2, frames
 
 from ..door.handshake import program_digest
+from ..pool.adoption import LATEST_RETURN_SECONDS
 from ..residency.invocations import TooMany, Where
 from ..residency.steward import Steward
 
@@ -29,7 +30,7 @@ class Listening:
         self._steward = steward
         self._tenant = tenant
         self._words: dict[bytes, bytes] = {}  # what the caller calls a program, by its digest
-        self._news: dict[bytes, Where] = {}
+        self._news: dict[bytes, Where | None] = {}
         self._gpus = True  # are to be told
         self._stirred = asyncio.Event()
         self._stirred.set()
@@ -37,7 +38,7 @@ class Listening:
         self._speaker = steward.invocations.speaker(self._moved, self._gpus_changed)
         self.refusal = ""
 
-    def _moved(self, program: bytes, where: Where) -> None:
+    def _moved(self, program: bytes, where: Where | None) -> None:
         self._news[program] = where
         self._stirred.set()
 
@@ -71,6 +72,9 @@ class Listening:
         elif note.what == Note.MOVE:
             self._speaker.know(program)
             self._steward.move(program, note.gpu, self._move if self._tenant is None else _not_yours)
+        elif note.what == Note.STANDS:
+            self._speaker.know(program)
+            self._look_later(program)
         elif note.what == Note.SEND:
             self._speaker.know(program)
             self._send(program)
@@ -84,6 +88,15 @@ class Listening:
             task = asyncio.ensure_future(self._steward.dismiss(program))
             self._sending[program] = task
             task.add_done_callback(lambda _: self._sending.pop(program, None))
+
+    def _look_later(self, program: bytes) -> None:
+        """Once all API servers of an earlier monitor have come back that are going to."""
+
+        def look() -> None:
+            if program in self._words and not self._steward.invocations.has(program):
+                self._moved(program, None)
+
+        asyncio.get_running_loop().call_later(LATEST_RETURN_SECONDS, look)
 
     async def replies(self, hearing: asyncio.Task[None]) -> AsyncIterator[control_pb2.InvocationReply]:
         """What the caller is told, until it has said all."""
@@ -101,8 +114,12 @@ class Listening:
                 )
             news, self._news = self._news, {}
             for program, where in news.items():
-                if word := self._words.get(program):
+                if not (word := self._words.get(program)):
+                    continue
+                if where:
                     yield control_pb2.InvocationReply(program=word, gpu=where.gpu, resident=where.resident)
+                else:
+                    yield control_pb2.InvocationReply(program=word, lost=True)
 
     def close(self) -> None:
         """The call is over: nobody speaks for its programs."""

@@ -120,7 +120,7 @@ def test_beyond_this_machine_invocations_need_the_token_too() -> None:
     token = "5dQ1jY7cWb3kVx9pLr2mTz8nHs4fGa6e"
     options = ("--listen", "0.0.0.0:0", "--insecure", "--driver", "none")
     with serving(*options, environment={"GPUFERRY_FUNCTIONS_TOKEN": token}) as server:
-        server.address = server.address.replace("0.0.0.0", "127.0.0.1")
+        assert server.address.startswith("127.0.0.1:")  # for which there can be a certificate
         server.deploy("mine")
         assert server.invoke("mine").status == 401
         got = server.ask("POST", "/function/mine", b"x", Authorization=f"Bearer {token}")

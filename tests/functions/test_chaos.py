@@ -66,4 +66,4 @@ def holds(answers: dict[str, Got], marks: Path) -> None:
         else:
             said = json.loads(got.body)["ran"]
             assert said == got.ran
-            assert ran[mark] <= {"no": 0, "yes": 1}[said], (mark, got)
+            assert ran[mark] <= {"no": 0, "yes": 1, "unknown": 1}[said], (mark, got)

@@ -54,6 +54,7 @@ def test_remotely_with_a_session_that_stays(gpu_server: Monitor) -> None:
         server.deploy("cuda", CUDA, most=1, gpu_memory=64 << 20)
         server.deploy("plain", most=1)
         assert server.invoke("plain", body="x").body == b"x"
+        assert server.invoke("plain", "raise").error == "raised"  # no reason to ask a GPU server how it is
         assert gpu_server.status()["sessions"] == []
         assert [server.invoke("cuda").body for _ in range(3)] == [b"1", b"2", b"3"]
         assert server.invoke("plain", body="x").body == b"x"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -70,6 +72,7 @@ def test_what_the_policy_sends_away_leaves_and_returns(functions: Server, operat
     assert where(operator) == {"model": "resident"}
     assert functions.invoke("idle", body="x").body == b"x"
     until(lambda: where(operator), lambda seen: seen == {"model": "host"})
+    functions.becomes("model", lambda shown: shown["replicas"][0]["resident"] is False)
     assert functions.invoke("model").body == b"2"
     assert where(operator) == {"model": "resident"}
 
@@ -90,3 +93,28 @@ def test_who_is_in_an_invocation_stays_and_who_is_between_two_goes(
     assert where(operator) == {"busy": "resident", "spare": "host", "third": "resident"}
     held.go("on")
     assert held.asked.got().body == b"1"
+
+
+def test_a_replica_whose_api_server_died_is_replaced(functions: Server, operator: Operator) -> None:
+    """What it had on the GPU is gone: its handler would fail for ever."""
+    functions.deploy("hit", HELD, most=1)
+    assert functions.invoke("hit").body == b"1"
+    replica = functions.show("hit")["replicas"][0]["pid"]
+    (session,) = [one for one in operator.sessions().values() if one.function == "hit"]
+    os.kill(session.server_pid, signal.SIGKILL)
+    functions.becomes("hit", lambda shown: replica not in [one["pid"] for one in shown["replicas"]])
+    assert functions.invoke("hit").body == b"1"
+    assert any("API server died" in line["text"] for line in functions.logs("hit"))
+
+
+def test_a_lost_gpu_is_noticed_by_the_handlers_error(gpu_server: Monitor, operator: Operator) -> None:
+    """Where nobody hears of the GPU server: the first error says it, and the next invocation is right."""
+    settings = gpu_server.settings()
+    with serving(environment=settings) as server:
+        server.deploy("alone", HELD, most=1)
+        assert server.invoke("alone").body == b"1"
+        (session,) = [one for one in operator.sessions().values() if one.function == "alone"]
+        os.kill(session.server_pid, signal.SIGKILL)
+        got = until(lambda: server.invoke("alone"), lambda got: got.status != 200)
+        assert (got.error, got.ran) == ("raised", "yes")
+        assert server.invoke("alone").body == b"1"

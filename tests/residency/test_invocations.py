@@ -13,7 +13,7 @@ class Heard:
     """What one speaker is told."""
 
     def __init__(self, invocations: Invocations) -> None:
-        self.moves: list[tuple[bytes, Where]] = []
+        self.moves: list[tuple[bytes, Where | None]] = []
         self.gpus = 0
         self.speaker: Speaker = invocations.speaker(lambda *move: self.moves.append(move), self._changed)
 
@@ -61,6 +61,9 @@ def test_moves_are_told_to_who_speaks_for_the_program() -> None:
     books.is_gone(A)
     books.is_at(A, Where(1, False))
     assert one.moves == [(A, Where(1, True)), (A, Where(1, False)), (A, Where(1, False))]
+    books.is_gone(A, lost=True)
+    books.is_gone(A, lost=True)
+    assert one.moves[3:] == [(A, None)]
     assert other.moves == []
     books.gpus_changed()
     assert (one.gpus, other.gpus) == (1, 1)

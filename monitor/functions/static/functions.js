@@ -40,7 +40,9 @@ function say(text, kind) {
 function show(status) {
   const { server, functions } = status;
   const limit = server.tokens ? `${server.tokens} at once` : "no limit at once";
-  find("where").textContent = `${location.host} · policy ${server.policy}, ${limit} · driver ${server.driver}`;
+  const gpus = server.gpus.map((each) => `GPU ${each.gpu} with ${bytes(each.memory)}`).join(", ");
+  const facts = [location.host, `policy ${server.policy}, ${limit}`, gpus || `driver ${server.driver}`];
+  find("where").textContent = facts.join(" · ");
   const now = server.uptime_seconds;
   const totals = new Map(functions.map((each) => [each.name, each.invocations.ok + each.invocations.failed]));
   const rate = (name) =>
@@ -72,6 +74,7 @@ function show(status) {
         one.revision,
         time(one.age_seconds),
         bytes(one.memory),
+        one.gpu === undefined ? "" : `${one.gpu}${one.resident ? "" : ", its memory away"}`,
       ]),
     ),
   );

@@ -35,6 +35,7 @@ class Exclusive(Books):
         self._robbed: dict[Flow, int] = {}  # when; in the order of registration before the first time
         self._robberies = count()
         self._promised: dict[Card, tuple[Flow, Invocation]] = {}  # who takes it over when it is idle
+        self._due: dict[Card, None] = {}  # of those, who is idle
         self._waiters: dict[int, Ranking[Flow]] = {}  # by size of their pool, in order of arrival
         self._ready: Ranking[Flow] = Ranking()  # who has an idle worker, in order of arrival
         self._pools: Ranking[Flow] = Ranking()  # who can be robbed, the largest pool first
@@ -107,12 +108,17 @@ class Exclusive(Books):
         for card, (_, promised) in list(self._promised.items()):
             if promised.id == invocation.id:
                 del self._promised[card]
+                self._due.pop(card, None)
                 flow.parked -= 1
         self._stand(flow)
 
     def _ended(self, running: Running, seconds: float | None) -> None:
         if running.flow in self._size:
             self._stand(running.flow)
+
+    def _moved(self, card: Card) -> None:
+        if card.open > 0 and card in self._promised:
+            self._due[card] = None
 
     def _joined(self, card: Card) -> None:
         self._own(card, None)
@@ -132,13 +138,13 @@ class Exclusive(Books):
         return True  # also what is busy is promised
 
     def _choose(self) -> bool:
-        for card, (flow, invocation) in self._promised.items():
-            if card.open > 0:
-                self._take_back(card)
-                if not self._startable(flow):  # fewer may run than when it was promised
-                    return True
+        if self._due:
+            card = next(iter(self._due))
+            flow, invocation = self._promised[card]
+            self._take_back(card)
+            if self._startable(flow):  # or fewer may run than when it was promised
                 self._begin(card, flow, invocation)
-                return True
+            return True
         unused = [card for card in self._unused if card.open > 0]
         waiting = self._first_who_may(unused)
         if waiting is None or not self._startable(waiting):
@@ -157,6 +163,7 @@ class Exclusive(Books):
     def _take_back(self, card: Card) -> None:
         """What this GPU was promised to waits like others again."""
         flow, invocation = self._promised.pop(card)
+        self._due.pop(card, None)
         flow.parked -= 1
         flow.waiting[invocation.id] = invocation
         flow.waiting.move_to_end(invocation.id, last=False)

@@ -18,6 +18,7 @@ from ...service.rates import Sparing
 
 HEADER_SECONDS = 10.0  # for a request's line and headers, and for TLS before it
 ANSWER_SECONDS = 30.0  # for an answer, from the request to its last byte
+BYTES_PER_SECOND = 64 << 10  # as slow as who reads a large answer may be
 SWEEP_SECONDS = 1.0
 SEND_BYTES = 128 << 10  # that the kernel holds for one that does not read
 ACCEPTED_MOST = 16  # at once, before others get their turn
@@ -158,20 +159,26 @@ class Gate:
             self._by_transport.pop(visit.transport, None)
 
     @contextlib.contextmanager
-    def answering(self, transport: asyncio.BaseTransport | None) -> Iterator[None]:
+    def answering(self, transport: asyncio.BaseTransport | None) -> Iterator[Callable[[int], None]]:
         """While a request on this transport is answered. The last bytes of the answer have time after
-        that.
+        that, more if it is told that they are many.
         """
         visit = self._visit(transport)
+        more = 0.0
+
+        def many(size: int) -> None:
+            nonlocal more
+            more = size / BYTES_PER_SECOND
+
         if visit:
             visit.asked, visit.deadline = True, time.monotonic() + ANSWER_SECONDS
             visit.streams = self._patient
         try:
-            yield
+            yield many
         finally:
             if visit:
                 visit.asked, visit.streams = False, False
-                visit.deadline = time.monotonic() + ANSWER_SECONDS
+                visit.deadline = time.monotonic() + ANSWER_SECONDS + more
 
     def _visit(self, transport: asyncio.BaseTransport | None) -> Visit | None:
         return self._by_transport.get(transport) if transport else None

@@ -1,0 +1,131 @@
+"""What HTTP allows and others do, on bare sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+import time
+
+import pytest
+from gpuferry.monitor.views.web.gate import Gate, Visit
+
+from .serving import DEADLINE, DEEDS, Server
+
+MOST = 1000  # bytes of a body
+
+
+@pytest.fixture(scope="module")
+def name(server: Server) -> str:
+    server.deploy("http", body=MOST, most=1)
+    return "http"
+
+
+class Caller:
+    """A connection, on which whatever a test wants is said."""
+
+    def __init__(self, server: Server) -> None:
+        host, _, port = server.address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), DEADLINE)
+        self._heard = self._socket.makefile("rb")
+
+    def __enter__(self) -> Caller:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._heard.close()
+        self._socket.close()
+
+    def ask(self, path: str, *headers: str) -> None:
+        lines = (f"POST {path} HTTP/1.1", "Host: 127.0.0.1", *headers)
+        self._socket.sendall("".join(f"{line}\r\n" for line in lines).encode() + b"\r\n")
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of the next answer; of an interim one no body."""
+        status = int(self._heard.readline().split()[1])
+        headers = {}
+        while line := self._heard.readline().strip():
+            key, _, value = line.decode().partition(": ")
+            headers[key] = value
+        return status, headers, self._heard.read(int(headers.get("Content-Length", 0)))
+
+
+def test_a_body_is_asked_for_once_it_is_wanted(server: Server, name: str) -> None:
+    with Caller(server) as caller:
+        caller.ask(f"/function/{name}", "Content-Length: 3", "Expect: 100-continue")
+        assert caller.answer() == (100, {}, b"")
+        caller.send(b"abc")
+        status, _, body = caller.answer()
+        assert (status, body) == (200, b"abc")
+
+
+@pytest.mark.parametrize(("path", "wanted"), [("/function/http", 413), ("/function/nobody", 404)])
+def test_a_body_that_is_refused_is_not_asked_for(server: Server, name: str, path: str, wanted: int) -> None:
+    with Caller(server) as caller:
+        caller.ask(path, f"Content-Length: {MOST + 1}", "Expect: 100-continue")
+        assert caller.answer()[0] == wanted
+
+
+def test_other_expectations_are_refused(server: Server, name: str) -> None:
+    with Caller(server) as caller:
+        caller.ask(f"/function/{name}", "Content-Length: 0", "Expect: miracles")
+        assert caller.answer()[0] == 417
+
+
+@pytest.mark.parametrize(
+    "body", [gzip.compress(b"x" * 10 * MOST, mtime=0), b"no gzip at all"], ids=["gzip", "none"]
+)
+def test_a_function_gets_the_body_that_its_headers_speak_of(server: Server, name: str, body: bytes) -> None:
+    with Caller(server) as caller:
+        caller.ask(f"/function/{name}?do=echo", f"Content-Length: {len(body)}", "Content-Encoding: gzip")
+        caller.send(body)
+        status, _, back = caller.answer()
+        assert (status, back) == (200, body)
+
+
+# What a handler may do to its own process.
+FORKS = (
+    DEEDS
+    + """
+    if do == "fork":
+        child = os.fork()
+        if not child:
+            if request.query["how"] == "raise": raise RuntimeError("the child")
+            return "the child"
+        os.waitpid(child, 0)
+        return "the parent"
+    if do == "shut": sys.stdout.close(); return "shut"
+"""
+)
+
+
+@pytest.mark.parametrize("how", ["return", "raise"])
+def test_a_child_of_a_handler_does_not_answer(server: Server, how: str) -> None:
+    server.deploy(f"forks-{how}", FORKS, most=1)
+    replica = server.invoke(f"forks-{how}", "pid").body
+    assert server.invoke(f"forks-{how}", "fork", how=how).body == b"the parent"
+    assert [server.invoke(f"forks-{how}", "pid").body for _ in range(3)] == [replica] * 3
+
+
+def test_a_handler_that_closes_its_output_has_answered(server: Server) -> None:
+    server.deploy("shuts", FORKS, most=1)
+    assert server.invoke("shuts", "shut").body == b"shut"
+    assert server.invoke("shuts", "echo", body="x").body == b"x"
+
+
+def test_a_large_answer_has_the_time_that_it_takes() -> None:
+    """16 MiB over a line of 4 Mbit/s take longer than what any answer may."""
+    with socket.socket() as listening, socket.socket() as connection:
+        gate = Gate(listening, 8, patient=True)
+        visit = Visit(connection, "", 0.0)
+        transport = asyncio.Transport()
+        gate._by_transport[transport] = visit
+        with gate.answering(transport) as many:
+            many(16 << 20)
+        assert visit.deadline > time.monotonic() + 200
+        with gate.answering(transport):
+            pass
+        assert visit.deadline < time.monotonic() + 100  # the next one is another

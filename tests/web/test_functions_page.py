@@ -1,0 +1,40 @@
+"""The page of functions in a real browser."""
+
+from __future__ import annotations
+
+from gpuferry.monitor.functions.key import page_key
+
+from tests.functions.serving import Meeting, Server, serving
+
+from .browser import Browser
+
+ROWS = "document.querySelectorAll('#functions tr').length"
+
+
+def link(server: Server) -> str:
+    return f"http://{server.address}/#{page_key(server.token.encode())}"
+
+
+def test_the_page_shows_functions_as_they_are(browser: Browser) -> None:
+    with serving("--driver", "none", "--policy", "mqfq") as server:
+        browser.open(link(server))
+        browser.wait("!document.querySelector('#none').hidden", "that there is none yet")
+        assert "#" not in browser.driver.current_url  # the key leaves the address
+        server.deploy("busy", most=1)
+        held = Meeting(server, "busy")
+        held.come()
+        browser.wait(f"{ROWS} === 1", "the function")
+        browser.wait("document.querySelector('#replicas').innerText.includes('busy')", "its replica")
+        shown = browser.text("#functions").split()
+        assert shown[:3] == ["busy", "0", "1"], shown
+        assert "policy mqfq" in browser.text("#where")
+        held.go("on")
+        assert held.asked.got().status == 200
+        browser.wait("document.querySelector('#functions td:nth-child(3)').innerText === '0'", "its end")
+        browser.look(400)
+        assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), "it is too wide"
+        assert browser.complaints() == []
+        browser.run("sessionStorage.clear()")
+        browser.wait("!document.querySelector('#ask').hidden", "the question for the key")
+        server.system("DELETE", "functions/busy")
+    browser.wait("document.querySelector('#link').innerText === 'No answer'", "that nobody answers")
