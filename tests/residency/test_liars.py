@@ -56,7 +56,9 @@ def test_nobody_answers_for_another(tmp_path: Path) -> None:
         steward.resides(honest, node_pb2.Resides(session=1, number=number, reason="no"))
         with pytest.raises(Exception, match="no"):
             await asked
-        assert not steward.books.get(honest.key).away
+        entry = steward.books.get(honest.key)
+        assert entry
+        assert not entry.away
 
     asyncio.run(main())
 
