@@ -99,6 +99,7 @@ def micro(server: Monitor) -> list[Row]:
         cost("launch_enqueue", remote["launch_enqueue"] * 1e6, written * 1e6, "µs"),
         cost("alloc_free", remote["alloc_free"] * 1e6, native["alloc_free"] * 1e6, "µs"),
         cost("teardown", remote["teardown"] * 1e3, 10 * remote["teardown_tenth"] * 1e3, "ms"),
+        cost("contexts", remote["contexts"] * 1e3, 10 * remote["contexts_tenth"] * 1e3, "ms"),
         rate("h2d", gigabytes / remote["h2d"], gigabytes / floor(twin, "up", copied, 4 << 20), "GB/s"),
         rate("d2h", gigabytes / remote["d2h"], gigabytes / floor(twin, "down", copied, 4 << 20), "GB/s"),
         cost("load", remote["load"] * 1e3, (native["load"] + hashing(image)) * 1e3, "ms"),

@@ -247,7 +247,7 @@ cdef void list_arrays(Session *s, vector[uint64_t] *out) noexcept nogil:
     list_arrays_of(s, <Object *>s.device.primary, out)
     while context != NULL:
         list_arrays_of(s, <Object *>context, out)
-        context = context.next
+        context = next_context(s, context)
 
 
 cdef int read_array(Session *s, uint64_t handle, uint64_t y, uint64_t z, uint64_t rows, void *target,

@@ -33,6 +33,12 @@ cdef void unlink_context(Session *s, Context *context) noexcept nogil:
     s.device.contexts -= 1
 
 
+cdef inline Context *next_context(Session *s, Context *context) noexcept nogil:
+    """The next one beside the primary ones."""
+    s.objects.steps += context.next != NULL
+    return context.next
+
+
 cdef void free_context(Context *context) noexcept nogil:
     del context.events
     free(context)
@@ -93,7 +99,6 @@ cdef int drop_context(Session *s, Context *context) noexcept nogil:
     empty_context(s, context)
     drop_default_streams(s, context)
     forget_context(s, context)
-    forget_peer(s, context.base.handle)
     drop_event_pool(s, context)
     forget(s, &context.base)
     unlink_context(s, context)
@@ -118,7 +123,7 @@ cdef uint32_t peers_of(Session *s, Gpu *gpu) noexcept nogil:
     while context != NULL:
         if context.gpu == gpu:
             peers |= context.peers
-        context = context.next
+        context = next_context(s, context)
     return peers
 
 
@@ -177,7 +182,7 @@ cdef int cuCtxSetLimit_call(Session *s, Frame *f, gf_req_cuCtxSetLimit *q) noexc
 
 
 cdef int cuCtxCreate_v2_call(Session *s, Frame *f, gf_req_cuCtxCreate_v2 *q, cu.CUcontext *made) noexcept nogil:
-    cdef int status = cover_all_copies(s)
+    cdef int status = cover_copies(s, s.device.primary)
     return status or cu.cuCtxCreate(made, NULL, q.flags, device_of(s, q.dev))
 
 

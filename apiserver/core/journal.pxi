@@ -55,15 +55,18 @@ cdef Kept *new_kept(Frame *f, const void *body, size_t size, uint32_t context, u
 
 cdef void attach(Session *s, Object *object, Kept *kept) noexcept nogil:
     """Keeps a frame with an object. s.lock is held."""
-    cdef Context *context
+    cdef Context *context = NULL
     spend(s, KEPT_COST + kept.size)
     kept.next = object.kept
     kept.link = &object.kept
     if kept.next != NULL:
         kept.next.link = &kept.next
     object.kept = kept
-    if object.context == NULL and is_of_context(kept):
+    if peer_access_of(kept) != NULL:
+        context = <Context *>find(s, peer_access_of(kept).peer, CONTEXT)
+    elif object.context == NULL and is_of_context(kept):
         context = context_in(s, header_of(kept).context)
+    if context != NULL:
         kept.next_change = context.changes
         kept.change_link = &context.changes
         if kept.next_change != NULL:
@@ -227,36 +230,20 @@ cdef inline bint is_of_context(Kept *kept) noexcept nogil:
 
 
 cdef void forget_changes(Session *s, Context *context) noexcept nogil:
-    """What was set in a context goes with it, whatever it was set on."""
-    pthread_mutex_lock(&s.lock)
-    if context == context.gpu.primary:
-        drop_kept(s, &context.base.kept)
-    while context.changes != NULL:
-        detach_kept(s, context.changes)
-    pthread_mutex_unlock(&s.lock)
-
-
-cdef void forget_peer_in(Session *s, Context *context, uint64_t peer) noexcept nogil:
-    """s.lock is held."""
+    """What was set in a context goes with it, whatever it was set on; who may reach it may so still if it is a
+    primary one, which is reset, and else need not be told again."""
     cdef Kept *kept
-    cdef Kept *following = context.base.kept
+    cdef Kept *following
+    cdef bint stays = context == context.gpu.primary
+    pthread_mutex_lock(&s.lock)
+    if stays:
+        drop_kept(s, &context.base.kept)
+    following = context.changes
     while following != NULL:
         kept = following
-        following = kept.next
-        if peer_access_of(kept) != NULL and peer_access_of(kept).peer == peer:
+        following = kept.next_change
+        if not stays or peer_access_of(kept) == NULL:
             detach_kept(s, kept)
-
-
-cdef void forget_peer(Session *s, uint64_t peer) noexcept nogil:
-    """The context is about to end, which others may reach: nobody need say so again."""
-    cdef Context *context = s.device.others
-    cdef int place
-    pthread_mutex_lock(&s.lock)
-    for place in range(s.device.count):
-        forget_peer_in(s, gpu_at_place(s, place).primary, peer)
-    while context != NULL:
-        forget_peer_in(s, context, peer)
-        context = context.next
     pthread_mutex_unlock(&s.lock)
 
 

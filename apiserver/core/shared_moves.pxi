@@ -159,7 +159,7 @@ cdef void list_opened_events(Session *s, vector[OpenedEvent] *out) noexcept nogi
         list_events_of(s, gpu_at_place(s, place).primary, out)
     while context != NULL:
         list_events_of(s, context, out)
-        context = context.next
+        context = next_context(s, context)
 
 
 cdef bint awaits_import(Session *s) noexcept nogil:

@@ -108,6 +108,8 @@ cdef int note_copies(Session *s, Context *context) noexcept nogil:
 
 
 cdef int cover_copies(Session *s, Context *context) noexcept nogil:
+    """Before there is a stream that does not wait for a legacy one: to the program they are done. Only of a primary
+    context without others, on the only device, are copies ever uncovered (copied_in)."""
     cdef int status
     if not context.uncovered:
         return cu.CUDA_SUCCESS
@@ -115,16 +117,6 @@ cdef int cover_copies(Session *s, Context *context) noexcept nogil:
     status = status or cu.cuStreamWaitEvent(context.gpu.order.cu, context.copied, 0)
     context.uncovered = False
     return status or publish(s, context.gpu)
-
-
-cdef int cover_all_copies(Session *s) noexcept nogil:
-    """Before there is a stream that does not wait for a legacy one: to the program they are done."""
-    cdef Context *context = s.device.others
-    cdef int status = cover_copies(s, s.device.primary)    # of several devices none is uncovered
-    while context != NULL:
-        status = status or cover_copies(s, context)
-        context = context.next
-    return status
 
 
 cdef Stream *link_stream(Session *s, cu.CUstream made, bint nonblocking) noexcept nogil:
@@ -213,7 +205,7 @@ cdef int adopt_stream(Session *s, Frame *f, uint64_t handle, cu.CUstream made) n
     cdef int status = cu.cuStreamGetFlags(made, &flags)
     cdef Stream *stream
     if flags & cu.CU_STREAM_NON_BLOCKING:
-        status = status or cover_all_copies(s)
+        status = status or cover_copies(s, s.device.primary)
     if status == cu.CUDA_SUCCESS:
         stream = link_stream(s, made, flags & cu.CU_STREAM_NON_BLOCKING)
         status = put(s, handle, STREAM, &stream.base, f.context)
@@ -372,7 +364,7 @@ cdef int event_ages(Session *s, vector[uint64_t] *out) noexcept nogil:
         status = status or ages_in(s, gpu_at_place(s, place).primary, out)
     while context != NULL and status == cu.CUDA_SUCCESS:
         status = ages_in(s, context, out)
-        context = context.next
+        context = next_context(s, context)
     return status
 
 

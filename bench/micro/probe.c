@@ -68,6 +68,20 @@ static double best_teardown(int events) {
     return best;
 }
 
+// So many contexts begin and end.
+static void contexts(int count) {
+    static CUcontext made[EVENTS];
+    CUcontext was;
+    QUIET(cuCtxGetCurrent(&was));
+    for (int i = 0; i < count; i++) {
+        QUIET(cuCtxCreate(&made[i], NULL, 0, device));
+        QUIET(cuCtxSetCurrent(was));
+    }
+    for (int i = 0; i < count; i++)
+        QUIET(cuCtxDestroy(made[i]));
+    QUIET(cuCtxSynchronize());
+}
+
 // A large image, most of it a comment.
 static char *large_image(void) {
     const size_t length = strlen(kernels_ptx);
@@ -167,6 +181,8 @@ int main(int argc, char **argv) {
     });
     measured("teardown", best_teardown(EVENTS));
     measured("teardown_tenth", best_teardown(EVENTS / 10));
+    BEST("contexts", 1, contexts(EVENTS));
+    BEST("contexts_tenth", 1, contexts(EVENTS / 10));
     BEST("h2d", 1, {
         QUIET(cuMemcpyHtoDAsync(memory, host, COPY, stream));
         QUIET(cuStreamSynchronize(stream));

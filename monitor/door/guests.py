@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 from collections.abc import Sequence
@@ -48,7 +49,7 @@ class Guest:
     key: bytes = field(repr=False)  # the server proves itself with it
     invited: bool  # by a registry
 
-    @property
+    @functools.cached_property
     def welcome_proof(self) -> bytes:
         """The server's proof, with which WELCOME begins (32 bytes)."""
         return server_proof(self.key, self.nonces[:32], self.nonces[32:])

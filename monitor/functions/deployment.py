@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -114,10 +113,10 @@ def read(said: object) -> Deployment:
 def _check_number(name: str, value: object, whole: bool) -> None:
     wanted = (int,) if whole else (int, float)
     least, most = _NUMBERS[name]
-    if isinstance(value, bool) or not isinstance(value, wanted) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, wanted):
         raise WrongDeployment(f"{name}: a {'whole ' if whole else ''}number is wanted")
-    if not least <= value <= most:
-        raise WrongDeployment(f"{name}: {value:g} is not from {least:g} to {most:g}")
+    if not least <= value <= most:  # an integer may be too large for a float
+        raise WrongDeployment(f"{name}: {str(value)[:40]} is not from {least:g} to {most:g}")
 
 
 def _command(said: object) -> tuple[str, ...]:

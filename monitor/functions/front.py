@@ -81,7 +81,11 @@ def _headers(request: web.Request) -> tuple[tuple[str, str], ...]:
 
 
 def _response(answer: Answer) -> web.Response:
-    """Raises Failed if the function's headers are none."""
+    """Raises Failed if the function's status or headers are none. What is not final is not passed on: after a
+    101 the next one's requests would go through a balancer's tunnel.
+    """
+    if not 200 <= answer.status <= 599:
+        raise Failed(Code.BAD_ANSWER, f"the function answered with the status {answer.status}", Ran.YES)
     headers: CIMultiDict[str] = CIMultiDict()
     for name, value in answer.headers:
         if not (TOKEN.fullmatch(name) and VALUE.fullmatch(value)):

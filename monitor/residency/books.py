@@ -19,7 +19,7 @@ class Entry:
     server: int  # its key
     session: int
     devices: tuple[int, ...]
-    allowance: int  # bytes that may be on each of its devices
+    allowance: int  # bytes that may be on each of its devices; changed by Books.allow
     where: int = RESIDENT
     host_bytes: int = 0  # of the files of its copies
     disk_bytes: int = 0
@@ -53,6 +53,7 @@ class Books:
         self._host, self._disk = host_memory, disk
         self._devices: dict[int, int] = {}
         self._entries: dict[int, Entry] = {}
+        self._promised: dict[int, int] = {}  # by device: the sum of allowances
 
     def add_device(self, device: int, memory: int) -> None:
         """The device has so many bytes."""
@@ -60,8 +61,7 @@ class Books:
 
     def free(self, device: int) -> int:
         """Bytes of the device that nobody may use; below 0: more is used than there is."""
-        promised = sum(one.allowance for one in self._entries.values() if device in one.devices)
-        return self._devices.get(device, 0) - promised
+        return self._devices.get(device, 0) - self._promised.get(device, 0)
 
     def memory(self) -> dict[int, int]:
         """Bytes of each device."""
@@ -79,26 +79,45 @@ class Books:
             if sum(one.quota for one in self.on(device)) > memory
         ]
 
+    def allow(self, entry: Entry, allowance: int) -> None:
+        """So many bytes may be on each of its devices from now on, and never more than its quota."""
+        allowance = min(allowance, entry.quota)
+        more, entry.allowance = allowance - entry.allowance, allowance
+        if self._entries.get(entry.server) is entry:
+            self._promise(entry.devices, more)
+
+    def _promise(self, devices: tuple[int, ...], more: int) -> None:
+        for device in devices:
+            self._promised[device] = self._promised.get(device, 0) + more
+
+    def _enter(self, entry: Entry) -> Entry:
+        self.end(entry.server)
+        self._entries[entry.server] = entry
+        self._promise(entry.devices, entry.allowance)
+        return entry
+
     def begin(self, server: int, session: int, devices: tuple[int, ...], quota: int) -> Entry:
         """An API server gets a session. If all of its quota is free, all of it is promised; of several
         devices it is, whether it is free or not, for such a session does not leave. Else it must ask.
         """
         fits = all(self.free(device) >= quota for device in devices)
         allowance = quota if fits or len(devices) > 1 else 0
-        entry = self._entries[server] = Entry(server, session, devices, allowance, quota=quota)
-        return entry
+        return self._enter(Entry(server, session, devices, allowance, quota=quota))
 
     def adopt(self, server: int, devices: tuple[int, ...], quota: int, told: node_pb2.Resides) -> Entry:
         """An earlier monitor gave this API server a session."""
         allowance = told.allowance if told.allowance or told.where in AWAY else quota
         entry = Entry(server, told.session, devices, min(allowance, quota), told.where, quota=quota)
-        entry.host_bytes, entry.disk_bytes = told.host_bytes, told.disk_bytes
-        self._entries[server] = entry
-        return entry
+        most = quota * len(devices)
+        entry.host_bytes, entry.disk_bytes = min(told.host_bytes, most), min(told.disk_bytes, most)
+        return self._enter(entry)
 
     def end(self, server: int) -> Entry | None:
         """The API server has nothing on its devices any more."""
-        return self._entries.pop(server, None)
+        entry = self._entries.pop(server, None)
+        if entry:
+            self._promise(entry.devices, -entry.allowance)
+        return entry
 
     def get(self, server: int) -> Entry | None:
         """What is known of an API server's session."""

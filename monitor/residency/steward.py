@@ -59,7 +59,8 @@ class Steward(PoolListener):
         self._wishes: dict[int, dict[int, Wish]] = {}  # by device and key of the API server
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by device
         self._numbers = itertools.count(1)
-        self._answers: dict[int, asyncio.Future[node_pb2.Resides]] = {}
+        # By key of the API server that was asked, and number: nobody answers for another.
+        self._answers: dict[tuple[int, int], asyncio.Future[node_pb2.Resides]] = {}
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
 
     @property
@@ -130,7 +131,7 @@ class Steward(PoolListener):
 
     def resides(self, server: ApiServer, told: node_pb2.Resides) -> None:
         """An order was carried out, or was not."""
-        answer = self._answers.pop(told.number, None)
+        answer = self._answers.pop((server.key, told.number), None)
         if answer and not answer.done():
             answer.set_result(told)
 
@@ -142,7 +143,8 @@ class Steward(PoolListener):
         device = server.device
         known = self._wishes.setdefault(device, {}).get(server.key)
         since = known.since if known else time.monotonic()
-        self._wishes[device][server.key] = Wish(wanted.bytes, wanted.away, since)
+        # No session needs more than it was granted, whatever its API server says: others would leave for it.
+        self._wishes[device][server.key] = Wish(min(wanted.bytes, entry.quota), wanted.away, since)
         if device not in self._tasks:
             self._tasks[device] = asyncio.ensure_future(self._grant_wishes(device))
 
@@ -222,15 +224,17 @@ class Steward(PoolListener):
 
     async def _give(self, entry: Entry, wish: Wish) -> bool:
         """There is room for it."""
-        before, entry.allowance = entry.allowance, wish.bytes
+        before = entry.allowance
+        self.books.allow(entry, wish.bytes)
         if not wish.away:
             # A little more, where nobody else has it: who grows need not ask each time.
-            entry.allowance += max(0, min(SLACK, entry.quota - wish.bytes, self.books.free(entry.devices[0])))
+            more = max(0, min(SLACK, entry.quota - wish.bytes, self.books.free(entry.devices[0])))
+            self.books.allow(entry, wish.bytes + more)
             allow = node_pb2.Allow(session=entry.session, allowance=entry.allowance)
             return await self._order(entry, allow=allow) is not None
         told = await self._bring_back(entry, wish.bytes)
         if told is None or told.reason:
-            entry.allowance = before
+            self.books.allow(entry, before)
             return told is not None and told.reason == "the session is over"
         return True
 
@@ -326,7 +330,7 @@ class Steward(PoolListener):
                 order.number = number
         message = node_pb2.ToServer(leave=leave, come_back=come_back, allow=allow, forget=forget)
         answer: asyncio.Future[node_pb2.Resides] = asyncio.get_running_loop().create_future()
-        self._answers[number] = answer
+        self._answers[entry.server, number] = answer
         gone = asyncio.ensure_future(server.over.wait())
         try:
             server.send(message, *files)
@@ -336,7 +340,7 @@ class Steward(PoolListener):
             return None
         finally:
             gone.cancel()
-            self._answers.pop(number, None)
+            self._answers.pop((entry.server, number), None)
         if not answer.done():
             return None
         told = answer.result()
@@ -348,7 +352,7 @@ class Steward(PoolListener):
         entry.where = told.where
         self._tell(entry.program)
         if len(entry.devices) == 1 and self.elastic:
-            entry.allowance = told.allowance
+            self.books.allow(entry, told.allowance)
 
     async def _send_away(
         self, entry: Entry, *, insist: bool = False, copy_only: bool = False
@@ -382,7 +386,8 @@ class Steward(PoolListener):
             self._leaving.discard(entry.server)
 
     async def _leave(self, entry: Entry, wanted: int, insist: bool, copy_only: bool) -> node_pb2.Resides:
-        files = await self._files(entry, wanted)
+        most = entry.quota * len(entry.devices) - entry.copy_bytes
+        files = await self._files(entry, min(wanted, most))
         try:
             order = node_pb2.Leave(
                 session=entry.session,

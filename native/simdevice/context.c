@@ -4,13 +4,38 @@
 #include "log.h"
 #include "thread.h"
 
-/* Every context there ever was: they are never freed, so the list only grows. */
+/* Youngest first. Read without the lock: contexts are never freed, and who stands on one that was just taken
+ * out finds the way back, as what was behind it was older and is still behind it. */
 static _Atomic(struct sim_context *) all;
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic unsigned active_count;
 
 void sim_context_keep(struct sim_context *context) {
-    context->next = atomic_load(&all);
-    while (!atomic_compare_exchange_weak(&all, &context->next, context))
-        ;
+    pthread_mutex_lock(&all_lock);
+    struct sim_context *next = atomic_load(&all);
+    atomic_store(&context->next, next);
+    if (next)
+        next->previous = context;
+    atomic_store(&all, context);
+    pthread_mutex_unlock(&all_lock);
+}
+
+void sim_context_drop(struct sim_context *context) {
+    pthread_mutex_lock(&all_lock);
+    struct sim_context *next = atomic_load(&context->next);
+    if (next)
+        next->previous = context->previous;
+    atomic_store(context->previous ? &context->previous->next : &all, next);
+    pthread_mutex_unlock(&all_lock);
+}
+
+void sim_context_set_active(struct sim_context *context, bool active) {
+    if (atomic_exchange(&context->active, active) != active)
+        atomic_fetch_add(&active_count, active ? 1u : -1u);
+}
+
+bool sim_context_any_active(void) {
+    return atomic_load(&active_count) > 0;
 }
 
 struct sim_context *sim_contexts(void) {

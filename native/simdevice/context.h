@@ -13,10 +13,16 @@ struct sim_green;
 struct sim_context {
     struct sim_object object;
     struct sim_device *device;
-    struct sim_context *next; /* of all there are */
+    /* Of those that are there, by context.c; the next one stays known behind one that is gone. */
+    _Atomic(struct sim_context *) next;
+    struct sim_context *previous;
+    struct sim_list held[SIM_KINDS]; /* what ends with it, and has a handle */
+    struct sim_range *ranges;        /* memory that ends with it; under the lock of sim_memory */
+    struct sim_record *records;      /* textures and surfaces; under texture.c's lock */
     bool is_primary;
-    _Atomic bool active; /* false: destroyed, or a primary context that nobody retains */
-    _Atomic int error;   /* the sticky CUresult */
+    _Atomic bool
+        active; /* by sim_context_set_active. false: destroyed, or a primary context that nobody retains */
+    _Atomic int error; /* the sticky CUresult */
     _Atomic unsigned flags;
     unsigned api_version;
     uint64_t id;
@@ -41,9 +47,13 @@ CUresult sim_context_create_primary(struct sim_device *device);
 /* Waits for its work, then ends everything that belongs to it. */
 void sim_context_tear_down(struct sim_context *context);
 
-/* Adds a context to those that sim_contexts begins with, linked by `next`. */
+/* Adds a context to those that sim_contexts begins with, linked by `next`, and takes it out when it is gone
+ * for good. */
 void sim_context_keep(struct sim_context *context);
+void sim_context_drop(struct sim_context *context);
 struct sim_context *sim_contexts(void);
+void sim_context_set_active(struct sim_context *context, bool active);
+bool sim_context_any_active(void);
 
 /* The calling thread's current context, if it can be used: else NOT_INITIALIZED, INVALID_CONTEXT,
  * CONTEXT_IS_DESTROYED or its sticky error. */

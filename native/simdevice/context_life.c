@@ -50,7 +50,7 @@ static CUresult context_new(struct sim_device *device, unsigned flags, struct si
     context->legacy = sim_stream_new(context, SIM_STREAM_LEGACY, CU_STREAM_DEFAULT, SIM_LEAST_PRIORITY);
     if (!context->legacy)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    atomic_store(&context->active, true);
+    sim_context_set_active(context, true);
     sim_context_keep(context);
     *out = context;
     return CUDA_SUCCESS;
@@ -59,20 +59,13 @@ static CUresult context_new(struct sim_device *device, unsigned flags, struct si
 CUresult sim_context_create_primary(struct sim_device *device) {
     SIM_TRY(context_new(device, CU_CTX_SCHED_AUTO, &device->primary));
     device->primary->is_primary = true;
-    atomic_store(&device->primary->active, false);
+    sim_context_set_active(device->primary, false);
     return CUDA_SUCCESS;
-}
-
-static bool any_active(void) {
-    for (struct sim_context *each = sim_contexts(); each; each = each->next)
-        if (atomic_load(&each->active))
-            return true;
-    return false;
 }
 
 void sim_context_tear_down(struct sim_context *context) {
     gf_context_storage_drop(SIM_POINTER(CUcontext, context));
-    atomic_store(&context->active, false);
+    sim_context_set_active(context, false);
     sim_context_drain(context, NULL);
     sim_greens_forget_context(context);
     sim_capture_forget_context(context);
@@ -91,7 +84,7 @@ void sim_context_tear_down(struct sim_context *context) {
     atomic_store(&context->error, CUDA_SUCCESS);
     set_default_limits(context);
     context->cache_config = CU_FUNC_CACHE_PREFER_NONE;
-    if (!any_active()) /* whoever comes next finds nothing of what kernels left */
+    if (!sim_context_any_active()) /* whoever comes next finds nothing of what kernels left */
         sim_grids_forget();
 }
 
@@ -150,6 +143,7 @@ CUresult cuCtxDestroy_v2(CUcontext handle) {
     if (!sim_handle_close(SIM_HANDLE(handle), SIM_CONTEXT))
         return CUDA_ERROR_INVALID_CONTEXT;
     sim_context_tear_down(context);
+    sim_context_drop(context);
     sim_release(context);
     return CUDA_SUCCESS;
 }

@@ -168,14 +168,14 @@ CUresult cuGraphExecDestroy(CUgraphExec handle) {
     return CUDA_SUCCESS;
 }
 
-static void end_in(void *exec_, void *context) {
+static void end(void *exec_, void *argument) {
     struct sim_exec *exec = exec_;
-    if (exec->object.context == context)
-        cuGraphExecDestroy(SIM_POINTER(CUgraphExec, exec));
+    (void)argument;
+    cuGraphExecDestroy(SIM_POINTER(CUgraphExec, exec));
 }
 
 void sim_execs_forget_context(struct sim_context *context) {
-    sim_handle_for_each(SIM_GRAPH_EXEC, end_in, context);
+    sim_handle_for_each(SIM_GRAPH_EXEC, context, end, NULL);
 }
 
 CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t *flags) {

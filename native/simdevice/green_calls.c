@@ -90,7 +90,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
     sim_context_drain(green->primary, green);
     if (!sim_green_end(green))
         return CUDA_ERROR_INVALID_CONTEXT;
-    sim_handle_for_each(SIM_STREAM, forget_capture, green);
+    sim_handle_for_each(SIM_STREAM, green->primary, forget_capture, green);
     return cuDevicePrimaryCtxRelease_v2(green->primary->device->ordinal);
 }
 

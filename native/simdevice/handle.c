@@ -1,4 +1,5 @@
 #include "handle.h"
+#include "context.h"
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -23,6 +24,8 @@ struct slot {
 static _Atomic(struct slot *) chunks[CHUNKS];
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t free_head, free_tail, slot_count; /* slot + 1; 0: none */
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sim_list of_no_context[SIM_KINDS];
 
 static struct slot *slot_at(uint32_t index) {
     struct slot *chunk = atomic_load_explicit(&chunks[index / CHUNK_SLOTS], memory_order_acquire);
@@ -65,6 +68,37 @@ static void give_slot(uint32_t number) {
     pthread_mutex_unlock(&free_lock);
 }
 
+static enum sim_kind kind_of(const struct sim_object *object) {
+    return (enum sim_kind)(object->handle >> 28 & KIND_MASK);
+}
+
+static struct sim_list *list_of(struct sim_context *context, enum sim_kind kind) {
+    return context ? &context->held[kind] : &of_no_context[kind];
+}
+
+/* Lock of all lists held, as for `leave`. `before` NULL: the list's first. */
+static void enter(struct sim_list *list, struct sim_object *object, struct sim_object *before) {
+    object->previous = before;
+    object->next = before ? before->next : list->first;
+    *(before ? &before->next : &list->first) = object;
+    *(object->next ? &object->next->previous : &list->last) = object;
+    object->listed = true;
+}
+
+static void leave(struct sim_list *list, struct sim_object *object) {
+    if (!object->listed)
+        return;
+    *(object->previous ? &object->previous->next : &list->first) = object->next;
+    *(object->next ? &object->next->previous : &list->last) = object->previous;
+    object->listed = false;
+}
+
+static void leave_its_list(struct sim_object *object) {
+    pthread_mutex_lock(&list_lock);
+    leave(list_of(object->context, kind_of(object)), object);
+    pthread_mutex_unlock(&list_lock);
+}
+
 bool sim_handle_open(void *pointer, enum sim_kind kind, struct sim_context *context,
                      void (*destroy)(void *)) {
     struct sim_object *object = pointer;
@@ -80,6 +114,10 @@ bool sim_handle_open(void *pointer, enum sim_kind kind, struct sim_context *cont
     object->destroy = destroy;
     slot->object = object;
     atomic_store_explicit(&slot->state, tag << TAG_SHIFT | OPEN | 1, memory_order_release);
+    pthread_mutex_lock(&list_lock);
+    struct sim_list *list = list_of(context, kind);
+    enter(list, object, list->last);
+    pthread_mutex_unlock(&list_lock);
     return true;
 }
 
@@ -106,6 +144,7 @@ void sim_release(void *pointer) {
     if ((atomic_fetch_sub(&slot->state, 1) & REFERENCES) != 1)
         return;
     uint32_t number = (uint32_t)(object->handle >> 4) & 0xffffff;
+    leave_its_list(object); /* if it was never closed */
     object->destroy(object);
     give_slot(number);
 }
@@ -114,32 +153,45 @@ void *sim_handle_close(uint64_t handle, enum sim_kind kind) {
     void *object = sim_acquire(handle, kind);
     if (!object)
         return NULL;
-    uint64_t before = atomic_fetch_and(&slot_of(handle)->state, ~OPEN);
+    bool closed = atomic_fetch_and(&slot_of(handle)->state, ~OPEN) & OPEN;
+    if (closed)
+        leave_its_list(object);
     sim_release(object); /* the handle's own reference remains if we are the one who closed it */
-    return before & OPEN ? object : NULL;
+    return closed ? object : NULL;
 }
 
-void sim_handle_for_each(enum sim_kind kind, void (*visit)(void *, void *), void *argument) {
-    pthread_mutex_lock(&free_lock);
-    uint32_t count = slot_count;
-    pthread_mutex_unlock(&free_lock);
-    for (uint32_t index = 0; index < count; index++) {
-        uint64_t tag = atomic_load_explicit(&slot_at(index)->state, memory_order_acquire) >> TAG_SHIFT;
-        void *object = sim_acquire(tag << 28 | (uint64_t)(index + 1) << 4, kind);
-        if (object) {
-            visit(object, argument);
-            sim_release(object);
-        }
+/* The next object behind the mark that is there still, with a reference; the mark moves behind it. NULL, and
+ * no mark any more: there is none. */
+static struct sim_object *step(struct sim_list *list, struct sim_object *mark, enum sim_kind kind) {
+    pthread_mutex_lock(&list_lock);
+    struct sim_object *object = mark->next;
+    while (object && !sim_acquire(object->handle, kind)) /* it is just going, or another's mark */
+        object = object->next;
+    leave(list, mark);
+    if (object)
+        enter(list, mark, object);
+    pthread_mutex_unlock(&list_lock);
+    return object;
+}
+
+void sim_handle_for_each(enum sim_kind kind, struct sim_context *context, void (*visit)(void *, void *),
+                         void *argument) {
+    struct sim_list *list = list_of(context, kind);
+    struct sim_object mark = {.handle = 0}, *object;
+    pthread_mutex_lock(&list_lock);
+    enter(list, &mark, NULL);
+    pthread_mutex_unlock(&list_lock);
+    while ((object = step(list, &mark, kind))) {
+        visit(object, argument);
+        sim_release(object);
     }
 }
 
-static void close_if_ours(void *pointer, void *context) {
-    struct sim_object *object = pointer;
-    enum sim_kind kind = (enum sim_kind)(object->handle >> 28 & KIND_MASK);
-    if (object->context == context && sim_handle_close(object->handle, kind))
-        sim_release(object);
+static void close_and_release(void *pointer, void *kind) {
+    if (sim_handle_close(((struct sim_object *)pointer)->handle, *(enum sim_kind *)kind))
+        sim_release(pointer);
 }
 
 void sim_handle_close_all(enum sim_kind kind, struct sim_context *context) {
-    sim_handle_for_each(kind, close_if_ours, context);
+    sim_handle_for_each(kind, context, close_and_release, &kind);
 }

@@ -23,15 +23,24 @@ enum sim_kind {
     SIM_MIPMAP,
     SIM_TEXREF,
     SIM_GREEN,
+    SIM_KINDS
 };
 
 struct sim_context;
+struct sim_object;
+
+/* Objects of one kind that end with the same context, oldest first; under the lock of all lists. */
+struct sim_list {
+    struct sim_object *first, *last;
+};
 
 /* The first member of everything that has a handle. */
 struct sim_object {
     uint64_t handle;
     struct sim_context *context; /* whose end is this object's end; NULL if none */
     void (*destroy)(void *object);
+    struct sim_object *previous, *next; /* in its list, for as long as its handle is open */
+    bool listed;
 };
 
 /* Gives `object` a handle and one reference, which belongs to the handle. False when memory is exhausted. */
@@ -43,8 +52,10 @@ void sim_retain(void *object);
 void sim_release(void *object);
 /* Makes the handle invalid; the handle's reference passes to the caller. NULL if it was invalid already. */
 void *sim_handle_close(uint64_t handle, enum sim_kind kind);
-/* Calls `visit` for every object of that kind, which it keeps alive meanwhile. */
-void sim_handle_for_each(enum sim_kind kind, void (*visit)(void *object, void *argument), void *argument);
+/* Calls `visit` for every object of that kind that belongs to the context (NULL: to none), which it keeps
+ * alive meanwhile. It takes as many steps as there are of these, whatever else there is. */
+void sim_handle_for_each(enum sim_kind kind, struct sim_context *context,
+                         void (*visit)(void *object, void *argument), void *argument);
 /* Closes and releases every object of that kind that belongs to the context. */
 void sim_handle_close_all(enum sim_kind kind, struct sim_context *context);
 

@@ -142,7 +142,7 @@ static void forget_context(void *library, void *context) {
 }
 
 void sim_libraries_forget_context(struct sim_context *context) {
-    sim_handle_for_each(SIM_LIBRARY, forget_context, context);
+    sim_handle_for_each(SIM_LIBRARY, NULL, forget_context, context);
 }
 
 CUresult sim_library_module(struct sim_library *library, struct sim_context *context,

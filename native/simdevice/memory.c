@@ -83,10 +83,9 @@ void sim_memory_delete(uint64_t base) {
 }
 
 void sim_memory_free_context(struct sim_context *context) {
-    struct sim_range range;
-    for (uint64_t at = 0; sim_ranges_find_next(&sim_memory, at, &range); at = range.base + range.size)
-        if (range.context == context)
-            sim_memory_delete(range.base);
+    uint64_t base;
+    while (sim_ranges_find_of(&sim_memory, context, &base))
+        sim_memory_delete(base);
 }
 
 CUresult sim_span_look(uint64_t address, uint64_t size, struct sim_span *span) {

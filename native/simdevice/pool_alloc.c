@@ -87,7 +87,7 @@ static bool allocate_again(struct sim_range *range, void *argument) {
     if (range->base != again->base || !range->freeing)
         return false;
     range->size = again->size;
-    range->context = again->context;
+    sim_range_give(range, again->context);
     range->id = sim_memory_next_id();
     range->freeing = range->sync_memops = false;
     range->returned = returned;

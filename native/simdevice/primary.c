@@ -16,7 +16,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal) {
     SIM_REQUIRE(out);
     pthread_mutex_lock(&primary->lock);
     primary->retained++;
-    atomic_store(&primary->active, true);
+    sim_context_set_active(primary, true);
     pthread_mutex_unlock(&primary->lock);
     *out = SIM_POINTER(CUcontext, primary);
     return CUDA_SUCCESS;

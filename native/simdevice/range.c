@@ -1,5 +1,6 @@
 /* A treap: a binary search tree by address that random weights keep balanced. */
 #include "range.h"
+#include "context.h"
 
 struct sim_ranges sim_memory = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 
@@ -64,6 +65,45 @@ static struct sim_range *merge(struct sim_range *low, struct sim_range *high) {
     return root;
 }
 
+/* Write lock held. */
+static void link_to_context(struct sim_range *range) {
+    if (!range->context)
+        return;
+    range->previous_of_context = NULL;
+    range->next_of_context = range->context->ranges;
+    if (range->next_of_context)
+        range->next_of_context->previous_of_context = range;
+    range->context->ranges = range;
+    range->linked = true;
+}
+
+static void unlink_from_context(struct sim_range *range) {
+    if (!range->linked)
+        return;
+    if (range->next_of_context)
+        range->next_of_context->previous_of_context = range->previous_of_context;
+    *(range->previous_of_context ? &range->previous_of_context->next_of_context : &range->context->ranges) =
+        range->next_of_context;
+    range->linked = false;
+}
+
+void sim_range_give(struct sim_range *range, struct sim_context *context) {
+    bool linked = range->linked;
+    unlink_from_context(range);
+    range->context = context;
+    if (linked)
+        link_to_context(range);
+}
+
+bool sim_ranges_find_of(struct sim_ranges *ranges, const struct sim_context *context, uint64_t *base) {
+    pthread_rwlock_rdlock(&ranges->lock);
+    bool found = context->ranges != NULL;
+    if (found)
+        *base = context->ranges->base;
+    pthread_rwlock_unlock(&ranges->lock);
+    return found;
+}
+
 bool sim_ranges_insert(struct sim_ranges *ranges, struct sim_range *range) {
     pthread_rwlock_wrlock(&ranges->lock);
     struct sim_range *next = first_behind(ranges->root, range->base);
@@ -75,6 +115,7 @@ bool sim_ranges_insert(struct sim_ranges *ranges, struct sim_range *range) {
             place = range->base < (*place)->base ? &(*place)->left : &(*place)->right;
         split(*place, range->base, &range->left, &range->right);
         *place = range;
+        link_to_context(range);
     }
     pthread_rwlock_unlock(&ranges->lock);
     return fits;
@@ -89,8 +130,10 @@ struct sim_range *sim_ranges_remove(struct sim_ranges *ranges, uint64_t base,
     struct sim_range *range = *place;
     if (range && accept && !accept(range))
         range = NULL;
-    if (range)
+    if (range) {
         *place = merge(range->left, range->right);
+        unlink_from_context(range);
+    }
     pthread_rwlock_unlock(&ranges->lock);
     return range;
 }

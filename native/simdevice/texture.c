@@ -3,8 +3,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-struct record {
+struct sim_record {
     struct sim_context *context;
+    struct sim_record *previous, *next; /* of its context */
+    uint32_t number;
     enum sim_view_kind kind;
     bool has_part;
     CUDA_RESOURCE_DESC resource;
@@ -12,15 +14,21 @@ struct record {
     CUDA_RESOURCE_VIEW_DESC part;
 };
 
-static struct record *records[SIM_MOST_VIEWS]; /* by the view's number, which is the object */
+static struct sim_record *records[SIM_MOST_VIEWS]; /* by the view's number, which is the object */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static CUresult keep(const struct record *record, const struct sim_view *view, unsigned long long *object) {
-    struct record *copy = malloc(sizeof *copy);
+static CUresult keep(const struct sim_record *record, const struct sim_view *view,
+                     unsigned long long *object) {
+    struct sim_record *copy = malloc(sizeof *copy);
     pthread_mutex_lock(&lock);
     uint32_t number = copy ? sim_view_publish(view) : 0;
     if (number) {
         *copy = *record;
+        copy->number = number;
+        copy->next = record->context->records;
+        if (copy->next)
+            copy->next->previous = copy;
+        record->context->records = copy;
         records[number] = copy;
         *object = number;
     }
@@ -31,22 +39,24 @@ static CUresult keep(const struct record *record, const struct sim_view *view, u
 }
 
 /* Under the lock. */
-static struct record *find(unsigned long long object, enum sim_view_kind kind) {
-    struct record *record = object < SIM_MOST_VIEWS ? records[object] : NULL;
+static struct sim_record *find(unsigned long long object, enum sim_view_kind kind) {
+    struct sim_record *record = object < SIM_MOST_VIEWS ? records[object] : NULL;
     return record && record->kind == kind ? record : NULL;
 }
 
-static void end(unsigned long long object) {
-    sim_view_withdraw((uint32_t)object);
-    free(records[object]);
-    records[object] = NULL;
+static void end(struct sim_record *record) {
+    sim_view_withdraw(record->number);
+    records[record->number] = NULL;
+    if (record->next)
+        record->next->previous = record->previous;
+    *(record->previous ? &record->previous->next : &record->context->records) = record->next;
+    free(record);
 }
 
 void sim_textures_forget_context(struct sim_context *context) {
     pthread_mutex_lock(&lock);
-    for (uint32_t i = 1; i < SIM_MOST_VIEWS; i++)
-        if (records[i] && records[i]->context == context)
-            end(i);
+    while (context->records)
+        end(context->records);
     pthread_mutex_unlock(&lock);
 }
 
@@ -59,11 +69,11 @@ CUresult cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resour
     SIM_TRY(sim_view_of_resource(resource, &view));
     SIM_TRY(sim_view_narrow(resource, part, &view));
     SIM_TRY(sim_sampler_of(texture, &view, &view.sampler));
-    struct record record = {.context = context,
-                            .kind = SIM_VIEW_TEXTURE,
-                            .has_part = part,
-                            .resource = *resource,
-                            .texture = *texture};
+    struct sim_record record = {.context = context,
+                                .kind = SIM_VIEW_TEXTURE,
+                                .has_part = part,
+                                .resource = *resource,
+                                .texture = *texture};
     if (part)
         record.part = *part;
     return keep(&record, &view, object);
@@ -81,7 +91,7 @@ CUresult cuSurfObjectCreate(CUsurfObject *object, const CUDA_RESOURCE_DESC *reso
     SIM_REQUIRE(can_store);
     struct sim_view view = {.kind = SIM_VIEW_SURFACE};
     SIM_TRY(sim_view_of_resource(resource, &view));
-    const struct record record = {.context = context, .kind = SIM_VIEW_SURFACE, .resource = *resource};
+    const struct sim_record record = {.context = context, .kind = SIM_VIEW_SURFACE, .resource = *resource};
     return keep(&record, &view, object);
 }
 
@@ -89,11 +99,11 @@ static CUresult destroy(unsigned long long object, enum sim_view_kind kind) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     pthread_mutex_lock(&lock);
-    bool known = find(object, kind) != NULL;
-    if (known)
-        end(object);
+    struct sim_record *record = find(object, kind);
+    if (record)
+        end(record);
     pthread_mutex_unlock(&lock);
-    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return record ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuTexObjectDestroy(CUtexObject object) {
@@ -104,11 +114,11 @@ CUresult cuSurfObjectDestroy(CUsurfObject object) {
     return destroy(object, SIM_VIEW_SURFACE);
 }
 
-static CUresult look(unsigned long long object, enum sim_view_kind kind, struct record *copy) {
+static CUresult look(unsigned long long object, enum sim_view_kind kind, struct sim_record *copy) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     pthread_mutex_lock(&lock);
-    const struct record *record = find(object, kind);
+    const struct sim_record *record = find(object, kind);
     if (record)
         *copy = *record;
     pthread_mutex_unlock(&lock);
@@ -116,7 +126,7 @@ static CUresult look(unsigned long long object, enum sim_view_kind kind, struct 
 }
 
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *desc, CUtexObject object) {
-    struct record record;
+    struct sim_record record;
     SIM_TRY(look(object, SIM_VIEW_TEXTURE, &record));
     SIM_REQUIRE(desc);
     *desc = record.resource;
@@ -124,7 +134,7 @@ CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *desc, CUtexObject object
 }
 
 CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *desc, CUsurfObject object) {
-    struct record record;
+    struct sim_record record;
     SIM_TRY(look(object, SIM_VIEW_SURFACE, &record));
     SIM_REQUIRE(desc);
     *desc = record.resource;
@@ -132,7 +142,7 @@ CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *desc, CUsurfObject obje
 }
 
 CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *desc, CUtexObject object) {
-    struct record record;
+    struct sim_record record;
     SIM_TRY(look(object, SIM_VIEW_TEXTURE, &record));
     SIM_REQUIRE(desc);
     *desc = record.texture;
@@ -140,7 +150,7 @@ CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *desc, CUtexObject object) 
 }
 
 CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *desc, CUtexObject object) {
-    struct record record;
+    struct sim_record record;
     SIM_TRY(look(object, SIM_VIEW_TEXTURE, &record));
     SIM_REQUIRE(desc && record.has_part);
     *desc = record.part;

@@ -121,6 +121,20 @@ def test_the_end_of_a_session_looks_at_everything_once(engine: Engine) -> None:
     assert engine.call("steps") - before == 4 * MANY + 2  # libraries
 
 
+def test_a_context_ends_without_a_look_at_the_others(engine: Engine) -> None:
+    """Neither when one begins: 20,000 of them took half a minute to make, and ten seconds to end."""
+    guest = engine.session()
+    before = engine.call("steps")
+    for slot in range(1, STAYS):
+        guest.send("cuCtxCreate_v2", pctx=handle("context", slot), flags=0, dev=0)
+    assert guest.sync().latched == 0
+    for slot in (STAYS - 1, 1, STAYS // 2):
+        assert guest.call("cuCtxDestroy_v2", ctx=handle("context", slot)).status == 0
+    assert engine.call("steps") == before
+    guest.close()
+    assert engine.ended() == ("closed", True)
+
+
 @pytest.mark.parametrize("context_first", [True, False])
 def test_a_module_of_a_library_ends_with_whichever_goes_first(guest: Guest, context_first: bool) -> None:
     load(guest, LIBRARY, PRIMARY)

@@ -150,6 +150,7 @@ def test_names_of_no_sense_are_nobodys(server: Server, path: str) -> None:
         ({"source": "x", "secret": 1}, "unknown: secret"),
         ({"source": 1}, "source: text is wanted"),
         ({"source": "x", "most": 0}, "most: 0 is not from 1"),
+        ({"source": "x", "timeout": 10**400}, "is not from 0.001"),
         ({"source": "x", "most": 1.5}, "most: a whole number"),
         ({"source": "x", "timeout": True}, "timeout: a number"),
         ({"source": "x", "least": 3, "most": 2}, "3..2"),

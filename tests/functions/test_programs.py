@@ -114,3 +114,25 @@ def test_an_answer_of_a_program_is_bounded(server: Server, program: Path) -> Non
     deploy(server, "bounded", program, body=100)
     got = server.ask("POST", "/function/bounded", b"x" * 100)
     assert (got.status, got.ran, got.error) == (502, "yes", "bad_answer")
+
+
+STATES = """
+import socket, sys
+listening = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    caller, _ = listening.accept()
+    with caller:
+        said = caller.recv(65536).partition(b"?")[2].partition(b" ")[0]
+        if said:
+            caller.sendall(b"HTTP/1.1 %s x\\r\\nContent-Length: 0\\r\\nConnection: close\\r\\n\\r\\n" % said)
+"""
+
+
+def test_a_status_that_is_none_is_not_passed_on(server: Server) -> None:
+    """101 least of all: a balancer would make a tunnel of the connection that its other callers share."""
+    file = server.folder / "states.py"
+    file.write_text(STATES)
+    server.deploy("states", command=[PYTHON, str(file), "$PORT"])
+    for status in ("101", "000", "600", "999"):
+        got = server.ask("GET", f"/function/states?{status}")
+        assert (got.status, got.error) == (502, "bad_answer")

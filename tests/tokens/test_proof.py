@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import secrets
 from pathlib import Path
 
 import pytest
+from gpuferry.monitor.door.handshake import mac
 from gpuferry.monitor.door.tokens import proof
 from gpuferry.monitor.door.tokens.book import TOKENS_MOST, TokenBook, TooMany, new_record
 from gpuferry.monitor.store.sqlite import SqliteStore
@@ -90,3 +92,9 @@ def test_unknown_tenants_are_checked_as_often_as_known_ones(tmp_path: Path) -> N
         await store.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("size", [0, 1, 32, 64, 65, 300])
+def test_what_both_sides_compute_is_the_hmac_of_everybody_else(size: int) -> None:
+    key = bytes(range(256))[: size % 256] * 2
+    assert mac(key, b"said") == hmac.digest(key, b"said", "sha256")

@@ -1,0 +1,104 @@
+"""API servers that were taken over, and say of memory what is to their session's advantage."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from gpuferry.monitor.pool.api_server import ApiServer
+from gpuferry.monitor.residency.books import AWAY, Books
+from gpuferry.monitor.residency.steward import Steward
+from gpuferry.specs._generated import node_pb2
+
+GIB = 1 << 30
+TOO_MUCH = 1 << 60
+
+
+class Said:
+    """An API server, as far as the steward knows it: what it was told stands in `orders`."""
+
+    def __init__(self, key: int) -> None:
+        self.key = self.session = key
+        self.device, self.devices, self.several, self.is_keeper = 0, (0,), 0, False
+        self.over = asyncio.Event()
+        self.orders: list[node_pb2.ToServer] = []
+        self.stats = node_pb2.Stats(session=key, memory_mapped=GIB)
+
+    def send(self, message: node_pb2.ToServer, *_: object) -> None:
+        self.orders.append(message)
+
+    async def refresh_stats(self, _: float) -> None:
+        pass
+
+
+async def two(folder: Path) -> tuple[Steward, Any, Any]:
+    """Two sessions of 1 GiB on a device of 2 GiB, of which more may be promised."""
+    steward = Steward(2.0, 4 * GIB, 0, folder)
+    steward.grantable(0, 2 * GIB)
+    one, other = (cast(ApiServer, Said(key)) for key in (1, 2))
+    for each in (one, other):
+        steward.begin(each, node_pb2.Grant(session=each.key, memory_quota=GIB))
+    return steward, one, other
+
+
+def test_nobody_answers_for_another(tmp_path: Path) -> None:
+    async def main() -> None:
+        steward, honest, liar = await two(tmp_path)
+        asked = asyncio.ensure_future(steward.evict(honest.key))
+        while not honest.orders:
+            await asyncio.sleep(0)
+        number = honest.orders[0].leave.number
+        steward.resides(liar, node_pb2.Resides(session=1, number=number, where=AWAY[0]))
+        await asyncio.sleep(0.01)
+        assert not asked.done()
+        steward.resides(honest, node_pb2.Resides(session=1, number=number, reason="no"))
+        with pytest.raises(Exception, match="no"):
+            await asked
+        entry = steward.books.get(honest.key)
+        assert entry
+        assert not entry.away
+
+    asyncio.run(main())
+
+
+def test_a_wish_beyond_all_bounds_drives_nobody_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        steward, honest, liar = await two(tmp_path)
+        steward.room_wanted(liar, node_pb2.RoomWanted(session=2, bytes=TOO_MUCH))
+        while not liar.orders:
+            await asyncio.sleep(0)
+        allow = liar.orders[0].allow
+        assert allow.allowance <= GIB
+        assert not honest.orders
+        told = node_pb2.Resides(session=2, number=allow.number, allowance=allow.allowance)
+        steward.resides(liar, told)
+        while steward._tasks:
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_copies_of_more_than_there_is_take_no_room_from_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        steward, _, liar = await two(tmp_path)
+        liar.stats.memory_mapped = 4 * GIB
+        asked = asyncio.ensure_future(steward.evict(liar.key))
+        while not liar.orders:
+            await asyncio.sleep(0)
+        assert sum(liar.orders[0].leave.bytes) == GIB
+        asked.cancel()
+
+    asyncio.run(main())
+
+
+def test_what_is_said_of_an_allowance_and_of_copies_is_bounded_by_the_quota() -> None:
+    books = Books(4 * GIB, 4 * GIB)
+    books.add_device(0, 2 * GIB)
+    entry = books.begin(1, 1, (0,), GIB)
+    books.allow(entry, TOO_MUCH)
+    assert books.free(0) == GIB
+    told = node_pb2.Resides(session=2, where=AWAY[0], host_bytes=TOO_MUCH, disk_bytes=TOO_MUCH)
+    books.adopt(2, (0,), GIB, told)
+    assert (books.host_used, books.disk_used) == (GIB, GIB)
