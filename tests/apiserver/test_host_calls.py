@@ -77,8 +77,8 @@ def test_what_was_freed_behind_a_copy_is_there_for_it_and_nobody_else(engine: En
     ticket = guest.host_call().ticket
     guest.send("sessionMemUnmap", address=address, size=guest.granularity)
     guest.send("sessionHostCopyIn", ticket=ticket, **here, payload=b"behind")
-    assert guest.call("sessionHostCopyOut", ticket=ticket, **here).payload == b"behind"
-    assert guest.sync().latched == 0
+    reply = guest.call("sessionHostCopyOut", ticket=ticket, **here)
+    assert (reply.latched, reply.payload) == (0, b"behind")
     assert guest.call("sessionCopyOut", stream=STREAM, **here).status == INVALID_VALUE
     done(guest, ticket)
     assert guest.call("cuStreamSynchronize", hStream=STREAM).status == 0
@@ -86,8 +86,8 @@ def test_what_was_freed_behind_a_copy_is_there_for_it_and_nobody_else(engine: En
     ticket = guest.host_call().ticket
     gone = {**here, "address": address + guest.granularity}
     guest.send("sessionHostCopyIn", ticket=ticket, **gone, payload=b"behind")
-    assert guest.sync().latched == INVALID_VALUE
-    assert guest.call("sessionHostCopyOut", ticket=ticket, **gone).status == INVALID_VALUE
+    reply = guest.call("sessionHostCopyOut", ticket=ticket, **gone)
+    assert (reply.latched, reply.status) == (INVALID_VALUE, INVALID_VALUE)
     done(guest, ticket)
     ended_well(engine, guest)
 
