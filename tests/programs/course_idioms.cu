@@ -1,6 +1,6 @@
-// What courses and samples do in passing, and nothing else did: a kernel prints and a blocking copy is all that waits
-// for it; memory is given back in stream order behind a callback while more is allocated; a variable is asked for
-// before and after cudaDeviceReset.
+// What courses and samples do in passing, and nothing else did: a kernel prints and a blocking copy is all
+// that waits for it; memory is given back in stream order behind a callback while more is allocated; a
+// variable is asked for before and after cudaDeviceReset.
 //
 // compile: -Wno-deprecated-declarations
 #include "check.h"

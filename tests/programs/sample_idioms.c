@@ -1,5 +1,6 @@
-// What NVIDIA's samples and guide do: a capture into the body of a conditional node is ended without asking for the
-// graph, which the program has; memory of cuMemAlloc is given back with cuMemFreeAsync, behind the work that uses it.
+// What NVIDIA's samples and guide do: a capture into the body of a conditional node is ended without asking
+// for the graph, which the program has; memory of cuMemAlloc is given back with cuMemFreeAsync, behind the
+// work that uses it.
 #include "conditional.h"
 
 static void ends_without_a_graph(CUstream stream) {

@@ -1,5 +1,5 @@
-// Objects with virtual functions made, used and destroyed by different kernels; functions that the host hands over by
-// their addresses; recursion; a lambda with what it captured.
+// Objects with virtual functions made, used and destroyed by different kernels; functions that the host hands
+// over by their addresses; recursion; a lambda with what it captured.
 //
 // compile: --extended-lambda
 #include "check.h"
@@ -17,19 +17,25 @@ __device__ float times(float a, float b) {
 __device__ Operation operations[2] = {plus, times};
 
 struct Shape {
-    __device__ virtual ~Shape() {}
+    __device__ virtual ~Shape() {
+    }
     __device__ virtual float area() const = 0;
 };
 
 struct Square : Shape {
     float side;
-    __device__ Square(float side) : side(side) {}
-    __device__ float area() const override { return side * side; }
+    __device__ Square(float side) : side(side) {
+    }
+    __device__ float area() const override {
+        return side * side;
+    }
 };
 
 struct Frame : Square {
     using Square::Square;
-    __device__ float area() const override { return Square::area() - 1; }
+    __device__ float area() const override {
+        return Square::area() - 1;
+    }
 };
 
 __global__ void make(Shape **shapes) {
