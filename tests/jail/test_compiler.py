@@ -98,7 +98,7 @@ def test_who_wants_to_see_what_is_compiled_gets_files(tmp_path: Path, folder: st
 
 
 def test_one_whose_program_has_ended_says_nothing() -> None:
-    """A program may end before its compiler is there, and what stands on its standard error is the program's own."""
+    """A program may end before its compiler is there: its standard error is its own."""
     ours, theirs = socket.socketpair()
     ours.close()
     with theirs:

@@ -13,7 +13,8 @@ from .service import Service
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program's affair
     limits.set_memory()
-    gone = contextlib.suppress(BrokenPipeError, ConnectionResetError)  # a program that ends before it is answered
+    # A program may end before it is answered.
+    gone = contextlib.suppress(BrokenPipeError, ConnectionResetError)
     with gone, socket.socket(fileno=0) as connection:
         Service(connection).run()
 
