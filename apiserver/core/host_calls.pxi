@@ -128,15 +128,22 @@ cdef int sessionHostDone_call(Session *s, Frame *f, gf_req_sessionHostDone *q) n
     return cu.CUDA_ERROR_INVALID_VALUE if waiting == NULL else cu.CUDA_SUCCESS
 
 
+cdef uint64_t spanned(uint64_t pitch, uint64_t width, uint64_t rows) noexcept nogil:
+    return gf_plus(gf_times(pitch, gf_minus(rows, 1)), width)
+
+
 cdef int sessionHostCopyIn_call(Session *s, Frame *f, gf_req_sessionHostCopyIn *q) noexcept nogil:
-    """Beside staging, whose room may be taken by what waits for this."""
+    """Beside staging, whose room may be taken by what waits for this. What is freed behind it in its stream is
+    still there, though nobody else may name it."""
     cdef size_t size = q.rows * q.width
+    cdef uint64_t span = spanned(q.pitch, q.width, q.rows)
     cdef uint8_t *data = NULL
     cdef bint waits
     cdef int status
     pthread_mutex_lock(&s.lock)
     waits = find_host_call(s, q.ticket) != NULL
     pthread_mutex_unlock(&s.lock)
+    waits = waits and (may_write(s, q.address, span) or is_there_still(s, q.address, span))
     if waits and not rows_overlap(q.pitch, q.width, q.rows):
         data = <uint8_t *>malloc(size)
     status = read_payload(s, data, size)
@@ -158,7 +165,8 @@ cdef int sessionHostCopyOut_call(Session *s, Frame *f, gf_req_sessionHostCopyOut
     pthread_mutex_lock(&s.lock)
     status = cu.CUDA_ERROR_INVALID_VALUE if find_host_call(s, q.ticket) == NULL else cu.CUDA_SUCCESS
     pthread_mutex_unlock(&s.lock)
-    if status != cu.CUDA_SUCCESS or rows_overlap(q.pitch, q.width, q.rows):
+    if status != cu.CUDA_SUCCESS or rows_overlap(q.pitch, q.width, q.rows) \
+            or not is_there_still(s, q.address, spanned(q.pitch, q.width, q.rows)):
         return cu.CUDA_ERROR_INVALID_VALUE
     piece.slot = -1
     piece.data = <uint8_t *>malloc(size)

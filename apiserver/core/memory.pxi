@@ -84,6 +84,22 @@ cdef bint unmapping(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     return False
 
 
+cdef bint is_there_still(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Whether every page of a range is mapped, or was freed behind work that is under way and may use it."""
+    cdef uint64_t page, last
+    cdef bint there = True
+    if size == 0 or not in_window(s, address, size):
+        return may_touch(s, address, size)
+    page = page_of(s, address)
+    last = page_of(s, address + size - 1)
+    pthread_mutex_lock(&s.lock)
+    while there and page <= last:
+        there = all_marked(s.window.mapped, page, page) or unmapping(s, s.window.base + (page << PAGE_BITS), PAGE)
+        page += 1
+    pthread_mutex_unlock(&s.lock)
+    return there
+
+
 cdef void wait_for_unmaps(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     pthread_mutex_lock(&s.lock)
     while unmapping(s, address, size):

@@ -176,6 +176,12 @@ cdef void answer(Session *s, Frame *f, int status, size_t payload_size, Piece pi
     push(s, head, size, payload_size, piece)
 
 
+cdef inline void vouch(Session *s, int status) noexcept nogil:
+    """Sends what was printed: what is sent next may vouch for the kernel. s.sending.lock is held."""
+    if s.stats.launches > 0 or status != cu.CUDA_SUCCESS:
+        forward_output(s)
+
+
 cdef void settle_older(Session *s, uint64_t sequence, int status) noexcept nogil:
     """Sends the data of every earlier copy out that is complete, and what was printed: what is sent next may vouch for
     it. s.sending.lock is held."""
@@ -188,8 +194,7 @@ cdef void settle_older(Session *s, uint64_t sequence, int status) noexcept nogil
         if done != cu.CUDA_ERROR_NOT_READY:
             settle(s, task, done)
         task = later
-    if s.stats.launches > 0 or status != cu.CUDA_SUCCESS:
-        forward_output(s)
+    vouch(s, status)
 
 
 cdef void reply(Session *s, Frame *f, int status, size_t payload_size, Piece piece) noexcept nogil:
@@ -340,6 +345,7 @@ cdef void settle(Session *s, Task *task, int status) noexcept nogil:
         task.later.earlier = task.earlier
     else:
         s.sending.outstanding_tail = task.earlier
+    vouch(s, status)
     if status == cu.CUDA_SUCCESS:
         answer(s, &task.frame, status, task.size, task.piece)
     else:

@@ -556,14 +556,18 @@ static bool is_unknown(CUstream handle, const struct gf_stream *stream) {
 CUresult gf_capture_end(CUstream handle, CUgraph *graph) {
     struct gf_stream *stream = stream_of(handle);
     CUresult result;
-    *graph = NULL;
+    if (graph != NULL) {
+        *graph = NULL;
+    }
     if (is_unknown(handle, stream)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     gf_graphs_lock();
     struct gf_captured *captured = stream == NULL ? NULL : stream->captured;
     struct gf_capture *capture = captured == NULL ? NULL : captured->capture;
-    if (capture == NULL) {
+    if (graph == NULL && (capture == NULL || !capture->into_existing)) {
+        result = CUDA_ERROR_INVALID_VALUE; /* of a graph that is there already the program has the handle */
+    } else if (capture == NULL) {
         result = CUDA_ERROR_ILLEGAL_STATE;
     } else if (capture->origin != captured) {
         result = invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
@@ -577,7 +581,9 @@ CUresult gf_capture_end(CUstream handle, CUgraph *graph) {
         CUgraph made = (CUgraph)capture->model->handle;
         if (result == CUDA_SUCCESS) {
             end(capture);
-            *graph = made;
+            if (graph != NULL) {
+                *graph = made;
+            }
         } else {
             abandon(capture);
         }

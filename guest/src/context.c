@@ -124,6 +124,12 @@ static uint64_t pop(void) {
     return handle;
 }
 
+static void (*_Atomic at_end)(uint64_t handle);
+
+void gf_context_at_end(void (*callback)(uint64_t handle)) {
+    atomic_store(&at_end, callback);
+}
+
 /* Everything that lives in a context goes with it, here as on the server, which the caller tells before it
  * releases what has ended. What the runtime keeps in the context goes first: its destructors make driver
  * calls. */
@@ -133,6 +139,10 @@ static struct gf_object *end_contents(struct gf_context *context, uint64_t handl
     gf_context_storage_drop((CUcontext)handle);
     struct gf_object *ended = gf_object_end_owned(context);
     gf_window_free_context(handle);
+    void (*also)(uint64_t) = atomic_load(&at_end);
+    if (also != NULL) {
+        also(handle);
+    }
     return ended;
 }
 

@@ -7,6 +7,8 @@
 bool gf_context_open(void);
 /* Its handle. */
 uint64_t gf_context_primary(CUdevice device);
+/* Called with the handle of each context that ends, a primary one that is reset among them. */
+void gf_context_at_end(void (*callback)(uint64_t handle));
 /* The device of a context that there is; else the first. */
 CUdevice gf_context_device(uint64_t handle);
 /* The context that is current and fine, after gf_context_check. */

@@ -7,6 +7,7 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "ipc.h"
+#include "shared.h"
 #include "stream.h"
 #include "window.h"
 
@@ -69,6 +70,7 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
 
 CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
     struct gf_allocation allocation;
+    struct gf_shared shared;
     uint64_t stream;
     CUresult result = gf_wire_stream(cuda_stream, &stream);
     if (result != CUDA_SUCCESS || address == 0 ||
@@ -79,8 +81,9 @@ CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
     if (gf_ipc_close(address, GF_IPC_POOLED)) {
         return CUDA_SUCCESS;
     }
-    bool of_pool = gf_window_find(address, &allocation) && allocation.pool != 0;
-    return of_pool ? gf_window_free(address, stream) : CUDA_ERROR_INVALID_VALUE;
+    /* Of cuMemAlloc too, which then ends in stream order. */
+    bool ours = gf_window_find(address, &allocation) && !gf_shared_find(address, &shared);
+    return ours ? gf_window_free(address, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult set_access(struct gf_memory_pool *pool, const CUmemAccessDesc *one) {

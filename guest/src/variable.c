@@ -50,6 +50,41 @@ static CUresult adopt(struct gf_module *owner, const struct gf_rep_sessionGetMan
                            in_library ? gf_context_primary(gf_device_number()) : owner->object.owner);
 }
 
+static void drop(struct gf_global *globals) {
+    while (globals != NULL) {
+        struct gf_global *global = globals;
+        globals = global->next;
+        if (global->block != 0) {
+            gf_shared_leave(global->block);
+        }
+        free(global->name);
+        free(global);
+        atomic_fetch_sub(&global_count, 1);
+    }
+}
+
+/* Variables of libraries in a context that ends: they may lie elsewhere when it begins again. */
+static void end_context(uint64_t context) {
+    struct gf_global *ended = NULL;
+    pthread_mutex_lock(&lock);
+    for (uint32_t slot = 0; slot < gf_tables[GF_HANDLE_LIBRARY].slots; slot++) {
+        struct gf_module *library = gf_table_at(&gf_tables[GF_HANDLE_LIBRARY], slot);
+        struct gf_global **link = library != NULL ? &library->globals : NULL;
+        while (link != NULL && *link != NULL) {
+            struct gf_global *global = *link;
+            if (global->context == context) {
+                *link = global->next;
+                global->next = ended;
+                ended = global;
+            } else {
+                link = &global->next;
+            }
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    drop(ended);
+}
+
 static CUresult remember(struct gf_module *owner, const struct gf_global *found, struct gf_global **out) {
     struct gf_global *global = malloc(sizeof *global);
     char *name = global == NULL ? NULL : strdup(found->name);
@@ -64,6 +99,7 @@ static CUresult remember(struct gf_module *owner, const struct gf_global *found,
     owner->globals = global;
     atomic_fetch_add(&global_count, 1);
     pthread_mutex_unlock(&lock);
+    gf_context_at_end(end_context);
     *out = global;
     return CUDA_SUCCESS;
 }
@@ -178,14 +214,5 @@ void gf_globals_forget(struct gf_module *module) {
     struct gf_global *globals = module->globals;
     module->globals = NULL;
     pthread_mutex_unlock(&lock);
-    while (globals != NULL) {
-        struct gf_global *global = globals;
-        globals = global->next;
-        if (global->block != 0) {
-            gf_shared_leave(global->block);
-        }
-        free(global->name);
-        free(global);
-        atomic_fetch_sub(&global_count, 1);
-    }
+    drop(globals);
 }

@@ -66,6 +66,8 @@ CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph, const CUgra
 static CUresult end(struct sim_stream *stream, CUgraph *out) {
     SIM_GRAPHS_LOCKED();
     struct sim_captured *captured = sim_captured_of(stream);
+    if (!out && !(captured && captured->capture->into_existing))
+        return CUDA_ERROR_INVALID_VALUE; /* of a graph that is there already the program has the handle */
     if (!captured)
         return CUDA_ERROR_ILLEGAL_STATE;
     struct sim_capture *capture = captured->capture;
@@ -81,9 +83,9 @@ static CUresult end(struct sim_stream *stream, CUgraph *out) {
     struct sim_graph *graph = capture->graph;
     bool existing = capture->into_existing;
     sim_capture_end(capture);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && out)
         *out = SIM_POINTER(CUgraph, graph);
-    else if (!existing)
+    if (result != CUDA_SUCCESS && !existing)
         sim_graph_free(graph);
     return result;
 }
@@ -91,9 +93,9 @@ static CUresult end(struct sim_stream *stream, CUgraph *out) {
 CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph) {
     struct sim_stream *stream;
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(graph);
     SIM_TRY(sim_stream_acquire(handle, &stream));
-    *graph = NULL;
+    if (graph)
+        *graph = NULL;
     CUresult result = end(stream, graph);
     sim_release(stream);
     return result;

@@ -271,6 +271,49 @@ static void begin(struct sim_pool_free *op) {
     pthread_mutex_unlock(&pool->lock);
 }
 
+/* Memory of cuMemAlloc ends in stream order too. */
+struct plain_free {
+    struct sim_op op;
+    uint64_t base, id;
+};
+
+static bool is_ending(struct sim_range *range) {
+    return range->kind == SIM_RANGE_DEVICE && range->freeing;
+}
+
+static CUresult free_plain_now(struct sim_op *op) {
+    const struct plain_free *this = (const struct plain_free *)op;
+    struct sim_range range; /* it may have gone with its context */
+    bool same = sim_ranges_find(&sim_memory, this->base, &range) && range.id == this->id;
+    struct sim_range *removed = same ? sim_ranges_remove(&sim_memory, this->base, is_ending) : NULL;
+    if (removed)
+        sim_memory_dispose(removed);
+    return CUDA_SUCCESS;
+}
+
+static const struct sim_op_class plain_free_class = {.run = free_plain_now, .even_after_error = true};
+
+static bool begin_ending(struct sim_range *range, void *argument) {
+    struct plain_free *op = argument;
+    if (range->kind != SIM_RANGE_DEVICE || range->freeing || range->placed || range->base != op->base)
+        return false;
+    range->freeing = true;
+    op->id = range->id;
+    return true;
+}
+
+static CUresult free_plain(struct sim_stream *stream, uint64_t pointer) {
+    struct plain_free *op = sim_op_new(sizeof *op, &plain_free_class);
+    if (!op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    op->base = pointer;
+    if (!sim_ranges_change(&sim_memory, pointer, begin_ending, op)) {
+        sim_op_discard(&op->op);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return sim_submit_and_forget(stream, &op->op);
+}
+
 static CUresult free_in(struct sim_stream *stream, uint64_t pointer) {
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEM_FREE, .free = {.dptr = pointer}};
     CUresult result;
@@ -279,8 +322,11 @@ static CUresult free_in(struct sim_stream *stream, uint64_t pointer) {
         return CUDA_SUCCESS;
     if (sim_capture_takes_params(stream, &params, &result))
         return result;
-    if (sim_ranges_find(&sim_memory, pointer, &range) && range.base == pointer && range.free_it)
+    bool found = sim_ranges_find(&sim_memory, pointer, &range) && range.base == pointer;
+    if (found && range.free_it)
         return range.free_it(pointer);
+    if (found && range.kind == SIM_RANGE_DEVICE)
+        return free_plain(stream, pointer);
     struct sim_pool_free *op = sim_op_new(sizeof *op, &free_class);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -69,6 +69,29 @@ def test_tickets_are_believed_only_while_a_stream_waits(engine: Engine) -> None:
     ended_well(engine, guest)
 
 
+def test_what_was_freed_behind_a_copy_is_there_for_it_and_nobody_else(engine: Engine) -> None:
+    guest = with_stream(engine)
+    address = guest.map()
+    here = {"address": address, "pitch": 0, "width": 6, "rows": 1}
+    guest.send("sessionHostCall", stream=STREAM, call=7, always=0)
+    ticket = guest.host_call().ticket
+    guest.send("sessionMemUnmap", address=address, size=guest.granularity)
+    guest.send("sessionHostCopyIn", ticket=ticket, **here, payload=b"behind")
+    reply = guest.call("sessionHostCopyOut", ticket=ticket, **here)
+    assert (reply.latched, reply.payload) == (0, b"behind")
+    assert guest.call("sessionCopyOut", stream=STREAM, **here).status == INVALID_VALUE
+    done(guest, ticket)
+    assert guest.call("cuStreamSynchronize", hStream=STREAM).status == 0
+    guest.send("sessionHostCall", stream=STREAM, call=7, always=0)
+    ticket = guest.host_call().ticket
+    gone = {**here, "address": address + guest.granularity}
+    guest.send("sessionHostCopyIn", ticket=ticket, **gone, payload=b"behind")
+    reply = guest.call("sessionHostCopyOut", ticket=ticket, **gone)
+    assert (reply.latched, reply.status) == (INVALID_VALUE, INVALID_VALUE)
+    done(guest, ticket)
+    ended_well(engine, guest)
+
+
 def test_a_graph_asks_at_each_launch_and_its_memory_is_fetched_meanwhile(engine: Engine) -> None:
     guest = with_stream(engine)
     address, graph = guest.map(), handle("graph_exec", 0)

@@ -32,6 +32,15 @@ main()
 """
 
 
+# The thread that looks for the end of the program comes too late.
+LEFT_ALONE = """
+from gpuferry.native.simdevice.compiler import service
+from gpuferry.native.simdevice.compiler.__main__ import main
+service.Service._end_with_peer = lambda self: None
+main()
+"""
+
+
 def take_over(free: bool) -> dict[str, str]:
     """What an attacker got in a compiler; `free`: one that gave nothing up."""
     ours, theirs = socket.socketpair()
@@ -86,3 +95,13 @@ def test_who_wants_to_see_what_is_compiled_gets_files(tmp_path: Path, folder: st
         [sys.executable, "-c", LOOKS], env=os.environ | told, capture_output=True, text=True, check=False
     )
     assert (done.returncode == 0) == bool(folder), done.stderr
+
+
+def test_one_whose_program_has_ended_says_nothing() -> None:
+    """A program may end before its compiler is there: its standard error is its own."""
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs:
+        command = [sys.executable, "-c", LEFT_ALONE]
+        ended = subprocess.run(command, stdin=theirs.fileno(), capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -82,7 +82,9 @@ static void wrong_memory(void) {
     EXPECT(address == 0);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAllocAsync(NULL, 0, NULL));
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuMemAllocAsync(&address, 0, none));
+    OK(cuMemFreeAsync(plain, NULL)); // memory of cuMemAlloc ends in stream order too, once
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(plain, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree(plain));
     address = take(pool, MIB2, NULL);
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuMemFreeAsync(address, none));
     OK(cuMemsetD32Async(address, 11, MIB2 / 4, NULL));
@@ -93,7 +95,6 @@ static void wrong_memory(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(address, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH(&value, address, 4));
     OK(cuMemPoolDestroy(pool));
-    OK(cuMemFree(plain));
 }
 
 int main(void) {

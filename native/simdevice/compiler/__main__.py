@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 
@@ -12,7 +13,9 @@ from .service import Service
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program's affair
     limits.set_memory()
-    with socket.socket(fileno=0) as connection:
+    # A program may end before it is answered.
+    gone = contextlib.suppress(BrokenPipeError, ConnectionResetError)
+    with gone, socket.socket(fileno=0) as connection:
         Service(connection).run()
 
 
