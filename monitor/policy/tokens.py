@@ -62,6 +62,9 @@ class Turns(Protocol):
     def next(self, now: int) -> Answer:
         """Who gets the token that is free; None: nobody waits."""
 
+    def take(self, session: int, now: int) -> Turn | None:
+        """This one, which waits, gets the token that is free; None: it does not wait, or may not have it now."""
+
     def peek(self, now: int) -> int | None:
         """Who would be next, as things are; nothing is entered."""
 
@@ -111,6 +114,12 @@ class RoundRobin:
         if not self._queue:
             return None
         session = next(iter(self._queue))
+        del self._queue[session]
+        return Turn(session, self._quota)
+
+    def take(self, session: int, now: int) -> Turn | None:
+        if session not in self._queue:
+            return None
         del self._queue[session]
         return Turn(session, self._quota)
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 from gpuferry.specs._generated import node_pb2
 
+from ..arbiter.gpu import Place
+from ..arbiter.office import Residence
 from ..pool.api_server import ApiServer, PoolListener
 from ..pool.channel import ChannelBroken
 from .books import RESIDENT, Books, Entry
 from .files import PAGE, CopyFile, in_memory, on_disk
-from .policy import CONTENDED_SECONDS, Candidate, leavers
+from .policy import Candidate, Turn, leavers
 
 ANSWER_SECONDS = 120.0  # for an order: a large copy to a disk takes its time
 ASK_SECONDS = 0.2  # for figures of sessions
@@ -41,6 +44,8 @@ class Wish:
     bytes: int
     away: bool
     since: float
+    ahead: bool = False  # it has no turn yet: others come first, and nobody who has one leaves for it
+    spared: Collection[int] = ()  # sessions that do not leave for it
 
 
 class Steward(PoolListener):
@@ -57,6 +62,10 @@ class Steward(PoolListener):
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by device
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[node_pb2.Resides]] = {}
+        self._returning: set[int] = set()  # keys of API servers that were ordered to bring theirs back
+        self.on_place: Callable[[int, Residence], None] | None = (
+            None  # hears where the memory of a key is now
+        )
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
 
     @property
@@ -108,13 +117,15 @@ class Steward(PoolListener):
 
     def room_wanted(self, server: ApiServer, wanted: node_pb2.RoomWanted) -> None:
         """A session waits for its memory, or for more of it."""
+        self._wish(server, Wish(wanted.bytes, wanted.away, time.monotonic()))
+
+    def _wish(self, server: ApiServer, wish: Wish) -> None:
         entry = self.books.get(server.key)
         if entry is None or server.several:
             return
         device = server.device
         known = self._wishes.setdefault(device, {}).get(server.key)
-        since = known.since if known else time.monotonic()
-        self._wishes[device][server.key] = Wish(wanted.bytes, wanted.away, since)
+        self._wishes[device][server.key] = replace(wish, since=known.since) if known else wish
         if device not in self._tasks:
             self._tasks[device] = asyncio.ensure_future(self._grant_wishes(device))
 
@@ -159,8 +170,7 @@ class Steward(PoolListener):
         wishes = self._wishes[device]
         try:
             while wishes:
-                key = next(iter(wishes))
-                await self._grant(device, key)
+                await self._grant(device, _first(wishes))
         except Exception:
             log.exception("room could not be made", gpu=device)
         finally:
@@ -169,9 +179,11 @@ class Steward(PoolListener):
                 self._tasks[device] = asyncio.ensure_future(self._grant_wishes(device))
 
     async def _grant(self, device: int, key: int) -> None:
-        """The oldest wish: it is granted, refused, or void."""
+        """The oldest wish: it is granted, refused, or void, or another one comes before it."""
         wishes = self._wishes[device]
         while (wish := wishes.get(key)) and (entry := self.books.get(key)):
+            if _first(wishes) != key:
+                return
             if key in self._leaving:  # an operator sends it away: it will say again what it wants
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
@@ -188,7 +200,7 @@ class Steward(PoolListener):
                 wishes.pop(key)
                 await self._order(entry, allow=refusal)
                 return
-            if not await self._make_room(device, key, lack, waited):
+            if not await self._make_room(device, key, wish, lack):
                 await asyncio.sleep(LOOK_SECONDS)
         wishes.pop(key, None)
 
@@ -206,17 +218,18 @@ class Steward(PoolListener):
             return told is not None and told.reason == "the session is over"
         return True
 
-    async def _make_room(self, device: int, key: int, lack: int, waited: float) -> bool:
+    async def _make_room(self, device: int, key: int, wish: Wish, lack: int) -> bool:
         """Somebody's memory leaves the device. False: nobody may go now."""
         await self._refresh(device)
         if await self._trim(device, key):
             return True
-        able = [one for one in self._candidates(device) if self._server_of(one.session) != key]
-        chosen = leavers(able, lack, waited)
-        insist = waited >= CONTENDED_SECONDS
-        left = await asyncio.gather(
-            *(self._try_to_send(one.session, insist and one.idle == 0) for one in chosen)
-        )
+        able = [
+            one
+            for one in self._candidates(device)
+            if self._server_of(one.session) != key and one.session not in wish.spared
+        ]
+        chosen = leavers(able, lack, time.monotonic() - wish.since, wish.ahead)
+        left = await asyncio.gather(*(self._try_to_send(one.session, one.idle == 0) for one in chosen))
         return any(left)
 
     async def _try_to_send(self, session: int, insist: bool) -> bool:
@@ -263,6 +276,8 @@ class Steward(PoolListener):
                     now - entry.came_at,
                     entry.round_trip,
                     bool(stats.stays),
+                    Turn(stats.turn),
+                    stats.turn_ago if stats.turn_ago >= 0 else math.inf,
                 )
             )
         return found
@@ -323,6 +338,8 @@ class Steward(PoolListener):
         if entry.server in self._leaving:
             raise NoRoom("it is leaving already")
         self._leaving.add(entry.server)
+        if not copy_only:
+            self._tell(entry)
         try:
             began = time.monotonic()
             server = self._servers.get(entry.server)
@@ -346,6 +363,8 @@ class Steward(PoolListener):
             return told
         finally:
             self._leaving.discard(entry.server)
+            if not copy_only:
+                self._tell(entry)
 
     async def _leave(self, entry: Entry, wanted: int, insist: bool, copy_only: bool) -> node_pb2.Resides:
         files = await self._files(entry, wanted)
@@ -403,23 +422,66 @@ class Steward(PoolListener):
 
     async def _bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
         began = time.monotonic()
-        told = await self._order(entry, come_back=node_pb2.ComeBack(session=entry.session, allowance=size))
+        self._returning.add(entry.server)
+        self._tell(entry)
+        try:
+            told = await self._order(
+                entry, come_back=node_pb2.ComeBack(session=entry.session, allowance=size)
+            )
+        finally:
+            self._returning.discard(entry.server)
         if told is not None and not told.reason:
             entry.came_at = time.monotonic()
             entry.return_seconds = entry.came_at - began
-            log.info("session came back to its device", session=entry.session, seconds=told.seconds)
+            log.info(
+                "session came back to its device",
+                session=entry.session,
+                copied=told.copied_bytes,
+                seconds=told.seconds,
+            )
+        self._tell(entry)
         return told
+
+    # -- what is told to those who hand out turns
+
+    def residence(self, key: int) -> Residence:
+        """Where the memory is of the session that this API server has."""
+        entry = self.books.get(key)
+        if entry is None:
+            return Residence(Place.HERE)
+        if key in self._returning:
+            place = Place.COMING
+        elif key in self._leaving and not entry.away:
+            place = Place.LEAVING
+        else:
+            place = Place.AWAY if entry.away else Place.HERE
+        return Residence(place, entry.round_trip)
+
+    def _tell(self, entry: Entry) -> None:
+        if self.on_place and self.books.get(entry.server) is entry:
+            self.on_place(entry.server, self.residence(entry.server))
 
     # -- what others want
 
     def anticipate(self, session: int) -> None:
-        """The session will soon work: bring it back ahead."""
+        """The session will soon work: bring it back."""
         key = self._server_of(session)
         entry = self.books.get(key) if key is not None else None
         if key is not None and entry and entry.away and key not in self._wishes.get(entry.devices[0], {}):
             server = self._servers[key]
-            wanted = node_pb2.RoomWanted(session=session, bytes=server.stats.memory_mapped, away=True)
-            self.room_wanted(server, wanted)
+            self._wish(server, Wish(server.stats.memory_mapped, True, time.monotonic()))
+
+    def turn_comes(self, session: int, spared: Collection[int]) -> None:
+        """It is, or is about to be, the session's turn; those of `spared` have theirs."""
+        key = self._server_of(session)
+        entry = self.books.get(key) if key is not None else None
+        if key is None or entry is None or not entry.away:
+            return
+        known = self._wishes.get(entry.devices[0], {}).get(key)
+        if known is None or known.ahead:
+            server = self._servers[key]
+            size = server.stats.memory_mapped
+            self._wish(server, Wish(size, True, time.monotonic(), ahead=True, spared=spared))
 
     async def evict(self, session: int) -> node_pb2.Resides:
         """Send a session away, as an operator wants. Raises KeyError, or NoRoom: why not."""
@@ -458,3 +520,8 @@ class Steward(PoolListener):
         """Where the memory of each session is that has any here."""
         found = ((server.session, self.books.get(key)) for key, server in self._servers.items())
         return {session: entry for session, entry in found if entry}
+
+
+def _first(wishes: dict[int, Wish]) -> int:
+    """Whose wish is granted next: the oldest one of those that are not for a turn to come."""
+    return next((key for key, wish in wishes.items() if not wish.ahead), next(iter(wishes)))
