@@ -269,8 +269,9 @@ class Residing:
         return copied
 
     def _come_to_rest(self, patience: float) -> None:
-        """Nothing of it is under way any more. What the device waits for may be what the program does next: so it goes
-        on a little, now and then."""
+        """Nothing of it is under way any more. What the device waits for may be what the program does next:
+        so it goes on a little, now and then.
+        """
         if why := self._core.drain(patience):
             raise Interrupted if "at work" in why or "functions" in why else RuntimeError(why)
         if why := self._core.stays:

@@ -135,7 +135,7 @@ class Arbiter:
         self._grant(now)
 
     def place(self, key: int, place: Place, least: int, now: int) -> None:
-        """Where its memory is now. `least`: nanoseconds that bringing it here took, and sending it away will."""
+        """Where its memory is now. `least`: nanoseconds that bringing it here and sending it away take."""
         holding = self._holding.get(key)
         if place is not Place.HERE:
             self._places[key] = place
@@ -274,8 +274,8 @@ class Arbiter:
             self._called = 0
 
     def _pause(self, now: int) -> tuple[int, int] | None:
-        """For whom the token is kept if it asks once more, and until when: its memory was brought for a turn of which
-        much is left, and whoever is next would have its own brought.
+        """For whom the token is kept if it asks once more, and until when: its memory was brought for a turn
+        of which much is left, and whoever is next would have its own brought.
         """
         key, since = self._last
         left = self._least.get(key, 0)

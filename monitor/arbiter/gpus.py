@@ -63,8 +63,8 @@ class Gpus:
     def __init__(
         self, make: Callable[[int, Voice], Arbiter], soon: Soon = lambda session, spared: None
     ) -> None:
-        """`make`: the arbiter of this GPU. `soon`: hears which session is about to have a turn and is not there, and
-        which ones have their turns meanwhile.
+        """`make`: the arbiter of this GPU. `soon`: hears which session is about to have a turn and is not
+        there, and which ones have their turns meanwhile.
         """
         self._make, self._soon = make, soon
         self.arbiters: dict[int, Arbiter] = {}
@@ -92,7 +92,9 @@ class Gpus:
             self._ask_next(worker, now)
 
     def place(self, key: int, place: Place, least: int, now: int) -> None:
-        """Where its session's memory is, and nanoseconds that it takes to come and to go. One of several GPUs stays."""
+        """Where its session's memory is, and nanoseconds that it takes to come and to go. That of a session
+        of several GPUs stays.
+        """
         worker = self.workers.get(key)
         if worker and worker.session and len(worker.devices) == 1:
             self.arbiters[worker.devices[0]].place(key, place, least, now)

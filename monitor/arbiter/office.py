@@ -72,7 +72,8 @@ class Office(PoolListener):
         residence: Callable[[int], Residence] | None = None,
     ) -> None:
         """`servers`: all that there are. `wishes`: what a session may have. `anticipate`: hears which session
-        is about to have a turn and is not there, and who has one meanwhile. `residence`: where the memory is of the session that this API server has.
+        is about to have a turn and is not there, and who has one meanwhile. `residence`: where the memory is
+        of the session that this API server has.
         """
         self._sharing, self._overrun, self._servers, self._wishes = sharing, overrun, servers, wishes
         self._anticipate = anticipate

@@ -63,7 +63,7 @@ class Turns(Protocol):
         """Who gets the token that is free; None: nobody waits."""
 
     def take(self, session: int, now: int) -> Turn | None:
-        """This one, which waits, gets the token that is free; None: it does not wait, or may not have it now."""
+        """This one gets the token that is free; None: it does not wait, or may not have it now."""
 
     def peek(self, now: int) -> int | None:
         """Who would be next, as things are; nothing is entered."""

@@ -58,8 +58,9 @@ def leavers(
 ) -> list[Candidate]:
     """Who goes, so that the device has so many bytes more; empty: those that may go do not have as many.
 
-    The one that was used longest ago goes first. Then those that wait for their turns, and of them the one that
-    had its own last, for its next one is farthest away. Of those that work, the one that has been here longest.
+    The one that was used longest ago goes first. Then those that wait for their turns, and of them the one
+    that had its own last, for its next one is farthest away. Of those that work, the one that has been here
+    longest.
     """
     able = sorted((one for one in candidates if one.may_leave(waited, ahead)), key=_order)
     chosen: list[Candidate] = []

@@ -80,6 +80,7 @@ def test_a_device_that_waits_for_the_program_goes_on_until_it_may_leave(
     value = work.memory + PAGE
     guest.write(value, bytes(4))
     guest.send("cuStreamWaitValue32_v2", stream=work.stream, addr=value, value=1, flags=0)
+    assert guest.call("cuStreamQuery", hStream=work.stream).status == 600  # it waits
     asked = guest.ask("cuStreamSynchronize", hStream=work.stream)
     with points.hold(STANDS) as held:
         file = in_memory(6 * PAGE)
@@ -90,10 +91,10 @@ def test_a_device_that_waits_for_the_program_goes_on_until_it_may_leave(
         held.wait()
         guest.write(value, work.contents[1][:4])
         guest.write(value, struct.pack("<I", 1))
-    assert guest.answer(asked).status == 0
     told = answer(server, 7)
     assert (told.reason, told.where) == ("", node_pb2.RESIDENCE_HOST)
     back(server, guest)
+    assert guest.answer(asked).status == 0
     guest.write(value, work.contents[1][:4])
     work.check()
     close(guest, server)
