@@ -896,6 +896,13 @@ cdef class Core:
         return (now() - since) / 1e9 if is_quiet(self.s, &since) else 0.0
 
     @property
+    def turn(self) -> tuple[int, float]:
+        """1: it waits for a turn; 2: it has one; 0: neither. And for how long it has had none, or -1: it never had."""
+        cdef uint64_t ended = 0
+        state = turn_state(self.s, &ended)
+        return state, (now() - ended) / 1e9 if ended else -1.0
+
+    @property
     def changes(self) -> int:
         """Grows with everything that may change what the session has mapped, or what that holds."""
         return self.s.residency.changes

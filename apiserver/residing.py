@@ -249,10 +249,7 @@ class Residing:
         if not core.hold_to_leave(patience or HOLD_SECONDS):
             raise Interrupted
         stack.callback(core.stay)
-        if why := core.drain(patience):
-            raise Interrupted if "at work" in why or "functions" in why else RuntimeError(why)
-        if why := core.stays:
-            raise RuntimeError(why)
+        self._come_to_rest(patience)
 
         def stop() -> bool:
             return self._stop or (not order.insist and core.guest_waits)
@@ -270,6 +267,15 @@ class Residing:
         self.allowance = core.limit_room(0) if self.elastic else 0
         self._log.info("left the device", session=self._session, copied=copied)
         return copied
+
+    def _come_to_rest(self, patience: float) -> None:
+        """Nothing of it is under way any more. What the device waits for may be what the program does next:
+        so it goes on a little, now and then.
+        """
+        if why := self._core.drain(patience):
+            raise Interrupted if "at work" in why or "functions" in why else RuntimeError(why)
+        if why := self._core.stays:
+            raise RuntimeError(why)
 
     def _learn(self) -> None:
         """By what true copies can be told later, as long as nobody needs the session."""

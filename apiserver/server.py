@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from .confinement import Confinement
     from .moving import Mover
 
+TURN_STATES = (
+    node_pb2.TURN_STATE_UNSPECIFIED,
+    node_pb2.TURN_STATE_WAITS,
+    node_pb2.TURN_STATE_HAS,
+)
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 PAUSE_LEAST, PAUSE_MOST = 0.5, 64.0  # seconds between looks at what kernels printed
 LEAVE_SECONDS = 0.6  # for the engine to stop once its guest is gone; a running kernel cannot be stopped
@@ -758,6 +763,8 @@ class Server:
         stats.mapped_on.extend(self._core.mapped_on())
         stats.resides.CopyFrom(self._session.residing.describe())
         stats.idle_seconds, stats.stays = self._core.idle_seconds, self._core.stays
+        turn, stats.turn_ago = self._core.turn
+        stats.turn = TURN_STATES[turn]
         for operation, succeeded, failed, timed, nanoseconds in self._core.calls():
             stats.calls.add(
                 operation=operation,

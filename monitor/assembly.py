@@ -184,8 +184,10 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
             round(config.overrun * NANO),
             pool.servers.values,
             lambda session: shares_of(broker.sessions.get(session), stated),
-            steward.anticipate if steward.elastic else None,
+            steward.turn_comes,
+            steward.residence,
         )
+        steward.on_place = office.place
     readiness = Readiness(pool, config.status_descriptor, stopping)
     # In this order: a session is counted before it is over; and its memory is free before another gets it.
     for listener in (accounting, billing, steward, broker, readiness, *([office] if office else [])):

@@ -210,14 +210,18 @@ cdef void pass_rest(Session *s) noexcept nogil:
         end_session(s, LOST, b"connection lost")
 
 
-cdef bint may_serve(Session *s) noexcept nogil:
-    """Whether what came next may be done now: a call waits for the session's memory, what is about the connection, or ends
-    the session, does not."""
+cdef bint needs_memory(Session *s) noexcept nogil:
+    """What came next is a call: not about the connection, nor the end of the session."""
     cdef gf_header *header = <gf_header *>(s.input.buffer + s.input.begin)
-    if s.input.end - s.input.begin < sizeof(gf_header) or header.op == GF_OP_sessionClose \
-            or s.input.sizes[header.op] == MISSING:
+    return s.input.end - s.input.begin >= sizeof(gf_header) and header.op != GF_OP_sessionClose \
+        and s.input.sizes[header.op] != MISSING
+
+
+cdef bint may_serve(Session *s) noexcept nogil:
+    """Whether what came next may be done now. A call waits for a turn first: the memory comes back for it."""
+    if s.residency.absent and not needs_memory(s):
         return True
-    return await_memory(s)
+    return may_work(s) and await_memory(s)
 
 
 cdef uint64_t note_wait(Session *s, uint64_t since) noexcept nogil:
@@ -233,7 +237,7 @@ cdef void serve_frames(Session *s) noexcept nogil:
     cdef ssize_t n
     cdef uint64_t since = now()
     while not s.state.ending:
-        while not s.state.ending and not s.state.holding and may_serve(s) and may_work(s) and serve_frame(s):
+        while not s.state.ending and not s.state.holding and may_serve(s) and serve_frame(s):
             if s.input.closed:
                 end_session(s, CLOSED, b"closed")
             wait_for_room(s)

@@ -33,6 +33,7 @@ cdef void begin_turn(Session *s) noexcept nogil:
     s.turn.over = False
     s.turn.busy = False
     s.turn.stopping = 0
+    s.turn.ended = 0
 
 
 cdef TurnPage *map_page(int file) noexcept nogil:
@@ -132,6 +133,8 @@ cdef void ask_for_turn(Session *s) noexcept nogil:
 cdef void give_back(Session *s) noexcept nogil:
     cdef uint64_t own = s.turn.own
     s.turn.own = 0
+    if s.turn.held:
+        s.turn.ended = now()
     s.turn.held = False
     s.turn.asked = False
     s.turn.busy = False
@@ -158,6 +161,7 @@ cdef void hear_arbiter(Session *s) noexcept nogil:
             s.turn.stopping = 0
         elif packet.word == TURN_TAKEN and s.turn.held:
             s.turn.held = False
+            s.turn.ended = now()
             s.turn.busy = True
 
 
@@ -275,6 +279,12 @@ cdef void await_frame(Session *s) noexcept nogil:
             return
         wait_for_word(s, s.connection.fd if s.connection.attached else -1, pause, &frame)
         pause = min(2 * pause, <uint64_t>(LOOK_LATER if grace == WANTED_GRACE else LOOK_MOST))
+
+
+cdef int turn_state(Session *s, uint64_t *ended) noexcept nogil:
+    """1: it waits for a turn; 2: it has one; 0: neither. `ended`: when its last one did, or 0. A hint."""
+    ended[0] = s.turn.ended
+    return 2 if s.turn.held else 1 if s.turn.asked else 0
 
 
 cdef void leave_line(Session *s) noexcept nogil:

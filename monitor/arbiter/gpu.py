@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ..policy.tokens import Client, Rest, Turns
+from ..policy.tokens import Client, Rest, Turn, Turns
+
+MS = 1_000_000
+KEPT_MOST = 1_000 * MS  # a turn is kept for so long for somebody whose memory is not here, if others' is
+WORTH = 3  # a turn lasts so many times as long as bringing its memory, and sending it away, took
+LEAST_MOST = 2_000 * MS  # but only because of that no longer than this
+LINGER = 20 * MS  # who pauses in such a turn may go on for so long before others' memory is brought,
+LINGER_PART = 8  # or for such a part of what is left of it
+SLICE = 5 * MS  # by which a turn is prolonged while the next one's memory is on its way
+
+
+class Place(enum.Enum):
+    """Where the memory of one that asks is."""
+
+    HERE = "here"
+    COMING = "coming"  # there is room for it, and it is being brought
+    LEAVING = "leaving"
+    AWAY = "away"
 
 
 class Voice(Protocol):
@@ -23,8 +42,10 @@ class Voice(Protocol):
     def wanted(self, key: int, others: bool) -> None:
         """Whether others wait for the turn that it has."""
 
-    def soon(self, key: int) -> None:
-        """Announce that this API server will probably have the next turn."""
+    def soon(self, key: int, spared: Collection[int]) -> None:
+        """Announce that this API server, whose memory is elsewhere, will probably have the next turn. Nobody of
+        `spared` may leave for it.
+        """
 
 
 @dataclass
@@ -36,6 +57,7 @@ class Holding:
     until: int | None = None  # when the quota is over
     stopped: int | None = None  # since when it shall end
     wanted: bool = False
+    kept: int | None = None  # since when it is only kept, because the memory is not there yet
 
 
 class Use(NamedTuple):
@@ -59,6 +81,11 @@ class Arbiter:
         self._holding: dict[int, Holding] = {}
         self._over: dict[int, int] = {}  # whose turn was taken, and until when its use is charged
         self._asked: dict[int, int] = {}  # since when they wait
+        self._places: dict[int, Place] = {}  # of those whose memory is not here
+        self._least: dict[int, int] = {}  # for how long a turn is worth what it cost to bring the memory
+        self._last: tuple[int, int] = (0, -LINGER)  # who gave a turn back last, and when
+        self._aside: set[int] = set()  # who has waited in vain for its memory, and is next when it comes
+        self._called = 0  # whose memory is wanted for the next turn
         self._totals: dict[int, list[int]] = {}  # nanoseconds, turns
         self._rest: int | None = None  # nobody may go before that
         self.handed = 0  # turns that began, in all
@@ -77,6 +104,8 @@ class Arbiter:
         self.back(key, now)
         self._policy.leave(key, now)
         self._totals.pop(key, None)
+        self._places.pop(key, None)
+        self._least.pop(key, None)
 
     def ask(self, key: int, now: int) -> None:
         """Note that an API server without a turn, which was not waiting, has work to do."""
@@ -93,6 +122,9 @@ class Arbiter:
     def back(self, key: int, now: int) -> None:
         """Note that an API server gave its turn back, with its device at rest, or wants none any more."""
         self.rest(key, now)
+        self._aside.discard(key)
+        if self._called == key:
+            self._called = 0
         if key in self._asked:
             del self._asked[key]
             self._policy.on_withdraw(key, now)
@@ -101,6 +133,24 @@ class Arbiter:
             self._charge(key, holding, now)
             del self._holding[key]
             self._policy.on_complete(key, now)
+            self._last = (key, now)
+        self._grant(now)
+
+    def place(self, key: int, place: Place, least: int, now: int) -> None:
+        """Where its memory is now. `least`: nanoseconds that bringing it here and sending it away take."""
+        holding = self._holding.get(key)
+        if place is not Place.HERE:
+            self._places[key] = place
+            kept = holding is not None and holding.kept is not None
+            if place is Place.AWAY and (kept or key == self._called):
+                self._call(key)
+        elif self._places.pop(key, None):
+            self._least[key] = min(WORTH * least, LEAST_MOST)
+            if holding and holding.kept is not None:
+                self._go(key, holding, now)
+            elif key in self._aside:
+                self._aside.discard(key)
+                self._policy.on_arrival(key, now)
         self._grant(now)
 
     def rest(self, key: int, now: int) -> None:
@@ -112,7 +162,10 @@ class Arbiter:
     def tick(self, now: int) -> None:
         """Time has passed: to be told at `deadline`, or later."""
         for key, holding in list(self._holding.items()):
-            if holding.stopped is not None:
+            if holding.kept is not None:
+                if now >= holding.kept + KEPT_MOST:
+                    self._set_aside(key, holding, now)
+            elif holding.stopped is not None:
                 if now >= holding.stopped + self._overrun:
                     self._take(key, holding, now)
             elif holding.until is not None and now >= holding.until:
@@ -126,7 +179,9 @@ class Arbiter:
         """When `tick` has something to do; None: nothing happens by itself."""
         found = [self._rest] if self._rest is not None else []
         for holding in self._holding.values():
-            if holding.stopped is not None:
+            if holding.kept is not None:
+                found.append(holding.kept + KEPT_MOST)
+            elif holding.stopped is not None:
                 found.append(holding.stopped + self._overrun)
             elif holding.until is not None:
                 found.append(holding.until)
@@ -147,7 +202,7 @@ class Arbiter:
                 used=self._policy.used(key, now),
                 total=total,
                 turns=turns,
-                holds=key in self._holding,
+                holds=key in self._holding and self._holding[key].kept is None,
                 waits=max(1, now - self._asked[key]) if key in self._asked else 0,
                 overrun=key in self._over,
             )
@@ -163,24 +218,96 @@ class Arbiter:
     def _grant(self, now: int) -> None:
         self._rest = None
         while len(self._holding) < self._tokens:
-            answer = self._policy.next(now)
+            if (pause := self._pause(now)) is not None:
+                key, until = pause
+                if key not in self._asked or not self._policy.take(key, now):
+                    self._rest = until
+                    break
+                self._give(key, self._least[key], now)
+                continue
+            answer = self._next_called(now) or self._policy.next(now)
             if answer is None:
                 break
             if isinstance(answer, Rest):
                 self._rest = answer.until
                 break
-            key = answer.session
-            self.rest(key, now)  # from here on it is charged as one that has its turn
-            self.waited += now - self._asked.pop(key)
-            self.handed += 1
-            self._totals[key][1] += 1
-            self._holding[key] = Holding(now, answer.quota)
-            self._voice.go(key, answer.quota, now)
-        others = self._policy.waiting() > 0
+            self._give(answer.session, answer.quota, now)
+        if self._places:
+            self._call_next(now)
+        others = self._policy.waiting() > 0 and (
+            not self._places or not self._asked.keys() <= self._places.keys()
+        )
         for key, holding in self._holding.items():
             if holding.wanted != others:
                 holding.wanted = others
                 self._voice.wanted(key, others)
+
+    def _give(self, key: int, quota: int | None, now: int) -> None:
+        """It is whose turn it is; it begins when its memory is here."""
+        holding = self._holding[key] = Holding(now, quota)
+        if key not in self._places:
+            self._go(key, holding, now)
+            return
+        holding.kept = now
+        self._call(key)
+
+    def _go(self, key: int, holding: Holding, now: int) -> None:
+        if self._called == key:
+            self._called = 0
+        self.rest(key, now)  # from here on it is charged as one that has its turn
+        holding.charged, holding.kept = now, None
+        if holding.quota is not None:
+            holding.quota = max(holding.quota, self._least.get(key, 0))
+        self.waited += now - self._asked.pop(key)
+        self.handed += 1
+        self._totals[key][1] += 1
+        self._voice.go(key, holding.quota, now)
+
+    def _set_aside(self, key: int, holding: Holding, now: int) -> None:
+        """Its memory does not come: those who are here have their turns first."""
+        if self._asked.keys() <= self._places.keys():
+            holding.kept = now
+            self._call(key)
+            return
+        del self._holding[key]
+        self._policy.on_complete(key, now)
+        self._aside.add(key)
+        if self._called == key:
+            self._called = 0
+
+    def _pause(self, now: int) -> tuple[int, int] | None:
+        """For whom the token is kept if it asks once more, and until when: its memory was brought for a turn
+        of which much is left, and whoever is next would have its own brought.
+        """
+        key, since = self._last
+        left = self._least.get(key, 0)
+        until = since + max(LINGER, left // LINGER_PART)
+        if not self._places or not left or key in self._places or now >= until:
+            return None
+        following = self._called or self._policy.peek(now)
+        if following is None or self._places.get(following) not in (Place.AWAY, Place.LEAVING):
+            return None
+        return key, until
+
+    def _next_called(self, now: int) -> Turn | None:
+        """Whose memory was called has the next turn, whoever would be next by now: or it came for nothing."""
+        key = self._called
+        if not key or key in self._holding:
+            return None
+        turn = self._policy.take(key, now)
+        if turn is None:  # it may not have it, as things are now
+            self._called = 0
+        return turn
+
+    def _call(self, key: int) -> None:
+        self._voice.soon(key, [each for each, holding in self._holding.items() if holding.kept is None])
+
+    def _call_next(self, now: int) -> None:
+        """Who is next shall be here when its turn comes."""
+        following = self._policy.peek(now) if self._holding and not self._called else None
+        if following and self._places.get(following) is Place.AWAY:
+            self._called = following
+            self._call(following)
 
     def _expire(self, key: int, holding: Holding, now: int) -> None:
         self._charge(key, holding, now)
@@ -189,11 +316,12 @@ class Arbiter:
             holding.quota = turn.quota
             holding.until = None if turn.quota is None else now + turn.quota
             return
+        following = self._called or self._policy.peek(now)
+        if following is not None and self._places.get(following) is Place.COMING:
+            holding.until = now + SLICE  # nobody could work meanwhile
+            return
         holding.stopped = now
         self._voice.stop(key)
-        following = self._policy.peek(now)
-        if following is not None:
-            self._voice.soon(following)
 
     def _take(self, key: int, holding: Holding, now: int) -> None:
         self._charge(key, holding, now)
@@ -207,7 +335,10 @@ class Arbiter:
         self._voice.taken(key, now)
 
     def _charge(self, key: int, holding: Holding, now: int) -> None:
-        self._use(key, holding.charged, now)
+        if holding.kept is None:
+            self._use(key, holding.charged, now)
+            if key in self._least:
+                self._least[key] = max(0, self._least[key] - (now - holding.charged))
         holding.charged = now
 
     def _use(self, key: int, begin: int, end: int) -> None:

@@ -6,15 +6,17 @@ A session of several GPUs works when it has a turn on each.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ..policy.tokens import Client
-from .gpu import Arbiter, Use, Voice
+from .gpu import Arbiter, Place, Use, Voice
 from .words import Packet, Word
 
 OWN_MOST = 60 * 10**9  # nanoseconds of an API server's own work that it may claim at once
+
+Soon = Callable[[int, Sequence[int]], None]
 
 
 class Unfit(Exception):
@@ -59,9 +61,11 @@ class Gpus:
     """All arbiters of a server."""
 
     def __init__(
-        self, make: Callable[[int, Voice], Arbiter], soon: Callable[[int], None] = lambda session: None
+        self, make: Callable[[int, Voice], Arbiter], soon: Soon = lambda session, spared: None
     ) -> None:
-        """`make`: the arbiter of this GPU. `soon`: hears which session is about to have a turn."""
+        """`make`: the arbiter of this GPU. `soon`: hears which session is about to have a turn and is not
+        there, and which ones have their turns meanwhile.
+        """
         self._make, self._soon = make, soon
         self.arbiters: dict[int, Arbiter] = {}
         self.workers: dict[int, Worker] = {}
@@ -86,6 +90,14 @@ class Gpus:
             self.arbiters[device].join(Client(key, request, limit, function), now)
         if worker.asked and not worker.queued:
             self._ask_next(worker, now)
+
+    def place(self, key: int, place: Place, least: int, now: int) -> None:
+        """Where its session's memory is, and nanoseconds that it takes to come and to go. That of a session
+        of several GPUs stays.
+        """
+        worker = self.workers.get(key)
+        if worker and worker.session and len(worker.devices) == 1:
+            self.arbiters[worker.devices[0]].place(key, place, least, now)
 
     def free(self, key: int, now: int) -> None:
         """Note that the session of an API server is over."""
@@ -183,9 +195,9 @@ class Gpus:
             if told[1]:
                 worker.line.send(Packet(Word.WANTED, worker.turn))
 
-    def about(self, key: int) -> None:
-        """Announce that this API server will probably have the next turn."""
-        self._soon(self.workers[key].session)
+    def about(self, key: int, spared: Collection[int]) -> None:
+        """Announce that this API server will probably have the next turn. Nobody of `spared` may leave for it."""
+        self._soon(self.workers[key].session, [self.workers[each].session for each in spared])
 
     # -- how
 
@@ -217,5 +229,5 @@ class _Voice:
     def wanted(self, key: int, others: bool) -> None:
         self._gpus.is_wanted(self._device, key, others)
 
-    def soon(self, key: int) -> None:
-        self._gpus.about(key)
+    def soon(self, key: int, spared: Collection[int]) -> None:
+        self._gpus.about(key, spared)

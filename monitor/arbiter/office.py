@@ -9,9 +9,9 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from gpuferry.specs._generated import node_pb2
@@ -19,7 +19,7 @@ from gpuferry.specs._generated import node_pb2
 from ..policy.sharing import Sharing
 from ..pool.api_server import ApiServer, PoolListener, State
 from ..pool.channel import ChannelBroken
-from .gpu import Use
+from .gpu import Place, Use
 from .shares import Wishes
 from .words import new_page
 
@@ -52,6 +52,13 @@ class GpuTurns:
         return use.used / self.span if use else 0.0
 
 
+class Residence(NamedTuple):
+    """Where a session's memory is, and what it costs to bring it back and to send it away again."""
+
+    place: Place
+    seconds: float = 0.0
+
+
 class Office(PoolListener):
     """One arbiter process for all GPUs, for as long as there is a monitor."""
 
@@ -61,13 +68,16 @@ class Office(PoolListener):
         overrun: int,
         servers: Callable[[], Iterable[ApiServer]],
         wishes: Callable[[int], Wishes],
-        anticipate: Callable[[int], None] | None = None,
+        anticipate: Callable[[int, Sequence[int]], None] | None = None,
+        residence: Callable[[int], Residence] | None = None,
     ) -> None:
         """`servers`: all that there are. `wishes`: what a session may have. `anticipate`: hears which session
-        is about to have a turn.
+        is about to have a turn and is not there, and who has one meanwhile. `residence`: where the memory is
+        of the session that this API server has.
         """
         self._sharing, self._overrun, self._servers, self._wishes = sharing, overrun, servers, wishes
         self._anticipate = anticipate
+        self._residence = residence
         self._control: socket.socket | None = None
         self._child: asyncio.subprocess.Process | None = None
         self._connected: dict[int, ApiServer] = {}  # API servers with a way to this arbiter, by key
@@ -177,7 +187,7 @@ class Office(PoolListener):
             self.gpus, self._coming = self._coming, {}
             self._answer()
         elif "soon" in said and self._anticipate:
-            self._anticipate(said["soon"])
+            self._anticipate(said["soon"], said["spared"])
         elif "broken" in said:
             server = self._connected.pop(said["broken"], None)
             if server:
@@ -266,6 +276,14 @@ class Office(PoolListener):
             wishes = self._wishes(session)
             self._told[server.key] = (session, wishes)
             self._order({"do": "assign", "key": server.key, "session": session, **wishes._asdict()})
+            if self._residence and (residence := self._residence(server.key)).place is not Place.HERE:
+                self.place(server.key, residence)
+
+    def place(self, key: int, residence: Residence) -> None:
+        """The memory of the session that this API server has is elsewhere now, or here again."""
+        if key in self._connected:
+            least = round(residence.seconds * 1e9)
+            self._order({"do": "place", "key": key, "place": residence.place.value, "least": least})
 
     def _connect(self, server: ApiServer) -> bool:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

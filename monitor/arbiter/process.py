@@ -10,14 +10,14 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuferry.native.descriptors import receive
 
 from ..policy.sharing import Sharing
 from ..policy.turnstile import build_turns
-from .gpu import Arbiter, Voice
+from .gpu import Arbiter, Place, Voice
 from .gpus import Gpus, Unfit
 from .words import SIZE, NoPacket, Packet, Page, pack, unpack
 
@@ -57,7 +57,7 @@ class Process:
         self._poller.register(control, select.EPOLLIN)
         self._lines: dict[int, Line] = {}  # by descriptor
         self._by_key: dict[int, Line] = {}
-        self._gpus = Gpus(self._arbiter, self._tell_soon if tells_soon else lambda session: None)
+        self._gpus = Gpus(self._arbiter, self._tell_soon if tells_soon else lambda session, spared: None)
 
     def _arbiter(self, device: int, voice: Voice) -> Arbiter:
         policy = build_turns(self._sharing, time.monotonic_ns())
@@ -137,6 +137,8 @@ class Process:
         elif what == "assign":
             wishes = (order["request"], order["limit"], order["function"])
             self._gpus.assign(key, order["session"], *wishes, now)
+        elif what == "place":
+            self._gpus.place(key, Place(order["place"]), order["least"], now)
         elif what == "free":
             self._gpus.free(key, now)
         elif what == "remove":
@@ -162,8 +164,8 @@ class Process:
                 self._say({**figures, "first": first == 0, "uses": entries[first : first + ENTRIES]})
         self._say({"reported": True})
 
-    def _tell_soon(self, session: int) -> None:
-        self._say({"soon": session})
+    def _tell_soon(self, session: int, spared: Sequence[int]) -> None:
+        self._say({"soon": session, "spared": spared})
 
     def _say(self, message: Mapping[str, Any]) -> None:
         """Unless it does not read: nobody waits for a monitor that hangs."""

@@ -120,6 +120,10 @@ class TimeSharing:
             return Rest(int(self._shut[0][0]))
         return self._begin(member, now)
 
+    def take(self, session: int, now: int) -> Turn | None:
+        member = self._queue.get(session)
+        return self._begin(member, now) if member and self._may_go(member, now) else None
+
     def peek(self, now: int) -> int | None:
         member = self._choose(now)
         return member.client.session if member else None

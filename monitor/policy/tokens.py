@@ -62,6 +62,9 @@ class Turns(Protocol):
     def next(self, now: int) -> Answer:
         """Return the session that gets the free token; None if nobody waits."""
 
+    def take(self, session: int, now: int) -> Turn | None:
+        """This one gets the token that is free; None: it does not wait, or may not have it now."""
+
     def peek(self, now: int) -> int | None:
         """Return the session that would be next, as things are; nothing changes."""
 
@@ -111,6 +114,12 @@ class RoundRobin:
         if not self._queue:
             return None
         session = next(iter(self._queue))
+        del self._queue[session]
+        return Turn(session, self._quota)
+
+    def take(self, session: int, now: int) -> Turn | None:
+        if session not in self._queue:
+            return None
         del self._queue[session]
         return Turn(session, self._quota)
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 from gpuferry.specs._generated import node_pb2
 
+from ..arbiter.gpu import Place
+from ..arbiter.office import Residence
 from ..pool.api_server import ApiServer, PoolListener
 from ..pool.channel import ChannelBroken
 from .books import RESIDENT, Books, Entry
 from .files import PAGE, CopyFile, in_memory, on_disk
 from .invocations import Invocations, Where
-from .policy import CONTENDED_SECONDS, Candidate, leavers
+from .policy import Candidate, Turn, leavers
 
 ANSWER_SECONDS = 120.0  # for an order: a large copy to a disk takes its time
 ASK_SECONDS = 0.2  # for figures of sessions
@@ -42,6 +45,8 @@ class Wish:
     bytes: int
     away: bool
     since: float
+    ahead: bool = False  # it has no turn yet: others come first, and nobody who has one leaves for it
+    spared: Collection[int] = ()  # sessions that do not leave for it
 
 
 class Steward(PoolListener):
@@ -61,6 +66,10 @@ class Steward(PoolListener):
         self._numbers = itertools.count(1)
         # By key of the API server that was asked, and number: nobody answers for another.
         self._answers: dict[tuple[int, int], asyncio.Future[node_pb2.Resides]] = {}
+        self._returning: set[int] = set()  # keys of API servers that were ordered to bring theirs back
+        self.on_place: Callable[[int, Residence], None] | None = (
+            None  # hears where the memory of a key is now
+        )
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
 
     @property
@@ -95,7 +104,7 @@ class Steward(PoolListener):
         entry = self.books.begin(server.key, grant.session, server.devices, grant.memory_quota)
         entry.program = grant.program_id
         grant.elastic, grant.allowance = self.elastic, entry.allowance
-        self._tell(entry.program)
+        self._tell_invoker(entry.program)
 
     def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
         if server.is_keeper:
@@ -105,7 +114,7 @@ class Steward(PoolListener):
         self._servers[server.key] = server
         entry = self.books.adopt(server.key, server.devices, returned.grant.memory_quota, told)
         entry.program = returned.grant.program_id
-        self._tell(entry.program)
+        self._tell_invoker(entry.program)
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         if ended.clean:
@@ -117,11 +126,11 @@ class Steward(PoolListener):
     def _forget(self, server: ApiServer, lost: bool) -> None:
         self._servers.pop(server.key, None)
         if ended := self.books.end(server.key):
-            self._tell(ended.program, lost)
+            self._tell_invoker(ended.program, lost)
         for wishes in self._wishes.values():
             wishes.pop(server.key, None)
 
-    def _tell(self, program: bytes, lost: bool = False) -> None:
+    def _tell_invoker(self, program: bytes, lost: bool = False) -> None:
         """Tell who invokes the program where its memory is."""
         if entries := self.books.of_program(program):
             away = any(one.away for one in entries)
@@ -137,14 +146,17 @@ class Steward(PoolListener):
 
     def room_wanted(self, server: ApiServer, wanted: node_pb2.RoomWanted) -> None:
         """A session waits for its memory, or for more of it."""
+        self._wish(server, Wish(wanted.bytes, wanted.away, time.monotonic()))
+
+    def _wish(self, server: ApiServer, wish: Wish) -> None:
         entry = self.books.get(server.key)
         if entry is None or server.several:
             return
         device = server.device
         known = self._wishes.setdefault(device, {}).get(server.key)
-        since = known.since if known else time.monotonic()
         # No session needs more than it was granted, whatever its API server says: others would leave for it.
-        self._wishes[device][server.key] = Wish(min(wanted.bytes, entry.quota), wanted.away, since)
+        wish = replace(wish, bytes=min(wish.bytes, entry.quota))
+        self._wishes[device][server.key] = replace(wish, since=known.since) if known else wish
         if device not in self._tasks:
             self._tasks[device] = asyncio.ensure_future(self._grant_wishes(device))
 
@@ -189,8 +201,7 @@ class Steward(PoolListener):
         wishes = self._wishes[device]
         try:
             while wishes:
-                key = next(iter(wishes))
-                await self._grant(device, key)
+                await self._grant(device, _first(wishes))
         except Exception:
             log.exception("room could not be made", gpu=device)
         finally:
@@ -199,9 +210,11 @@ class Steward(PoolListener):
                 self._tasks[device] = asyncio.ensure_future(self._grant_wishes(device))
 
     async def _grant(self, device: int, key: int) -> None:
-        """The oldest wish: it is granted, refused, or void."""
+        """The oldest wish: it is granted, refused, or void, or another one comes before it."""
         wishes = self._wishes[device]
         while (wish := wishes.get(key)) and (entry := self.books.get(key)):
+            if _first(wishes) != key:
+                return
             if key in self._leaving:  # an operator sends it away: it will say again what it wants
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
@@ -218,7 +231,7 @@ class Steward(PoolListener):
                 wishes.pop(key)
                 await self._order(entry, allow=refusal)
                 return
-            if not await self._make_room(device, key, lack, waited):
+            if not await self._make_room(device, key, wish, lack):
                 await asyncio.sleep(LOOK_SECONDS)
         wishes.pop(key, None)
 
@@ -238,17 +251,18 @@ class Steward(PoolListener):
             return told is not None and told.reason == "the session is over"
         return True
 
-    async def _make_room(self, device: int, key: int, lack: int, waited: float) -> bool:
+    async def _make_room(self, device: int, key: int, wish: Wish, lack: int) -> bool:
         """Somebody's memory leaves the device. False: nobody may go now."""
         await self._refresh(device)
         if await self._trim(device, key):
             return True
-        able = [one for one in self._candidates(device) if self._server_of(one.session) != key]
-        chosen = leavers(able, lack, waited)
-        insist = waited >= CONTENDED_SECONDS
-        left = await asyncio.gather(
-            *(self._try_to_send(one.session, insist and one.idle == 0) for one in chosen)
-        )
+        able = [
+            one
+            for one in self._candidates(device)
+            if self._server_of(one.session) != key and one.session not in wish.spared
+        ]
+        chosen = leavers(able, lack, time.monotonic() - wish.since, wish.ahead)
+        left = await asyncio.gather(*(self._try_to_send(one.session, one.idle == 0) for one in chosen))
         return any(left)
 
     async def _try_to_send(self, session: int, insist: bool) -> bool:
@@ -295,6 +309,8 @@ class Steward(PoolListener):
                     now - entry.came_at,
                     entry.round_trip,
                     bool(stats.stays),
+                    Turn(stats.turn),
+                    stats.turn_ago if stats.turn_ago >= 0 else math.inf,
                 )
             )
         return found
@@ -350,7 +366,7 @@ class Steward(PoolListener):
 
     def _note(self, entry: Entry, told: node_pb2.Resides) -> None:
         entry.where = told.where
-        self._tell(entry.program)
+        self._tell_invoker(entry.program)
         if len(entry.devices) == 1 and self.elastic:
             self.books.allow(entry, told.allowance)
 
@@ -361,6 +377,8 @@ class Steward(PoolListener):
         if entry.server in self._leaving:
             raise NoRoom("it is leaving already")
         self._leaving.add(entry.server)
+        if not copy_only:
+            self._tell_arbiter(entry)
         try:
             began = time.monotonic()
             server = self._servers.get(entry.server)
@@ -384,6 +402,8 @@ class Steward(PoolListener):
             return told
         finally:
             self._leaving.discard(entry.server)
+            if not copy_only:
+                self._tell_arbiter(entry)
 
     async def _leave(self, entry: Entry, wanted: int, insist: bool, copy_only: bool) -> node_pb2.Resides:
         most = entry.quota * len(entry.devices) - entry.copy_bytes
@@ -442,23 +462,66 @@ class Steward(PoolListener):
 
     async def _bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
         began = time.monotonic()
-        told = await self._order(entry, come_back=node_pb2.ComeBack(session=entry.session, allowance=size))
+        self._returning.add(entry.server)
+        self._tell_arbiter(entry)
+        try:
+            told = await self._order(
+                entry, come_back=node_pb2.ComeBack(session=entry.session, allowance=size)
+            )
+        finally:
+            self._returning.discard(entry.server)
         if told is not None and not told.reason:
             entry.came_at = time.monotonic()
             entry.return_seconds = entry.came_at - began
-            log.info("session came back to its device", session=entry.session, seconds=told.seconds)
+            log.info(
+                "session came back to its device",
+                session=entry.session,
+                copied=told.copied_bytes,
+                seconds=told.seconds,
+            )
+        self._tell_arbiter(entry)
         return told
+
+    # -- what is told to those who hand out turns
+
+    def residence(self, key: int) -> Residence:
+        """Where the memory is of the session that this API server has."""
+        entry = self.books.get(key)
+        if entry is None:
+            return Residence(Place.HERE)
+        if key in self._returning:
+            place = Place.COMING
+        elif key in self._leaving and not entry.away:
+            place = Place.LEAVING
+        else:
+            place = Place.AWAY if entry.away else Place.HERE
+        return Residence(place, entry.round_trip)
+
+    def _tell_arbiter(self, entry: Entry) -> None:
+        if self.on_place and self.books.get(entry.server) is entry:
+            self.on_place(entry.server, self.residence(entry.server))
 
     # -- what others want
 
     def anticipate(self, session: int) -> None:
-        """The session will soon work: bring it back ahead."""
+        """The session will soon work: bring it back."""
         key = self._server_of(session)
         entry = self.books.get(key) if key is not None else None
         if key is not None and entry and entry.away and key not in self._wishes.get(entry.devices[0], {}):
             server = self._servers[key]
-            wanted = node_pb2.RoomWanted(session=session, bytes=server.stats.memory_mapped, away=True)
-            self.room_wanted(server, wanted)
+            self._wish(server, Wish(server.stats.memory_mapped, True, time.monotonic()))
+
+    def turn_comes(self, session: int, spared: Collection[int]) -> None:
+        """It is, or is about to be, the session's turn; those of `spared` have theirs."""
+        key = self._server_of(session)
+        entry = self.books.get(key) if key is not None else None
+        if key is None or entry is None or not entry.away:
+            return
+        known = self._wishes.get(entry.devices[0], {}).get(key)
+        if known is None or known.ahead:
+            server = self._servers[key]
+            size = server.stats.memory_mapped
+            self._wish(server, Wish(size, True, time.monotonic(), ahead=True, spared=spared))
 
     def expect(self, program: bytes) -> None:
         """An invocation of the program begins, or will: bring back what it has."""
@@ -490,7 +553,7 @@ class Steward(PoolListener):
 
     def _tell_again(self, program: bytes) -> None:
         self.invocations.is_gone(program)
-        self._tell(program)
+        self._tell_invoker(program)
 
     async def evict(self, session: int) -> node_pb2.Resides:
         """Send a session away, as an operator wants. Raises KeyError, or NoRoom: why not."""
@@ -529,3 +592,8 @@ class Steward(PoolListener):
         """Return, for each session that has memory here, where it is."""
         found = ((server.session, self.books.get(key)) for key, server in self._servers.items())
         return {session: entry for session, entry in found if entry}
+
+
+def _first(wishes: dict[int, Wish]) -> int:
+    """Whose wish is granted next: the oldest one of those that are not for a turn to come."""
+    return next((key for key, wish in wishes.items() if not wish.ahead), next(iter(wishes)))

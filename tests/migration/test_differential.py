@@ -138,6 +138,8 @@ REFUSALS = (
 # Their streams wait for what the program does next, which a gate of this test may hold: then it is refused.
 WAITING = {
     "capture_basic",
+    "gated_streams",
+    "graph_errors",
     "graph_nodes",
     "graph_runtime",
     "host_errors",
@@ -149,7 +151,9 @@ WAITING = {
 }
 WAITS = ("functions of the program that stand in streams", "the device is still at work")
 # They are several processes, which a monitor brings together; they move together, and to no other server.
-SEVERAL = tuple(program.name for program in ALL if program.name.startswith(("ipc_", "processes_")))
+SEVERAL = tuple(
+    program.name for program in ALL if program.name.startswith(("ipc_", "processes_", "vmm_share"))
+)
 SHARING = "processes of a program, which move together"
 # Their device fails, which is seen when it is asked for something next.
 FAILING = {

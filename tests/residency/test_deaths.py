@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +21,7 @@ from tests.residency.ordering import answer, at_rest, back, gone, wants_back
 
 LEAVING = "gpuferry.apiserver.copies:Copies._save"
 RETURNING = "gpuferry.apiserver.copies:Copies.restore"
+STANDS = "gpuferry.apiserver.residing:Residing._come_to_rest"  # it stands still; its device may work
 LEFT = "gpuferry.apiserver.copies:Copies.update!"  # all is copied, and nothing has left
 
 
@@ -31,7 +33,7 @@ class Pointed(Server):
 
 @pytest.fixture
 def points() -> Iterator[Points]:
-    with Points(LEAVING, RETURNING, LEFT) as found:
+    with Points(LEAVING, RETURNING, STANDS, LEFT) as found:
         yield found
 
 
@@ -65,6 +67,35 @@ def test_a_call_that_comes_while_it_leaves_stops_that(server: Server, points: Po
     assert guest.answer(asked).payload == work.contents[0]
     gone(server, guest, 0)
     back(server, guest)
+    work.check()
+    close(guest, server)
+
+
+def test_a_device_that_waits_for_the_program_goes_on_until_it_may_leave(
+    server: Server, points: Points
+) -> None:
+    """While the session stands still nobody hears what the program says: that for which its device waits."""
+    guest = server.connect()
+    work = Work(guest)
+    value = work.memory + PAGE
+    guest.write(value, bytes(4))
+    guest.send("cuStreamWaitValue32_v2", stream=work.stream, addr=value, value=1, flags=0)
+    assert guest.call("cuStreamQuery", hStream=work.stream).status == 600  # it waits
+    asked = guest.ask("cuStreamSynchronize", hStream=work.stream)
+    with points.hold(STANDS) as held:
+        file = in_memory(6 * PAGE)
+        leave = node_pb2.Leave(
+            session=guest.session, number=7, insist=True, bytes=[file.size], on_disk=[False]
+        )
+        order(server, [file], leave=leave)
+        held.wait()
+        guest.write(value, work.contents[1][:4])
+        guest.write(value, struct.pack("<I", 1))
+    told = answer(server, 7)
+    assert (told.reason, told.where) == ("", node_pb2.RESIDENCE_HOST)
+    back(server, guest)
+    assert guest.answer(asked).status == 0
+    guest.write(value, work.contents[1][:4])
     work.check()
     close(guest, server)
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from gpuferry.monitor.residency.books import Books
-from gpuferry.monitor.residency.policy import CONTENDED_SECONDS, LEAST_STAY, Candidate, leavers
+from gpuferry.monitor.residency.policy import CONTENDED_SECONDS, LEAST_STAY, Candidate, Turn, leavers
 from gpuferry.specs._generated import node_pb2
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +54,21 @@ def test_who_has_just_come_back_stays_as_long_as_that_took() -> None:
     assert sessions(leavers([Candidate(1, GIB, 0.2, here=0.6, round_trip=0.5)], GIB, 0)) == [1]
     quick = Candidate(1, GIB, 0.0, here=LEAST_STAY / 2, round_trip=0.001)
     assert leavers([quick], GIB, 100.0) == []
+
+
+def test_of_those_that_wait_for_turns_the_one_that_had_its_own_last_goes() -> None:
+    """Its next one is farthest away; and one that came back for a turn stays until it has had it."""
+    first = Candidate(1, GIB, 0.0, here=0.3, round_trip=0.5, turn=Turn.WAITS, since_turn=0.01)
+    second = Candidate(2, GIB, 0.0, here=5.0, round_trip=0.5, turn=Turn.WAITS, since_turn=2.0)
+    third = Candidate(3, GIB, 0.0, here=0.2, round_trip=0.1, turn=Turn.WAITS, since_turn=9.0)
+    works = Candidate(4, GIB, 0.0, here=9.0, round_trip=0.5, turn=Turn.HAS, since_turn=3.0)
+    idle = Candidate(5, GIB, 0.2, here=9.0, round_trip=0.5)
+    assert sessions(leavers([works, third, second, first], GIB, 0.0, ahead=True)) == [1]
+    assert sessions(leavers([works, third, second, first, idle], GIB, 0.0, ahead=True)) == [5]
+    assert leavers([works, third], GIB, 0.0, ahead=True) == []
+    assert sessions(leavers([works, third], GIB, CONTENDED_SECONDS, ahead=True)) == [3]
+    assert leavers([works], GIB, 100.0, ahead=True) == []
+    assert sessions(leavers([works], GIB, 100.0)) == [4]
 
 
 def test_what_stays_stays() -> None:

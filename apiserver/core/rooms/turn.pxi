@@ -5,7 +5,7 @@
 # Changed by: _core
 # Read by: connection hold receive
 # Offers: await_frame begin_turn end_turns_of finish_turn give_up_turn leave_line may_work open_turns prepare_turns
-#   rest_turn ring_turn
+#   rest_turn ring_turn turn_state
 
 cdef enum:
     TURN_ASK = 1                # monitor/arbiter/words.py says what each means
@@ -39,5 +39,6 @@ cdef struct Turn:
     TurnPage *page
     int bell                    # an eventfd: look at the flags again
     uint64_t number             # of the last request
+    uint64_t ended              # when it gave its last turn back; 0: it had none
     uint64_t stopping           # since when the turn is to end
     uint64_t own                # nanoseconds of work of our own that the arbiter was not told
