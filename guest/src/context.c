@@ -8,6 +8,8 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
+#include "module.h"
+#include "pool_use.h"
 #include "shared.h"
 #include "steps.h"
 #include "stream.h"
@@ -128,6 +130,7 @@ static uint64_t pop(void) {
  * releases what has ended. What the runtime keeps in the context goes first: its destructors make driver
  * calls. */
 static struct gf_object *end_contents(struct gf_context *context, uint64_t handle) {
+    gf_loads_settle();
     gf_host_calls_settle(handle);
     gf_shared_end_context(handle);
     gf_context_storage_drop((CUcontext)handle);
@@ -319,6 +322,9 @@ CUresult gf_cuCtxSynchronize_send(void) {
     CUresult result = gf_call_struct(GF_OP_cuCtxSynchronize, NULL, 0, NULL, 0);
     if (result == CUDA_SUCCESS && is_only_one()) {
         gf_window_synchronized(through);
+    }
+    if (result == CUDA_SUCCESS) {
+        gf_pools_settle();
     }
     return result;
 }

@@ -7,6 +7,7 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "ipc.h"
+#include "pool_use.h"
 #include "stream.h"
 #include "window.h"
 
@@ -81,6 +82,17 @@ CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
     }
     bool of_pool = gf_window_find(address, &allocation) && allocation.pool != 0;
     return of_pool ? gf_window_free(address, stream) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* What a pool keeps is a book: the window may have given the memory back before, or give it to others. */
+CUresult gf_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
+    struct gf_memory_pool *found = gf_memory_pool_find(pool);
+    if (found == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    gf_pool_keep(found, minBytesToKeep);
+    gf_window_trim(found->device);
+    return CUDA_SUCCESS;
 }
 
 static CUresult set_access(struct gf_memory_pool *pool, const CUmemAccessDesc *one) {

@@ -7,3 +7,11 @@
 void gf_pool_count(uint64_t pool, int64_t bytes);
 /* Whether an allocation of the pool may be made to wait for the stream that freed its memory. */
 bool gf_pool_may_depend(uint64_t pool);
+
+struct gf_memory_pool;
+/* A pool keeps at most so much memory, beside what its allocations have. */
+void gf_pool_keep(struct gf_memory_pool *pool, uint64_t most);
+/* A wait is over: pools keep what their thresholds say. */
+void gf_pools_settle(void);
+/* Bytes that the device's pools keep and no allocation has. */
+uint64_t gf_pools_kept(int device);

@@ -6,6 +6,7 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "objects.h"
+#include "pool_use.h"
 #include "steps.h"
 #include "stream.h"
 
@@ -32,12 +33,17 @@ CUresult gf_cuStreamSynchronize_send(CUstream hStream) {
     _Atomic uint64_t *at = idle_at(hStream);
     CUresult result = gf_wire_stream(hStream, &request.hStream);
     uint64_t before = gf_channel_frames();
-    if (result != CUDA_SUCCESS || (at != NULL && atomic_load(at) == before)) {
+    if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
+    if (at == NULL || atomic_load(at) != before) {
+        result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
+        if (result == CUDA_SUCCESS) {
+            gf_stream_waited(hStream, before, 1);
+        }
+    }
     if (result == CUDA_SUCCESS) {
-        gf_stream_waited(hStream, before, 1);
+        gf_pools_settle();
     }
     return result;
 }
@@ -60,5 +66,9 @@ CUresult gf_cuEventQuery_send(CUevent hEvent) {
 
 CUresult gf_cuEventSynchronize_send(CUevent hEvent) {
     struct gf_req_cuEventSynchronize request = {.hEvent = (uint64_t)hEvent};
-    return ask(GF_OP_cuEventSynchronize, hEvent, &request, sizeof request);
+    CUresult result = ask(GF_OP_cuEventSynchronize, hEvent, &request, sizeof request);
+    if (result == CUDA_SUCCESS) {
+        gf_pools_settle();
+    }
+    return result;
 }
