@@ -465,8 +465,13 @@ CUresult gf_cuStreamWaitEvent_send(CUstream hStream, CUevent hEvent, unsigned Fl
          gf_capture_takes_wait(hStream, hEvent, Flags, &result))) {
         return event == NULL ? CUDA_ERROR_INVALID_HANDLE : result;
     }
-    return Flags != CU_EVENT_WAIT_DEFAULT ? CUDA_ERROR_INVALID_VALUE
-                                          : gf_send_struct(GF_OP_cuStreamWaitEvent, &request);
+    if (Flags != CU_EVENT_WAIT_DEFAULT) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* What other processes record from here on is not waited for. */
+    return event->flags & CU_EVENT_INTERPROCESS
+               ? gf_call_struct(GF_OP_cuStreamWaitEvent, &request, sizeof request, NULL, 0)
+               : gf_send_struct(GF_OP_cuStreamWaitEvent, &request);
 }
 
 /* Beginning, ending, asking */

@@ -55,6 +55,7 @@ static void importer(void) {
     OK(cuStreamSynchronize(stream));
 
     // all of a context's work waits for all of another process's
+    go();
     await();
     OK(cuCtxWaitEvent(context, first));
     OK(cuMemcpyDtoDAsync(own, words, 4, stream));
@@ -122,6 +123,7 @@ int main(int count, char **arguments) {
         QUIET(cuEventRecord(first, stream));
         go();
     }
+    await();
     OK(cuStreamSynchronize(stream));
     EXPECT(word_at(words) == expected);
     OK(cuStreamWaitValue32(stream, gate, 2, CU_STREAM_WAIT_VALUE_EQ));
