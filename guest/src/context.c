@@ -323,8 +323,5 @@ CUresult gf_cuCtxSynchronize_send(void) {
     if (result == CUDA_SUCCESS && is_only_one()) {
         gf_window_synchronized(through);
     }
-    if (result == CUDA_SUCCESS) {
-        gf_pools_settle();
-    }
-    return result;
+    return gf_pools_waited(result);
 }

@@ -257,9 +257,7 @@ static CUresult event_of(uint64_t context, uint64_t green, CUevent hEvent, bool 
     }
     uint32_t before = enter(context);
     if (result == CUDA_SUCCESS) {
-        result = event->flags & CU_EVENT_INTERPROCESS /* as with one stream's records and waits */
-                     ? gf_call_struct(GF_OP_sessionContextEvent, &request, sizeof request, NULL, 0)
-                     : gf_send_struct(GF_OP_sessionContextEvent, &request);
+        result = gf_event_send(event, GF_OP_sessionContextEvent, &request, sizeof request);
     }
     gf_thread.context_id = before;
     if (result == CUDA_SUCCESS && !wait) {

@@ -149,17 +149,15 @@ static struct gf_object *end_instances(struct gf_module *library) {
     return ended;
 }
 
-CUresult gf_cuLibraryUnload(CUlibrary library) {
-    struct gf_module *origin = gf_library_find(library);
-    CUresult result =
-        origin == NULL ? CUDA_ERROR_INVALID_HANDLE : gf_library_settle(origin, (uint64_t)library);
+static CUresult unload(struct gf_module *origin, uint64_t library) {
+    CUresult result = gf_library_settle(origin, library);
     if (result != CUDA_SUCCESS) {
         return result;
     }
     struct gf_object *instances = end_instances(origin);
-    struct gf_object *ended = gf_object_end(origin, (uint64_t)library);
+    struct gf_object *ended = gf_object_end(origin, library);
     if (ended != NULL) {
-        struct gf_req_cuLibraryUnload request = {.library = (uint64_t)library};
+        struct gf_req_cuLibraryUnload request = {.library = library};
         result = gf_send_struct(GF_OP_cuLibraryUnload, &request);
     } else {
         result = CUDA_ERROR_INVALID_HANDLE;
@@ -167,6 +165,11 @@ CUresult gf_cuLibraryUnload(CUlibrary library) {
     gf_objects_release(instances);
     gf_objects_release(ended);
     return result;
+}
+
+CUresult gf_cuLibraryUnload(CUlibrary library) {
+    struct gf_module *origin = gf_library_find(library);
+    return origin == NULL ? CUDA_ERROR_INVALID_HANDLE : unload(origin, (uint64_t)library);
 }
 
 CUresult gf_module_load(CUmodule *module, const void *image, unsigned count, CUjit_option *options,

@@ -39,10 +39,10 @@ void gf_pool_keep(struct gf_memory_pool *pool, uint64_t most) {
     } while (after < before && !atomic_compare_exchange_weak(&pool->reserved, &before, after));
 }
 
-void gf_pools_settle(void) {
+CUresult gf_pools_waited(CUresult result) {
     struct gf_table *table = &gf_tables[GF_HANDLE_MEMORY_POOL];
-    if (!atomic_load_explicit(&may_keep, memory_order_relaxed)) {
-        return;
+    if (result != CUDA_SUCCESS || !atomic_load_explicit(&may_keep, memory_order_relaxed)) {
+        return result;
     }
     atomic_store(&may_keep, false);
     for (uint32_t slot = 0; slot < atomic_load(&table->slots); slot++) {
@@ -51,6 +51,7 @@ void gf_pools_settle(void) {
             gf_pool_keep(pool, pool->release_threshold);
         }
     }
+    return result;
 }
 
 uint64_t gf_pools_kept(int device) {

@@ -33,19 +33,14 @@ CUresult gf_cuStreamSynchronize_send(CUstream hStream) {
     _Atomic uint64_t *at = idle_at(hStream);
     CUresult result = gf_wire_stream(hStream, &request.hStream);
     uint64_t before = gf_channel_frames();
-    if (result != CUDA_SUCCESS) {
-        return result;
+    if (result != CUDA_SUCCESS || (at != NULL && atomic_load(at) == before)) {
+        return gf_pools_waited(result);
     }
-    if (at == NULL || atomic_load(at) != before) {
-        result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
-        if (result == CUDA_SUCCESS) {
-            gf_stream_waited(hStream, before, 1);
-        }
-    }
+    result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
     if (result == CUDA_SUCCESS) {
-        gf_pools_settle();
+        gf_stream_waited(hStream, before, 1);
     }
-    return result;
+    return gf_pools_waited(result);
 }
 
 /* As many records as there were before it was asked. */
@@ -66,9 +61,5 @@ CUresult gf_cuEventQuery_send(CUevent hEvent) {
 
 CUresult gf_cuEventSynchronize_send(CUevent hEvent) {
     struct gf_req_cuEventSynchronize request = {.hEvent = (uint64_t)hEvent};
-    CUresult result = ask(GF_OP_cuEventSynchronize, hEvent, &request, sizeof request);
-    if (result == CUDA_SUCCESS) {
-        gf_pools_settle();
-    }
-    return result;
+    return gf_pools_waited(ask(GF_OP_cuEventSynchronize, hEvent, &request, sizeof request));
 }
