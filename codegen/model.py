@@ -378,6 +378,7 @@ class ObjectKind:
     header: str | None = None
     look_up: bool = False
     ended: bool = False
+    settle: bool = False
 
     @property
     def of_session(self) -> bool:

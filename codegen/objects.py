@@ -77,7 +77,7 @@ def load_kind(name: str, value: Value) -> ObjectKind:
     server = load_server(name, keys.get("server"), destroy is not None)
     attributes = keys.get("attributes")
     struct = header = None
-    custom = {"look_up": False, "ended": False}
+    custom = {"look_up": False, "ended": False, "settle": False}
     if guest is not None:
         own = guest.mapping()
         struct, header = own.get("struct"), own.get("header")
@@ -105,6 +105,7 @@ def load_kind(name: str, value: Value) -> ObjectKind:
         header=header.text() if header else None,
         look_up=custom["look_up"],
         ended=custom["ended"],
+        settle=custom["settle"],
     )
     keys.done()
     return found

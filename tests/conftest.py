@@ -23,6 +23,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 for ignored in (signal.SIGHUP, signal.SIGQUIT):
     signal.signal(ignored, signal.SIG_DFL)
 
+# What images are known to load is remembered for the user's next program, and no test may tell another one.
+os.environ["CUDA_CACHE_DISABLE"] = "1"
+
 # What a worker has once it has collected stays until it ends: to look through all of it for garbage again and
 # again took a fifth of the time of what tests do in it.
 gc.disable()

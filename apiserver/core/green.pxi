@@ -97,7 +97,7 @@ cdef int sessionContextEvent_call(Session *s, Frame *f, gf_req_sessionContextEve
                                   GreenContext *green, Event *event) noexcept nogil:
     cdef int status = enter(s, owner)
     if event.arena != NULL:
-        return cu.CUDA_ERROR_NOT_SUPPORTED    # what other processes wait for is recorded in one stream
+        return status or join_all(s, owner, green, event, q.wait)
     if q.wait and green != NULL:
         return status or cu.cuGreenCtxWaitEvent(green.cu, event.cu)
     if q.wait:

@@ -118,28 +118,68 @@ cdef uint64_t last_record(Event *event) noexcept nogil:
     return load_word(words_of(event))
 
 
-cdef int record_in(Session *s, Frame *f, Event *event, Stream *stream) noexcept nogil:
+cdef int record_in(Session *s, Context *context, Event *event, cu.CUstream stream) noexcept nogil:
     """From now on this is the last record, for whoever asks."""
     cdef uint64_t number
-    cdef int status = register_arena(s, event.arena) or enter(s, f.context)
+    cdef int status = register_arena(s, event.arena) or enter(s, context)
     if status != cu.CUDA_SUCCESS:
         return status
     number = atomic_add(words_of(event), 1, ATOMIC_ACQ_REL) + 1
     event.arena.mine[event.cell] = number
     if number > RECORD_SLOTS:               # whose slot it is; so a slot's numbers only grow
-        status = cu.cuStreamWaitValue64(stream.cu, slot_on_device(event, number), number - RECORD_SLOTS,
+        status = cu.cuStreamWaitValue64(stream, slot_on_device(event, number), number - RECORD_SLOTS,
                                         cu.CU_STREAM_WAIT_VALUE_GEQ)
-    return status or cu.cuStreamWriteValue64(stream.cu, slot_on_device(event, number), number, 0)
+    return status or cu.cuStreamWriteValue64(stream, slot_on_device(event, number), number, 0)
 
 
-cdef int wait_in(Session *s, Frame *f, Event *event, Stream *stream) noexcept nogil:
+cdef int wait_in(Session *s, Context *context, Event *event, cu.CUstream stream) noexcept nogil:
     """What comes in the stream waits for what is the last record now."""
     cdef uint64_t number = load_word(words_of(event))
     if is_complete(words_of(event), number):
         return cu.CUDA_SUCCESS
-    cdef int status = register_arena(s, event.arena) or enter(s, f.context)
-    return status or cu.cuStreamWaitValue64(stream.cu, slot_on_device(event, number), number,
+    cdef int status = register_arena(s, event.arena) or enter(s, context)
+    return status or cu.cuStreamWaitValue64(stream, slot_on_device(event, number), number,
                                             cu.CU_STREAM_WAIT_VALUE_GEQ)
+
+
+cdef int record_all(Session *s, Context *context, GreenContext *green, Event *event, cu.CUevent joint,
+                    cu.CUstream lane) noexcept nogil:
+    """In a stream that waits for all of a context's, or a green one's, work."""
+    cdef int status
+    if green != NULL:
+        status = cu.cuGreenCtxRecordEvent(green.cu, joint)
+    else:
+        status = cu.cuCtxRecordEvent(context.cu, joint)
+    status = status or cu.cuStreamWaitEvent(lane, joint, 0) or record_in(s, context, event, lane)
+    return status or cu.cuEventRecord(joint, lane)
+
+
+cdef int wait_all(Session *s, Context *context, GreenContext *green, Event *event, cu.CUevent joint,
+                  cu.CUstream lane) noexcept nogil:
+    """All that comes in the context, or the green one, waits for a stream that waits."""
+    cdef int status = wait_in(s, context, event, lane) or cu.cuEventRecord(joint, lane)
+    if green != NULL:
+        return status or cu.cuGreenCtxWaitEvent(green.cu, joint)
+    return status or cu.cuCtxWaitEvent(context.cu, joint)
+
+
+cdef int join_all(Session *s, Context *context, GreenContext *green, Event *event, bint wait) noexcept nogil:
+    """What is recorded, or waited for, of all work stands in a stream of its own. `reclaim`, behind which nothing
+    but the giving back of memory comes, waits for it: so whoever waits for all streams waits for this one."""
+    cdef cu.CUevent joint = NULL
+    cdef cu.CUstream lane = NULL
+    cdef int status = cu.cuEventCreate(&joint, cu.CU_EVENT_DISABLE_TIMING)
+    status = status or cu.cuStreamCreate(&lane, cu.CU_STREAM_NON_BLOCKING)
+    if status == cu.CUDA_SUCCESS and wait:
+        status = wait_all(s, context, green, event, joint, lane)
+    elif status == cu.CUDA_SUCCESS:
+        status = record_all(s, context, green, event, joint, lane)
+    status = status or cu.cuStreamWaitEvent(gpu_in(s, context).reclaim.cu, joint, 0)
+    if lane != NULL:
+        cu.cuStreamDestroy(lane)    # behind its work
+    if joint != NULL:
+        cu.cuEventDestroy(joint)
+    return status
 
 
 cdef int event_state(Session *s, Event *event) noexcept nogil:
@@ -233,5 +273,5 @@ cdef int cuEventQuery_call(Session *s, Frame *f, gf_req_cuEventQuery *q, Event *
 cdef int cuStreamWaitEvent_call(Session *s, Frame *f, gf_req_cuStreamWaitEvent *q, Stream *stream,
                                 Event *event) noexcept nogil:
     if event.arena != NULL:
-        return wait_in(s, f, event, stream)
+        return wait_in(s, f.context, event, stream.cu)
     return cu.cuStreamWaitEvent(stream.cu, event.cu, q.Flags)

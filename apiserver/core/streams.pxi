@@ -283,7 +283,7 @@ cdef int retire_event(Session *s, Frame *f, uint64_t handle) noexcept nogil:
 cdef int cuEventRecordWithFlags_call(Session *s, Frame *f, gf_req_cuEventRecordWithFlags *q, Event *event,
                                      Stream *stream) noexcept nogil:
     if event.arena != NULL:
-        return record_in(s, f, event, stream)
+        return record_in(s, f.context, event, stream.cu)
     cdef int status = cu.cuEventRecordWithFlags(event.cu, stream.cu, q.flags)
     if status == cu.CUDA_SUCCESS:
         event.recorded = True

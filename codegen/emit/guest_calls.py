@@ -93,12 +93,24 @@ class Body:
                 find += [f"if ({name}_object == NULL)"]
                 find += [f"    {name}_object = ({struct(first)} *)gf_{kind.name}_find(({kind.ctype}){name});"]
             find += refuse(f"{name}_object == NULL", error)
+            find += self.settle(kinds, name)
             if arg.nullable:
                 find = [f"if ({name} != 0) {{", *("    " + line for line in find), "}"]
             lines += find
             if self.travels(arg):
                 lines += [f"uint64_t {name}_wire = (uint64_t){name};"]
         return lines if asked or self.travels(arg) else [*lines, f"(void){name}_object;"]
+
+    def settle(self, kinds: list[ObjectKind], name: str) -> list[str]:
+        """Statements that wait until an object is made, whose maker did not."""
+        if not any(kind.settle for kind in kinds):
+            return []
+        if len(kinds) > 1:
+            cause = f"{name}: a handle of several kinds, of which one has 'settle'"
+            raise self.names.fail(self.variant.where, cause, "Take one kind")
+        result = f"{name}_made"
+        asked = f"CUresult {result} = gf_{kinds[0].name}_settle({name}_object, (uint64_t){name});"
+        return [asked, *refuse(f"{result} != CUDA_SUCCESS", result)]
 
     def zero_is_object(self, kind: ObjectKind) -> bool:
         """Whether a null handle names something all the same: the default stream."""

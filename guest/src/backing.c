@@ -286,6 +286,7 @@ void gf_backing_leave(struct gf_backing *backing, uint64_t address, uint64_t siz
 
 void gf_backing_give_back(struct gf_backing *backing) {
     trim(backing, 0);
+    keep_what_is_held(backing);
 }
 
 bool gf_backing_charge(struct gf_backing *backing, uint64_t bytes) {

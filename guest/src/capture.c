@@ -439,6 +439,11 @@ bool gf_capture_takes_wait(CUstream handle, CUevent event_handle, unsigned flags
     return taken || *result != CUDA_SUCCESS;
 }
 
+CUresult gf_event_send(const struct gf_event *event, uint16_t op, void *request, size_t size) {
+    return event->flags & CU_EVENT_INTERPROCESS ? gf_call_struct(op, request, size, NULL, 0)
+                                                : gf_send(op, &(struct iovec){request, size}, 1);
+}
+
 CUresult gf_cuEventRecordWithFlags_send(CUevent hEvent, CUstream hStream, unsigned flags) {
     struct gf_req_cuEventRecordWithFlags request = {.hEvent = (uint64_t)hEvent};
     struct gf_event *event = gf_event_find(hEvent);
@@ -451,9 +456,7 @@ CUresult gf_cuEventRecordWithFlags_send(CUevent hEvent, CUstream hStream, unsign
         return CUDA_ERROR_INVALID_VALUE;
     }
     gf_capture_release(event);
-    return event->flags & CU_EVENT_INTERPROCESS /* other processes are to know of it when this returns */
-               ? gf_call_struct(GF_OP_cuEventRecordWithFlags, &request, sizeof request, NULL, 0)
-               : gf_send_struct(GF_OP_cuEventRecordWithFlags, &request);
+    return gf_event_send(event, GF_OP_cuEventRecordWithFlags, &request, sizeof request);
 }
 
 CUresult gf_cuStreamWaitEvent_send(CUstream hStream, CUevent hEvent, unsigned Flags) {
@@ -465,8 +468,9 @@ CUresult gf_cuStreamWaitEvent_send(CUstream hStream, CUevent hEvent, unsigned Fl
          gf_capture_takes_wait(hStream, hEvent, Flags, &result))) {
         return event == NULL ? CUDA_ERROR_INVALID_HANDLE : result;
     }
-    return Flags != CU_EVENT_WAIT_DEFAULT ? CUDA_ERROR_INVALID_VALUE
-                                          : gf_send_struct(GF_OP_cuStreamWaitEvent, &request);
+    return Flags != CU_EVENT_WAIT_DEFAULT
+               ? CUDA_ERROR_INVALID_VALUE
+               : gf_event_send(event, GF_OP_cuStreamWaitEvent, &request, sizeof request);
 }
 
 /* Beginning, ending, asking */

@@ -41,3 +41,8 @@ CUresult gf_capture_event(CUevent event);
 void gf_capture_release(struct gf_event *event);
 /* A stream has ended: it leaves its capture, which then fails. */
 void gf_capture_forget(struct gf_stream *stream);
+
+struct gf_event;
+/* Sends a record of an event, or a wait for it. Of one of several processes it is there when this returns:
+ * they are to know of the record, and what they record from here on is not waited for. */
+CUresult gf_event_send(const struct gf_event *event, uint16_t op, void *request, size_t size);

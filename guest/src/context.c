@@ -8,6 +8,8 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
+#include "module.h"
+#include "pool_use.h"
 #include "shared.h"
 #include "steps.h"
 #include "stream.h"
@@ -134,6 +136,7 @@ void gf_context_at_end(void (*callback)(uint64_t handle)) {
  * releases what has ended. What the runtime keeps in the context goes first: its destructors make driver
  * calls. */
 static struct gf_object *end_contents(struct gf_context *context, uint64_t handle) {
+    gf_loads_settle();
     gf_host_calls_settle(handle);
     gf_shared_end_context(handle);
     gf_context_storage_drop((CUcontext)handle);
@@ -330,5 +333,5 @@ CUresult gf_cuCtxSynchronize_send(void) {
     if (result == CUDA_SUCCESS && is_only_one()) {
         gf_window_synchronized(through);
     }
-    return result;
+    return gf_pools_waited(result);
 }

@@ -256,7 +256,9 @@ static CUresult event_of(uint64_t context, uint64_t green, CUevent hEvent, bool 
         }
     }
     uint32_t before = enter(context);
-    result = result == CUDA_SUCCESS ? gf_send_struct(GF_OP_sessionContextEvent, &request) : result;
+    if (result == CUDA_SUCCESS) {
+        result = gf_event_send(event, GF_OP_sessionContextEvent, &request, sizeof request);
+    }
     gf_thread.context_id = before;
     if (result == CUDA_SUCCESS && !wait) {
         event->recorded = true;

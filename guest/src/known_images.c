@@ -85,3 +85,11 @@ CUresult gf_call_with_image(struct gf_call *call, const struct iovec *parts, int
     }
     return CUDA_ERROR_UNKNOWN;
 }
+
+CUresult gf_image_lend(const uint8_t hash[GF_HASH_SIZE], const void *data, size_t size) {
+    CUresult result = is_known(hash) ? CUDA_SUCCESS : send_image(hash, data, size);
+    if (result == CUDA_SUCCESS) {
+        gf_image_remember(hash);
+    }
+    return result;
+}

@@ -10,3 +10,5 @@ CUresult gf_call_with_image(struct gf_call *call, const struct iovec *parts, int
                             const uint8_t hash[GF_HASH_SIZE], const void *data, size_t size);
 /* The server holds this one. */
 void gf_image_remember(const uint8_t hash[GF_HASH_SIZE]);
+/* Sends the image unless the server holds it. */
+CUresult gf_image_lend(const uint8_t hash[GF_HASH_SIZE], const void *data, size_t size);

@@ -8,104 +8,12 @@
 #include "context.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
-#include "hooks.h"
-#include "known_images.h"
-#include "stats.h"
-#include "wire/sha256.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `made` */
 
 struct gf_callable *gf_callable_find(uint64_t handle) {
     struct gf_callable *found = gf_function_find((CUfunction)handle);
     return found != NULL ? found : gf_kernel_find((CUkernel)handle);
-}
-
-static void answer_log(const struct gf_jit_log *log, const char *text, size_t size, uint64_t started) {
-    if (size > 0) {
-        gf_info("the image did not load: %.*s", (int)size, text);
-    }
-    gf_jit_answer(log, text, size, (float)((double)(gf_now() - started) / 1e6));
-}
-
-/* What the server's answer says of a module that it has loaded; takes the payload over if all goes well. */
-static bool describe(struct gf_module *module, char *payload, size_t table_size, uint32_t kernel_count) {
-    module->table = gf_kernel_table_parse(payload, table_size, kernel_count);
-    module->made = module->table == NULL ? NULL : calloc(kernel_count + 1u, sizeof *module->made);
-    if (module->table != NULL && module->made == NULL) {
-        module->table->storage = NULL;
-        gf_kernel_table_free(module->table);
-    }
-    return module->made != NULL;
-}
-
-static CUresult unload(uint64_t handle) {
-    if (gf_handle_kind(handle) == GF_HANDLE_LIBRARY) {
-        struct gf_req_cuLibraryUnload request = {.library = handle};
-        return gf_send_struct(GF_OP_cuLibraryUnload, &request);
-    }
-    struct gf_req_cuModuleUnload request = {.hmod = handle};
-    return gf_send_struct(GF_OP_cuModuleUnload, &request);
-}
-
-/* Loads an image under a handle that is not published yet. */
-static CUresult load(const struct gf_image *image, uint64_t handle, const struct gf_jit_log *log,
-                     struct gf_module *module) {
-    struct gf_req_sessionLoadImage request = {.handle = handle, .size = image->size};
-    struct gf_rep_sessionLoadImage reply = {0};
-    struct gf_call call = {.op = GF_OP_sessionLoadImage, .reply = &reply, .reply_size = sizeof reply};
-    uint64_t started = gf_now();
-    gf_sha256(image->data, image->size, request.hash);
-    CUresult result = gf_call_with_image(&call, &(struct iovec){&request, sizeof request}, 1, request.hash,
-                                         image->data, image->size);
-    size_t table_size = reply.table_size;
-    if (reply.table_size > call.payload_size || reply.log_size > call.payload_size - reply.table_size) {
-        table_size = reply.log_size = 0;
-    }
-    const char *text = call.payload == NULL ? "" : (char *)call.payload + table_size;
-    answer_log(log, text, reply.log_size, started);
-    if (result == CUDA_SUCCESS && !describe(module, call.payload, table_size, reply.kernel_count)) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (result != CUDA_SUCCESS) {
-        /* The server has it all the same, if the answer told of an earlier call's failure. */
-        if (call.done && call.status == CUDA_SUCCESS && reply.known != 0) {
-            unload(handle);
-        }
-        free(call.payload);
-    }
-    return result;
-}
-
-CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_jit_log *log, uint64_t *out) {
-    const int32_t *attributes = gf_device_here()->attributes;
-    struct gf_target target = {
-        .capability = (uint32_t)(attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] * 10 +
-                                 attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]),
-        .kinds = gf_session.image_kinds,
-    };
-    struct gf_image picked;
-    if (image == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    gf_reach(image, UINT64_MAX, false); /* the kernel is asked whether it can be read */
-    CUresult result = gf_image_pick(image, &target, &picked);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    uint64_t handle;
-    bool is_module = kind == GF_HANDLE_MODULE;
-    struct gf_module *module = is_module ? gf_module_new(&handle) : gf_library_new(&handle);
-    result = module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : load(&picked, handle, log, module);
-    free(picked.made);
-    if (result != CUDA_SUCCESS) {
-        if (module != NULL) {
-            gf_object_discard(module);
-        }
-        return result;
-    }
-    gf_object_publish(module, handle, is_module ? gf_context_current() : NULL);
-    *out = handle;
-    return CUDA_SUCCESS;
 }
 
 /* A function of a module or a kernel of a library, by its place in the table. */
@@ -241,17 +149,27 @@ static struct gf_object *end_instances(struct gf_module *library) {
     return ended;
 }
 
-CUresult gf_cuLibraryUnload(CUlibrary library) {
-    struct gf_module *origin = gf_library_find(library);
-    struct gf_object *instances = origin == NULL ? NULL : end_instances(origin);
-    struct gf_object *ended = origin == NULL ? NULL : gf_object_end(origin, (uint64_t)library);
-    CUresult result = CUDA_ERROR_INVALID_HANDLE;
+static CUresult unload(struct gf_module *origin, uint64_t library) {
+    CUresult result = gf_library_settle(origin, library);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct gf_object *instances = end_instances(origin);
+    struct gf_object *ended = gf_object_end(origin, library);
     if (ended != NULL) {
-        result = unload((uint64_t)library);
+        struct gf_req_cuLibraryUnload request = {.library = library};
+        result = gf_send_struct(GF_OP_cuLibraryUnload, &request);
+    } else {
+        result = CUDA_ERROR_INVALID_HANDLE;
     }
     gf_objects_release(instances);
     gf_objects_release(ended);
     return result;
+}
+
+CUresult gf_cuLibraryUnload(CUlibrary library) {
+    struct gf_module *origin = gf_library_find(library);
+    return origin == NULL ? CUDA_ERROR_INVALID_HANDLE : unload(origin, (uint64_t)library);
 }
 
 CUresult gf_module_load(CUmodule *module, const void *image, unsigned count, CUjit_option *options,

@@ -20,6 +20,7 @@ struct gf_module {
     struct gf_kernel_table *table;
     _Atomic uint64_t *made; /* handles of the functions or kernels made so far, by index */
     struct gf_global *globals;
+    _Atomic(struct gf_loading *) loading; /* the server has not answered yet (loading.c); NULL: it has */
     /* A library's modules, one in each context that asked; their table is the library's. */
     struct gf_module *origin, *instances, *next_instance;
 };
@@ -39,6 +40,8 @@ struct gf_callable *gf_callable_find(uint64_t handle); /* function or kernel */
 
 /* Loads what suits the device of an image; kind: module or library. */
 CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_jit_log *log, uint64_t *handle);
+/* Waits for each load that nobody has waited for: before a context ends. */
+void gf_loads_settle(void);
 
 /* A module variable that was handed out and holds the address. */
 bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size);

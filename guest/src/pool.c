@@ -7,6 +7,7 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "ipc.h"
+#include "pool_use.h"
 #include "shared.h"
 #include "stream.h"
 #include "window.h"
@@ -84,6 +85,17 @@ CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
     /* Of cuMemAlloc too, which then ends in stream order. */
     bool ours = gf_window_find(address, &allocation) && !gf_shared_find(address, &shared);
     return ours ? gf_window_free(address, stream) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* What a pool keeps is a book: the window may have given the memory back before, or give it to others. */
+CUresult gf_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
+    struct gf_memory_pool *found = gf_memory_pool_find(pool);
+    if (found == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    gf_pool_keep(found, minBytesToKeep);
+    gf_window_trim(found->device);
+    return CUDA_SUCCESS;
 }
 
 static CUresult set_access(struct gf_memory_pool *pool, const CUmemAccessDesc *one) {

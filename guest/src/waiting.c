@@ -6,6 +6,7 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "objects.h"
+#include "pool_use.h"
 #include "steps.h"
 #include "stream.h"
 
@@ -33,13 +34,13 @@ CUresult gf_cuStreamSynchronize_send(CUstream hStream) {
     CUresult result = gf_wire_stream(hStream, &request.hStream);
     uint64_t before = gf_channel_frames();
     if (result != CUDA_SUCCESS || (at != NULL && atomic_load(at) == before)) {
-        return result;
+        return gf_pools_waited(result);
     }
     result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
     if (result == CUDA_SUCCESS) {
         gf_stream_waited(hStream, before, 1);
     }
-    return result;
+    return gf_pools_waited(result);
 }
 
 /* As many records as there were before it was asked. */
@@ -60,5 +61,5 @@ CUresult gf_cuEventQuery_send(CUevent hEvent) {
 
 CUresult gf_cuEventSynchronize_send(CUevent hEvent) {
     struct gf_req_cuEventSynchronize request = {.hEvent = (uint64_t)hEvent};
-    return ask(GF_OP_cuEventSynchronize, hEvent, &request, sizeof request);
+    return gf_pools_waited(ask(GF_OP_cuEventSynchronize, hEvent, &request, sizeof request));
 }

@@ -13,6 +13,7 @@
 #include "gpuferry/messages.h"
 #include "handshake.h"
 #include "hooks.h"
+#include "host_call.h"
 #include "log.h"
 #include "pool_use.h"
 #include "session.h"
@@ -471,7 +472,16 @@ CUresult gf_window_info(int device, uint64_t *free, uint64_t *total) {
     pthread_mutex_lock(&lock);
     CUresult result = gf_backing_info(&areas[device].backing, limit, &used, &usable);
     pthread_mutex_unlock(&lock);
+    used += gf_pools_kept(device);
     *total = limit;
     *free = used < usable ? usable - used : 0;
     return result;
+}
+
+void gf_window_trim(int device) {
+    pthread_mutex_lock(&lock);
+    if (!gf_host_calls_pending()) { /* the server would have to wait for the device before pages come back */
+        gf_backing_give_back(&areas[device].backing);
+    }
+    pthread_mutex_unlock(&lock);
 }

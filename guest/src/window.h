@@ -55,6 +55,9 @@ int gf_window_device(uint64_t address);
 /* Bytes of the device's quota that are free, and all of it. */
 CUresult gf_window_info(int device, uint64_t *free, uint64_t *total);
 
+/* Gives the server back what no allocation of the device has. */
+void gf_window_trim(int device);
+
 /* Takes from the device's quota what lies elsewhere than in the window (arrays), and gives it back. False:
  * there is not so much. */
 bool gf_window_charge(int device, uint64_t bytes);

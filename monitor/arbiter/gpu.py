@@ -43,8 +43,8 @@ class Voice(Protocol):
         """Whether others wait for the turn that it has."""
 
     def soon(self, key: int, spared: Collection[int]) -> None:
-        """Announce that this API server, whose memory is elsewhere, will probably have the next turn. Nobody of
-        `spared` may leave for it.
+        """Announce that this API server, whose memory is elsewhere, will probably have the next turn. Nobody
+        of `spared` may leave for it.
         """
 
 

@@ -196,7 +196,7 @@ class Gpus:
                 worker.line.send(Packet(Word.WANTED, worker.turn))
 
     def about(self, key: int, spared: Collection[int]) -> None:
-        """Announce that this API server will probably have the next turn. Nobody of `spared` may leave for it."""
+        """Announce who will probably have the next turn. Nobody of `spared` may leave for it."""
         self._soon(self.workers[key].session, [self.workers[each].session for each in spared])
 
     # -- how

@@ -53,6 +53,20 @@ static void importer(void) {
         await();
     }
     OK(cuStreamSynchronize(stream));
+
+    // all of a context's work waits for all of another process's
+    go();
+    await();
+    OK(cuCtxWaitEvent(context, first));
+    OK(cuMemcpyDtoDAsync(own, words, 4, stream));
+    FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+    go();
+    OK(cuStreamSynchronize(stream));
+    EXPECT(word_at(own) == 50);
+    OK(cuMemsetD32Async(words, 51, 1, stream));
+    OK(cuCtxRecordEvent(context, second));
+    go();
+    await();
     FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcOpenEventHandle(NULL, handles.first));
     memset(&handles.first, 0x5a, sizeof handles.first);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcOpenEventHandle(&none, handles.first));
@@ -112,6 +126,18 @@ int main(int count, char **arguments) {
     await();
     OK(cuStreamSynchronize(stream));
     EXPECT(word_at(words) == expected);
+    OK(cuStreamWaitValue32(stream, gate, 2, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuMemsetD32Async(words, 50, 1, stream));
+    OK(cuCtxRecordEvent(context, first));
+    FAILS(CUDA_ERROR_NOT_READY, cuEventQuery(first));
+    go();
+    await();
+    QUIET(cuMemsetD32(gate, 2, 1));
+    await();
+    OK(cuEventSynchronize(second));
+    EXPECT(word_at(words) == 51);
+    go();
+    await();
     EXPECT(ended_well(child));
     OK(cuEventRecord(second, stream));
     OK(cuEventSynchronize(second));

@@ -38,6 +38,42 @@ static void accounts(void) {
     OK(cuMemPoolDestroy(other));
 }
 
+static size_t free_now(void) {
+    size_t left = 0, all;
+    QUIET(cuMemGetInfo(&left, &all));
+    return left;
+}
+
+// What a pool keeps is not free, until it is trimmed, and no more than the threshold behind a wait.
+static void keeps(void) {
+    CUmemoryPool pool = new_pool(0);
+    uint64_t all = UINT64_MAX, some = 2 * MIB2;
+    size_t before = free_now();
+    OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+    CUdeviceptr addresses[4];
+    for (int i = 0; i < 4; i++) {
+        addresses[i] = take(pool, 2 * MIB2, stream);
+    }
+    for (int i = 0; i < 4; i++) {
+        OK(cuMemFreeAsync(addresses[i], stream));
+    }
+    OK(cuStreamSynchronize(stream));
+    EXPECT(amount(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0);
+    size_t kept = free_now();
+    EXPECT(amount(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 8 * MIB2);
+    EXPECT(kept <= before - 8 * MIB2);
+    OK(cuMemPoolTrimTo(pool, 4 * MIB2));
+    EXPECT(amount(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 4 * MIB2);
+    OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &some));
+    OK(cuMemFreeAsync(take(pool, 2 * MIB2, stream), stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(amount(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= some);
+    OK(cuMemPoolTrimTo(pool, 0));
+    EXPECT(amount(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 0);
+    EXPECT(free_now() >= kept + 8 * MIB2);
+    OK(cuMemPoolDestroy(pool));
+}
+
 static void properties(void) {
     CUmemoryPool pool = new_pool(0);
     CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
@@ -143,6 +179,7 @@ int main(void) {
     start();
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     accounts();
+    keeps();
     properties();
     largest();
     current();

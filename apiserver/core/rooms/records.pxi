@@ -5,7 +5,7 @@
 # Changed by: -
 # Read by: sharing
 # Offers: await_record complete_records end_records event_state forget_registration is_anothers last_record
-#   open_cell record_in take_cell_back
+#   join_all open_cell record_in take_cell_back
 
 cdef struct Arena:
     uint64_t session            # whose it is
