@@ -421,6 +421,7 @@ cdef int get_function(Session *s, Frame *f, Function *function) noexcept nogil:
     cdef Image *library = <Image *>function.base.owner
     if function.kernel.function != NULL or function.of == f.context:
         return cu.CUDA_SUCCESS
+    await_loads(s)
     cdef int status = cu.cuKernelGetFunction(&function.cu, function.kernel.kernel)
     set_form(function, f.context if status == cu.CUDA_SUCCESS else NULL)
     if status == cu.CUDA_SUCCESS:

@@ -131,7 +131,7 @@ cdef int on_sessionLoadImage(Session *s, Frame *f, gf_req_sessionLoadImage *q,
     task = new_task(TASK_LOAD, f, s.device.primary)
     task.image = image
     task.handle = q.handle
-    submit(s, NULL, task)
+    submit_load(s, task)
     return DEFERRED
 
 
@@ -157,6 +157,7 @@ cdef int on_sessionGetFunction(Session *s, Frame *f, gf_req_sessionGetFunction *
 
 cdef int on_sessionGetModule(Session *s, Frame *f, gf_req_sessionGetModule *q, Image *library) noexcept nogil:
     cdef Image *image = new_image()
+    await_loads(s)
     cdef int status = cu.cuLibraryGetModule(&image.module, library.library)
     status = status or put(s, q.module, MODULE, &image.base, f.context)
     if status != cu.CUDA_SUCCESS:
@@ -176,6 +177,7 @@ cdef int sessionGetGlobal_call(Session *s, Frame *f, gf_req_sessionGetGlobal *q,
     if owner.module != NULL:
         status = cu.cuModuleGetGlobal(<cu.CUdeviceptr *>address, <size_t *>size, owner.module, name)
     else:
+        await_loads(s)
         status = cu.cuLibraryGetGlobal(<cu.CUdeviceptr *>address, <size_t *>size, owner.library, name)
         if status == cu.CUDA_SUCCESS:
             note_use(s, f, &owner.base)
@@ -197,6 +199,7 @@ cdef int sessionGetManaged_call(Session *s, Frame *f, gf_req_sessionGetManaged *
     if owner.module != NULL:
         status = cu.cuModuleGetGlobal(<cu.CUdeviceptr *>address, <size_t *>size, owner.module, name)
     else:
+        await_loads(s)
         status = cu.cuLibraryGetManaged(<cu.CUdeviceptr *>address, <size_t *>size, owner.library, name)
     status = status or cu.cuPointerGetAttribute(&managed, cu.CU_POINTER_ATTRIBUTE_IS_MANAGED, address[0])
     if status == cu.CUDA_SUCCESS and not managed:

@@ -84,6 +84,22 @@ cdef void submit(Session *s, Lane *lane, Task *task) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
 
 
+cdef void submit_load(Session *s, Task *task) noexcept nogil:
+    """Images are loaded one after the other, as they came: the driver gives variables their places in this order, and where
+    the session is rebuilt they must have the same."""
+    submit(s, &s.waiters.loads, task)
+
+
+cdef void await_loads(Session *s) noexcept nogil:
+    """Before the dispatcher does what may load a library into a context: likewise."""
+    if not s.waiters.loads.busy:        # who submits is the dispatcher itself
+        return
+    pthread_mutex_lock(&s.lock)
+    while s.waiters.loads.busy and not s.state.ending:
+        wait_briefly(&s.changed, &s.lock)
+    pthread_mutex_unlock(&s.lock)
+
+
 cdef void *waiter_main(void *argument) noexcept nogil:
     cdef Session *s = <Session *>argument
     cdef Lane *lane

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "session.h"
@@ -88,7 +89,7 @@ static void read_file(void) {
     if (fd < 0) {
         return;
     }
-    bool sound = fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid();
+    bool sound = syscall(SYS_fstat, fd, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid();
     if (!sound) {
         path[0] = '\0';
     } else if (found.st_size > LARGEST || found.st_size % (off_t)sizeof(proof) != 0) {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from ..policy.place import Place
 from ..policy.tokens import Client, Rest, Turn, Turns
 
 MS = 1_000_000
@@ -16,15 +16,6 @@ LEAST_MOST = 2_000 * MS  # but only because of that no longer than this
 LINGER = 20 * MS  # who pauses in such a turn may go on for so long before others' memory is brought,
 LINGER_PART = 8  # or for such a part of what is left of it
 SLICE = 5 * MS  # by which a turn is prolonged while the next one's memory is on its way
-
-
-class Place(enum.Enum):
-    """Where the memory of one that asks is."""
-
-    HERE = "here"
-    COMING = "coming"  # there is room for it, and it is being brought
-    LEAVING = "leaving"
-    AWAY = "away"
 
 
 class Voice(Protocol):

@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from ..policy.place import Place
 from ..policy.tokens import Client
-from .gpu import Arbiter, Place, Use, Voice
+from .gpu import Arbiter, Use, Voice
 from .words import Packet, Word
 
 OWN_MOST = 60 * 10**9  # nanoseconds of an API server's own work that it may claim at once

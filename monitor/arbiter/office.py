@@ -11,15 +11,16 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 from gpuferry.specs._generated import node_pb2
 
+from ..policy.place import Place, Residence
 from ..policy.sharing import Sharing
 from ..pool.api_server import ApiServer, PoolListener, State
 from ..pool.channel import ChannelBroken
-from .gpu import Place, Use
+from .gpu import Use
 from .shares import Wishes
 from .words import new_page
 
@@ -50,13 +51,6 @@ class GpuTurns:
         """The part of the window that the session has had."""
         use = self.sessions.get(session)
         return use.used / self.span if use else 0.0
-
-
-class Residence(NamedTuple):
-    """Where a session's memory is, and what it costs to bring it back and to send it away again."""
-
-    place: Place
-    seconds: float = 0.0
 
 
 class Office(PoolListener):

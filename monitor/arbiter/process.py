@@ -15,9 +15,10 @@ from typing import Any
 
 from gpuferry.native.descriptors import receive
 
+from ..policy.place import Place
 from ..policy.sharing import Sharing
 from ..policy.turnstile import build_turns
-from .gpu import Arbiter, Place, Voice
+from .gpu import Arbiter, Voice
 from .gpus import Gpus, Unfit
 from .words import SIZE, NoPacket, Packet, Page, pack, unpack
 

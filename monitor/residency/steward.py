@@ -15,8 +15,7 @@ from typing import Any
 import structlog
 from gpuferry.specs._generated import node_pb2
 
-from ..arbiter.gpu import Place
-from ..arbiter.office import Residence
+from ..policy.place import Place, Residence
 from ..pool.api_server import ApiServer, PoolListener
 from ..pool.channel import ChannelBroken
 from .books import RESIDENT, Books, Entry
@@ -67,9 +66,7 @@ class Steward(PoolListener):
         # By key of the API server that was asked, and number: nobody answers for another.
         self._answers: dict[tuple[int, int], asyncio.Future[node_pb2.Resides]] = {}
         self._returning: set[int] = set()  # keys of API servers that were ordered to bring theirs back
-        self.on_place: Callable[[int, Residence], None] | None = (
-            None  # hears where the memory of a key is now
-        )
+        self.on_place: Callable[[int, Residence], None] | None = None  # hears where an API server's memory is
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
 
     @property

@@ -101,7 +101,7 @@ class Guest:
         self._request = 0
         self.window = self.window_size = self.quota = self.granularity = 0
         self._waiting: dict[int, str] = {}
-        self._arrived: dict[int, Reply] = {}
+        self.arrived: dict[int, Reply] = {}  # and not asked for yet
         self.output = b""  # what kernels printed
         self.host_calls: list[frames.HostCall] = []  # what streams wait for
         self.order: list[int] = []  # requests in the order in which their replies came
@@ -127,9 +127,9 @@ class Guest:
         return self._request
 
     def answer(self, request: int) -> Reply:
-        while request not in self._arrived:
+        while request not in self.arrived:
             self._receive()
-        return self._arrived.pop(request)
+        return self.arrived.pop(request)
 
     def call(self, op: str, **values: Any) -> Reply:
         return self.answer(self.ask(op, **values))
@@ -268,4 +268,4 @@ class Guest:
             reply.values = dict(zip((f.name for f in message.reply), values, strict=True))
             reply.payload = rest[shape.size :]
         self.order.append(request)
-        self._arrived[request] = reply
+        self.arrived[request] = reply

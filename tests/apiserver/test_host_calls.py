@@ -39,7 +39,7 @@ def test_the_stream_waits_and_copies_behind_it_are_fed(engine: Engine) -> None:
     after = guest.ask_read(address, 6, STREAM)
     first = guest.host_call()
     assert (first.call, first.status) == (7, 0)
-    assert guest._arrived[before].payload == b"before"
+    assert guest.arrived[before].payload == b"before"
     guest.send(
         "sessionHostCopyIn", ticket=first.ticket, address=address, pitch=0, width=6, rows=1, payload=b"behind"
     )
@@ -47,7 +47,7 @@ def test_the_stream_waits_and_copies_behind_it_are_fed(engine: Engine) -> None:
     done(guest, first.ticket)
     second = guest.host_call()
     assert (second.call, second.status) == (8, 0)
-    assert after not in guest._arrived
+    assert after not in guest.arrived
     done(guest, second.ticket)
     assert guest.answer(after).payload == b"behind"
     ended_well(engine, guest)

@@ -57,6 +57,25 @@ def test_an_image_is_sent_once(guest: Guest) -> None:
     assert (other_size.status, other_size.values["known"]) == (0, 0)
 
 
+def test_images_are_loaded_as_they_came(guest: Guest) -> None:
+    """The driver places variables in this order, and a moved session's in that of the frames."""
+    slow = kernels.PTX + b"".join(
+        b".visible .entry k%d(){ .reg .u32 %%r<2>; mov.u32 %%r1, %%tid.x; ret; }\n" % number
+        for number in range(400)
+    )
+    digest = hashlib.sha256(slow).digest()
+    kernels.load(guest)
+    assert guest.load(slow, handle("library", 1), digest)[0].status == 0
+    quick: dict[str, Any] = {"hash": DIGEST, "size": len(kernels.PTX)}
+    late: dict[str, Any] = {"hash": digest, "size": len(slow)}
+    asked = [
+        guest.ask("sessionLoadImage", handle=handle("module", number), **(late if number % 2 else quick))
+        for number in range(8)
+    ]
+    assert guest.answer(asked[-1]).status == 0
+    assert list(guest.arrived) == asked[:-1]
+
+
 def test_an_image_in_pieces(guest: Guest) -> None:
     size = len(kernels.PTX)
     for offset in range(0, size, 100):

@@ -30,6 +30,7 @@ class Engine:
     )
     taken_over = following = arriving = waiting = False
     idle_seconds, stays = 0.0, ""
+    turn = (0, -1.0)
 
     def __init__(self) -> None:
         self.bell = os.eventfd(0)

@@ -215,8 +215,14 @@ MISTAKES = {
     "kinds with different structs": (
         DRIVER,
         WAIT,
+        WAIT.replace("of: event", "of: [event, stream]"),
+        (0, "hEvent: it is a Event or a Stream"),
+    ),
+    "kinds of which one is settled": (
+        DRIVER,
+        WAIT,
         WAIT.replace("of: event", "of: [event, module]"),
-        (0, "hEvent: it is a Event or a Image"),
+        (None, "cuStreamWaitEvent: hEvent: a handle of several kinds, of which one has 'settle'"),
     ),
     "kind that the server has not": (
         DRIVER,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpuferry.monitor.arbiter.gpu import KEPT_MOST, LINGER_PART, SLICE, WORTH, Place
+from gpuferry.monitor.arbiter.gpu import KEPT_MOST, LINGER_PART, SLICE, WORTH
 from gpuferry.monitor.arbiter.words import Word
+from gpuferry.monitor.policy.place import Place
 from gpuferry.monitor.policy.tokens import RoundRobin
 
 from .test_arbiter import QUOTA, House

@@ -81,8 +81,9 @@ def test_either_free_will_do(cu: Driver, context: int) -> None:
     pointer = cu.out("cuMemAllocAsync", MIB, 0)
     cu.free(pointer)
     plain = cu.alloc(16)
+    cu.ok("cuMemFreeAsync", plain, 0)
+    cu.ok("cuStreamSynchronize", 0)
     assert cu.status("cuMemFreeAsync", plain, 0) == INVALID_VALUE
-    cu.free(plain)
     cu.ok("cuMemFreeAsync", 0, 0)
 
 

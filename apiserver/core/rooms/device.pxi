@@ -7,7 +7,7 @@
 #   restore_ops scrub session_ops shared_moves sharing state streams waiters
 # Offers: adopt_context begin_device choose_devices describe_device describe_links device_of drop_context
 #   drop_own_events empty_context enter find_context forget_current gpu_at_place gpu_in gpu_of has_device is_simulated
-#   loads_machine_code note_configured note_status number_of reach_pools reserve reset_primary retire_context start_devices
+#   loads_machine_code next_context note_configured note_status number_of reach_pools reserve reset_primary retire_context start_devices
 
 cdef struct Device:
     Gpu gpus[GF_DEVICES_MAX]    # of this process; the first is where what belongs to none is done

@@ -4,7 +4,7 @@
 # Home: journal
 # Changed by: -
 # Read by: _core memory session_ops
-# Offers: begin_journal context_slot digest_of drop_kept end_tail follow forget_changes forget_kept forget_peer keep
+# Offers: begin_journal context_slot digest_of drop_kept end_tail follow forget_changes forget_kept keep
 #   note_use write_frame write_journal write_tail
 
 cdef struct Kept:               # the frame follows

@@ -2,7 +2,7 @@
 # Holds: the guest's handles, and all that they name.
 # Lock: lock; the dispatcher, which alone changes tables, reads them without
 # Home: handles
-# Changed by: journal scrub
+# Changed by: context_ops journal scrub
 # Read by: _core
 # Offers: context_in find find_any first_owned forget next_elder put put_primaries put_under reserve_tables youngest
 

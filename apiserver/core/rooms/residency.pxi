@@ -3,7 +3,7 @@
 # Lock: lock; `written` and `changes` are the dispatcher's, or whoever's for whom it stands still
 # Home: residency
 # Changed by: _core
-# Read by: _core
+# Read by: _core receive
 # Offers: ask_room await_memory begin_residency bring_back clear_pages end_copies forget_written may_be_there is_blank is_physical is_quiet
 #   limit_room note_quiet note_work note_written pin_copy read_pages refuse_room says_something send_away settle_back
 #   take_wish unpin_copy write_pages

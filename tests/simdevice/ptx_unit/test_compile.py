@@ -103,8 +103,8 @@ def test_a_waiting_loop_yields() -> None:
     assert "sim_rt_yield" in compiled(kernel(body))
 
 
-def test_exit_in_a_function_needs_a_fiber_for_each_thread() -> None:
-    assert compiled(kernel("call f;", head=".func f() { exit; }"))["sim_rt_exit"] is False
+def test_exit_in_a_function_needs_warps() -> None:
+    assert unit(kernel("call f;", head=".func f() { exit; }")) == "warp"
 
 
 def test_names_of_nested_scopes_stay_apart() -> None:
