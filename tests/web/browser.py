@@ -65,6 +65,10 @@ class Browser:
         self.driver.get(url)
         wait_until(lambda: "/login" not in self.driver.current_url, "the page behind the login")
 
+    def leave(self) -> None:
+        """Show nothing: a page that stays open goes on drawing, and asks for its monitor."""
+        self.driver.get("about:blank")
+
     def run(self, script: str, *arguments: Any) -> Any:
         """What the script returns."""
         return self.driver.execute_script(script, *arguments)

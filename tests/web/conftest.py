@@ -17,6 +17,7 @@ def _browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def browser(_browser: Browser) -> Browser:
+def browser(_browser: Browser) -> Iterator[Browser]:
     _browser.look(1280)
-    return _browser
+    yield _browser
+    _browser.leave()
