@@ -240,19 +240,13 @@ class Copies:
         self._work, self._changes = self._core.work, self._core.changes
 
     def _runs(self, pages: Iterable[int], most: int) -> Iterator[tuple[int, int]]:
-        """Pages that follow each other, as their copies do: the first of each few, and how many."""
-        first, count = 0, 0
-        for page in pages:
+        """At most so many pages that follow each other, as their copies do: the first, and how many."""
+
+        def joins(first: int, count: int, page: int) -> bool:
             number, at = self._places[page]
-            follows = count and page == first + count * PAGE and count < most
-            if follows and self._places[first] == (number, at - count * PAGE):
-                count += 1
-                continue
-            if count:
-                yield first, count
-            first, count = page, 1
-        if count:
-            yield first, count
+            return count < most and self._places[first] == (number, at - count * PAGE)
+
+        return _neighbours(pages, joins)
 
     def close(self) -> None:
         """Give everything back. They know nothing any more."""
@@ -262,11 +256,15 @@ class Copies:
         self.__init__(self._core)  # type: ignore[misc]
 
 
-def _neighbours(pages: list[int]) -> Iterator[tuple[int, int]]:
-    """Pages that follow each other: the first, and how many."""
+def _neighbours(
+    pages: Iterable[int], joins: Callable[[int, int, int], bool] = lambda first, count, page: True
+) -> Iterator[tuple[int, int]]:
+    """Pages that follow each other: the first, and how many. `joins`: whether a page may go with those
+    that it follows, of which it gets the first and the count.
+    """
     first, count = 0, 0
     for page in pages:
-        if count and page == first + count * PAGE:
+        if count and page == first + count * PAGE and joins(first, count, page):
             count += 1
             continue
         if count:

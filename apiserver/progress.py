@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import queue
 import threading
 import time
 
 from gpuferry.migration.errors import Cancelled
 from gpuferry.specs._generated import migration_pb2, node_pb2
+
+from .outbox import Outbox
 
 TELL_SECONDS = 0.2  # between reports of how far a phase is
 
@@ -19,8 +19,7 @@ class Progress:
 
     def __init__(self, session: int) -> None:
         self._session = session
-        self._messages: queue.SimpleQueue[node_pb2.FromServer] = queue.SimpleQueue()
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._outbox = Outbox()
         self._told = (migration_pb2.PHASE_UNSPECIFIED, 0.0)
         self.stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.cancelled = ""
@@ -29,7 +28,7 @@ class Progress:
 
     def fileno(self) -> int:
         """A descriptor that is readable when there are messages."""
-        return self._bell
+        return self._outbox.fileno()
 
     def phase(self, phase: migration_pb2.Phase, done: int = 0, total: int = 0) -> None:
         """Note a phase and the bytes done of those in total; told to the monitor every 0.2 s. Raises
@@ -48,8 +47,7 @@ class Progress:
 
     def say(self, message: node_pb2.FromServer) -> None:
         """Put a message for the monitor into the queue. For the moving thread."""
-        self._messages.put(message)
-        os.eventfd_write(self._bell, 1)
+        self._outbox.put(message)
 
     def cancel(self, reason: str) -> None:
         """Stop the migration. The first reason given counts."""
@@ -60,17 +58,11 @@ class Progress:
 
     def messages(self) -> list[node_pb2.FromServer]:
         """The messages that were put into the queue since this was last asked."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._bell)
-        found = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                found.append(self._messages.get_nowait())
-        return found
+        return self._outbox.take()
 
     def close(self) -> None:
         """Close the descriptors; a later `cancel` does nothing."""
         with self._lock:
             self._closed = True
-            os.close(self._bell)
+            self._outbox.close()
             os.close(self.stop)

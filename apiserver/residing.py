@@ -16,6 +16,7 @@ from ._core import Core, DeviceError, SessionOver
 from .copies import Copies, Interrupted, NoSpace
 from .end import End
 from .log import Log
+from .outbox import Outbox
 
 HOLD_SECONDS = 0.1  # for the dispatcher to come to the end of a call
 INSIST_SECONDS = 2.0  # likewise, and for the device to come to rest, of one that works
@@ -39,8 +40,7 @@ class Residing:
         self._copies = Copies(core)
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._messages: queue.SimpleQueue[node_pb2.FromServer] = queue.SimpleQueue()
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._outbox = Outbox()
         self._changed = threading.Condition()
         self._stop = False  # leave as soon as possible, or rather stay
         self._over = False
@@ -51,17 +51,11 @@ class Residing:
 
     def fileno(self) -> int:
         """A descriptor that is readable when there are messages for the monitor."""
-        return self._bell
+        return self._outbox.fileno()
 
     def messages(self) -> list[node_pb2.FromServer]:
         """The messages for the monitor since this was last asked."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._bell)
-        found = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                found.append(self._messages.get_nowait())
-        return found
+        return self._outbox.take()
 
     def limit(self, allowance: int) -> None:
         """At most so many bytes may be on the device: the monitor has promised more than there are."""
@@ -141,7 +135,7 @@ class Residing:
 
     def close(self) -> None:
         """Close the descriptor of the messages."""
-        os.close(self._bell)
+        self._outbox.close()
 
     # -- what is told
 
@@ -169,8 +163,7 @@ class Residing:
         self._tell(node_pb2.FromServer(resides=resides))
 
     def _tell(self, message: node_pb2.FromServer) -> None:
-        self._messages.put(message)
-        os.eventfd_write(self._bell, 1)
+        self._outbox.put(message)
 
     # -- on the thread
 

@@ -172,7 +172,7 @@ def show(phases: list[Phase]) -> None:
 
 
 def text(shares: dict[str, Any]) -> str:
-    """As `A .30 B .40`."""
+    """Return the parts of the GPU's time as text: `A 0.300 B 0.400`."""
     return " ".join(f"{name.upper()} {share:.3f}" for name, share in shares.items())
 
 

@@ -62,7 +62,7 @@ class Plain(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # else its second write waits for the caller's acknowledgement, 40 ms
 
     def do_POST(self) -> None:
-        """Send back what came."""
+        """Answer with the request's body."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -70,7 +70,7 @@ class Plain(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+        """Log no request."""
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def _split(address: str) -> tuple[str, int]:
 
 
 def invoke(connection: http.client.HTTPConnection, path: str) -> float:
-    """Seconds of one invocation."""
+    """Invoke a function; return the seconds until its answer was read. Raises RuntimeError."""
     began = time.perf_counter()
     connection.request("POST", path, BODY)
     answer = connection.getresponse()

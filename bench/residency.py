@@ -98,12 +98,12 @@ class _Memory:
         self.close()
 
     def touch(self) -> None:
-        """Let it have its pages."""
+        """Write into every page, so that the kernel gives it memory."""
         for at in range(0, len(self.view), CHUNK):
             self.view[at : at + CHUNK] = bytes(CHUNK)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Unmap the memory."""
         self.view.release()
         self._map.close()
 

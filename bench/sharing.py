@@ -35,7 +35,7 @@ SHARED = ("--sharing", "time", "--quota", "0.03")
 
 
 def rows() -> list[Row]:
-    """All rows of turns."""
+    """Measure what turns cost: the rows of the benchmark's table."""
     few, many = (min(turn_cost(idle) for _ in range(ROUNDS)) for idle in (IDLE_FEW, IDLE_MANY))
     free = min(alone() for _ in range(ROUNDS))
     alone_in_turns = min(alone(*SHARED) for _ in range(ROUNDS))
@@ -97,10 +97,10 @@ def heap_floor() -> float:
 
 class _Nowhere:
     def send(self, packet: Packet) -> None:
-        """Nobody hears it."""
+        """Drop a packet for an API server."""
 
     def show(self, stop: bool, wanted: bool) -> None:
-        """Nobody sees it."""
+        """Drop what an API server would read in its page."""
 
 
 def turn_cost(idle: int) -> float:

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import os
 import signal
-from collections.abc import Iterable
 
 import structlog
 import uvloop
@@ -18,7 +17,7 @@ from .service.descriptors import raise_limit
 from .service.notify import Notifier
 from .service.stopping import Stopping
 from .service.tls import identity_entries
-from .service.waiting import until
+from .service.waiting import cancel_all, until
 from .settings import inforce
 from .settings.monitor import Config
 from .settings.monitor_options import MonitorOptions
@@ -55,7 +54,7 @@ class Daemon:
                 await monitor.membership.read_limits()
             stack.callback(monitor.billing.close)
             tasks = self._start(monitor)
-            stack.push_async_callback(_cancel, tasks)
+            stack.push_async_callback(cancel_all, tasks)
             self._publish(monitor, premises, control_name)
             gc.collect()
             gc.freeze()  # what is there now stays; to look through it would hold up everybody for 30 ms
@@ -130,7 +129,7 @@ class Daemon:
             entries["GPUFERRY_PAGE_KEY_FILE"] = premises.runtime.publish("page-key", monitor.page_key + "\n")
         jailed = monitor.pool.jailed
         premises.runtime.publish(inforce.NAME, inforce.written(MonitorOptions, self._config, jailed))
-        premises.runtime.publish("endpoint", "".join(f"{key}={value}\n" for key, value in entries.items()))
+        premises.runtime.publish_endpoint(entries)
         monitor.readiness.published()
         log.info(
             "listening",
@@ -155,12 +154,6 @@ def _make_way() -> None:
     """Make way for another monitor, which finds everything as if this one had been killed."""
     log.info("leaving the API servers to the next monitor")
     os._exit(0)
-
-
-async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def run(config: Config) -> None:

@@ -41,7 +41,7 @@ class Voice(Protocol):
 
 @dataclass
 class Holding:
-    """A turn that somebody has."""
+    """A turn that an API server has. Times and quotas in nanoseconds."""
 
     charged: int  # up to here its use is in the policy's books
     quota: int | None

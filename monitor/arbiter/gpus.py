@@ -25,13 +25,13 @@ class Unfit(Exception):
 
 
 class Line(Protocol):
-    """The way to one API server."""
+    """The connection to one API server, and the page of memory shared with it."""
 
     def send(self, packet: Packet) -> None:
-        """Say this, at once."""
+        """Send a packet, without waiting."""
 
     def show(self, stop: bool, wanted: bool) -> None:
-        """Write it into the page."""
+        """Write into the page whether its turn shall stop, and whether others want it."""
 
 
 @dataclass

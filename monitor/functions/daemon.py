@@ -18,7 +18,7 @@ from ..service.notify import Notifier
 from ..service.runtime import RuntimeDirectory
 from ..service.stopping import Stopping
 from ..service.tls import identity_entries, identity_of
-from ..service.waiting import until
+from ..service.waiting import cancel_all, until
 from .bodies import Bodies
 from .catalogue import Catalogue
 from .config import FunctionsConfig
@@ -64,7 +64,7 @@ class Daemon:
             catalogue.restore()
             listening = listen_tcp(config.listen)
             telling = asyncio.ensure_future(gpu_server.run())
-            stack.push_async_callback(_cancel, [telling])
+            stack.push_async_callback(cancel_all, [telling])
             await gpu_server.settled()
             engine.take_gpus()
             server = FunctionServer(
@@ -88,7 +88,7 @@ class Daemon:
                 asyncio.ensure_future(notifier.watch()),
                 telling,
             ]
-            stack.push_async_callback(_cancel, tasks)
+            stack.push_async_callback(cancel_all, tasks)
             self._publish(runtime, server.name, identity is not None)
             log.info("listening", address=server.name, functions=len(catalogue.all()), policy=config.policy)
             notifier.ready(f"functions are invoked at {server.name}")
@@ -124,7 +124,7 @@ class Daemon:
             "GPUFERRY_FUNCTIONS_PID": os.getpid(),
             **identity_entries(self._config),
         }
-        runtime.publish("endpoint", "".join(f"{key}={value}\n" for key, value in entries.items()))
+        runtime.publish_endpoint(entries)
 
 
 def _from_here(name: str) -> str:
@@ -132,12 +132,6 @@ def _from_here(name: str) -> str:
     host, _, port = name.rpartition(":")
     loopback = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
     return f"{loopback.get(host, host)}:{port}"
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def run(config: FunctionsConfig) -> None:

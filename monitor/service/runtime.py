@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..settings.errors import ConfigError
@@ -57,6 +58,10 @@ class RuntimeDirectory:
         write_where_there_is_room(path, content)
         self._published.add(path)
         return path
+
+    def publish_endpoint(self, entries: Mapping[str, object]) -> Path:
+        """Write the variables by which commands of the same user find this daemon. Raises OSError."""
+        return self.publish("endpoint", "".join(f"{name}={value}\n" for name, value in entries.items()))
 
     def close(self) -> None:
         """Remove what was published, then let another daemon in."""

@@ -38,3 +38,11 @@ async def until(stopping: asyncio.Event, tasks: Iterable[asyncio.Task[None]]) ->
                 task.result()
     finally:
         waiting.cancel()
+
+
+async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel these tasks and wait until all have ended, however they do."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -23,7 +23,7 @@ from ...service.notify import Notifier
 from ...service.ports import ALONE, add_port, bounded
 from ...service.runtime import RuntimeDirectory
 from ...service.tls import Identity, identity_entries, identity_of
-from ...service.waiting import until
+from ...service.waiting import cancel_all, until
 from ...settings import inforce
 from ...settings.errors import ConfigError
 from ...settings.monitor import check_clear, is_loopback
@@ -91,7 +91,7 @@ class Registry:
             notifier = Notifier()
             jobs = (listener.serve(), directory.follow(), follow_limits(store, tenancy), notifier.watch())
             tasks: list[asyncio.Task[None]] = [asyncio.ensure_future(job) for job in jobs]
-            stack.push_async_callback(_cancel, tasks)
+            stack.push_async_callback(cancel_all, tasks)
             self._publish(runtime, listener.name, control)
             log.info("listening", guests=listener.name, control=control, store=config.store.partition(":")[0])
             notifier.ready(f"guests connect to {listener.name}")
@@ -141,13 +141,7 @@ class Registry:
             **identity_entries(self._config),
         }
         runtime.publish(inforce.NAME, inforce.written(RegistryOptions, self._config))
-        runtime.publish("endpoint", "".join(f"{key}={value}\n" for key, value in entries.items()))
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        runtime.publish_endpoint(entries)
 
 
 def runtime_of(base: str) -> Path:
