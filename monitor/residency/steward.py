@@ -19,7 +19,7 @@ from ..policy.place import Place, Residence
 from ..pool.api_server import ApiServer, PoolListener
 from ..pool.channel import ChannelBroken
 from .books import RESIDENT, Books, Entry
-from .files import PAGE, CopyFile, in_memory, on_disk
+from .files import PAGE, CopyFile, empty, in_memory, on_disk
 from .invocations import Invocations, Where
 from .policy import Candidate, Turn, leavers
 
@@ -28,6 +28,7 @@ ASK_SECONDS = 0.2  # for figures of sessions
 AHEAD_SECONDS = 1.0  # without work, until a session's memory is copied ahead
 LOOK_SECONDS = 0.01  # until who works is looked at again
 SLACK = 64 << 20  # bytes
+FILES_MOST = 32  # on the disk, of one session: then its copies are made anew, in one
 CALL_SECONDS = 25.0  # that a call waits for room, before it is out of memory
 
 log = structlog.get_logger()
@@ -98,8 +99,9 @@ class Steward(PoolListener):
         Grant.
         """
         self._servers[server.key] = server
+        self._give_files_up(self.books.get(server.key))
         entry = self.books.begin(server.key, grant.session, server.devices, grant.memory_quota)
-        entry.program = grant.program_id
+        self.books.name(entry, grant.program_id)
         grant.elastic, grant.allowance = self.elastic, entry.allowance
         self._tell_invoker(entry.program)
 
@@ -110,7 +112,7 @@ class Steward(PoolListener):
         told.session = returned.grant.session
         self._servers[server.key] = server
         entry = self.books.adopt(server.key, server.devices, returned.grant.memory_quota, told)
-        entry.program = returned.grant.program_id
+        self.books.name(entry, returned.grant.program_id)
         self._tell_invoker(entry.program)
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
@@ -123,12 +125,15 @@ class Steward(PoolListener):
     def _forget(self, server: ApiServer, lost: bool) -> None:
         self._servers.pop(server.key, None)
         if ended := self.books.end(server.key):
+            self._give_files_up(ended)
             self._tell_invoker(ended.program, lost)
         for wishes in self._wishes.values():
             wishes.pop(server.key, None)
 
     def _tell_invoker(self, program: bytes, lost: bool = False) -> None:
         """Tell who invokes the program where its memory is."""
+        if not program:
+            return
         if entries := self.books.of_program(program):
             away = any(one.away for one in entries)
             self.invocations.is_at(program, Where(entries[-1].devices[0], not away))
@@ -165,8 +170,14 @@ class Steward(PoolListener):
         """
         while True:
             await asyncio.sleep(AHEAD_SECONDS)
+            self._end_liars()
             for device in self.books.crowded():
                 await self._copy_ahead(device)
+
+    def _end_liars(self) -> None:
+        for server in [self._servers[key] for key in self.books.liars() if key in self._servers]:
+            log.error("an API server took more of the disk than it was given", server=server.pid)
+            server.kill()
 
     async def _copy_ahead(self, device: int) -> None:
         await self._refresh(device)
@@ -379,6 +390,8 @@ class Steward(PoolListener):
         try:
             began = time.monotonic()
             server = self._servers.get(entry.server)
+            if len(entry.files) >= FILES_MOST:
+                await self._give_copies_up(entry)
             wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
             for _ in range(2):
                 told = await self._leave(entry, wanted, insist, copy_only)
@@ -418,7 +431,10 @@ class Steward(PoolListener):
             told = await self._order(entry, files, leave=order)
         finally:
             for file in files:
-                file.close()
+                if file.on_disk and self.books.get(entry.server) is entry:
+                    entry.files.append(file)
+                else:
+                    file.close()
         if told is None:
             raise NoRoom("its API server is gone, or does not answer")
         return told
@@ -456,6 +472,13 @@ class Steward(PoolListener):
         told = await self._order(entry, forget=node_pb2.Forget(session=entry.session))
         if told is not None and not told.reason:
             entry.host_bytes = entry.disk_bytes = 0
+            self._give_files_up(entry)
+
+    def _give_files_up(self, entry: Entry | None) -> None:
+        """What its copies have on the disk is free, whoever has the files open. A disk may be slow."""
+        if entry and entry.files:
+            files, entry.files = entry.files, []
+            asyncio.get_running_loop().run_in_executor(None, empty, files)
 
     async def _bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
         began = time.monotonic()
