@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from gpuferry.monitor.pool.api_server import ApiServer
+from gpuferry.monitor.residency import steward as tried
 from gpuferry.monitor.residency.books import AWAY, Books
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
@@ -112,6 +113,50 @@ def test_what_is_said_of_an_allowance_and_of_copies_is_bounded_by_the_quota() ->
     told = node_pb2.Resides(session=2, where=AWAY[0], host_bytes=TOO_MUCH, disk_bytes=TOO_MUCH)
     books.adopt(2, (0,), GIB, told)
     assert (books.host_used, books.disk_used) == (GIB, GIB)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_who_says_nothing_to_an_order_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    """It wished for room, or for its memory, has it, and does not say so; others' wishes are next."""
+    monkeypatch.setattr(tried, "IN_LINE_SECONDS", 0.01)
+
+    async def main() -> None:
+        steward, honest, liar = await two(tmp_path)
+        steward.room_wanted(liar, node_pb2.RoomWanted(session=2, bytes=SMALL, away=away))
+        steward.room_wanted(honest, node_pb2.RoomWanted(session=1, bytes=SMALL))
+        while not honest.orders:
+            await asyncio.sleep(0.001)
+        number = honest.orders[0].allow.number
+        steward.resides(honest, node_pb2.Resides(session=1, number=number, allowance=SMALL))
+        while honest.key in steward._wishes[0]:
+            await asyncio.sleep(0.001)
+        assert len(liar.orders) == 1
+        assert not liar.killed
+        kind = "come_back" if away else "allow"
+        number = getattr(liar.orders[0], kind).number
+        steward.resides(liar, node_pb2.Resides(session=2, number=number, allowance=SMALL))
+        while steward._late:
+            await asyncio.sleep(0.001)
+        entry = steward.books.get(liar.key)
+        assert entry
+        assert entry.allowance == SMALL  # late, and noted all the same
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_who_never_answers_an_order_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tried, "IN_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(tried, "ANSWER_SECONDS", 0.01)
+
+    async def main() -> None:
+        steward, _, liar = await two(tmp_path)
+        steward.room_wanted(liar, node_pb2.RoomWanted(session=2, bytes=SMALL))
+        while not liar.killed:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_who_takes_more_of_the_disk_than_it_was_given_is_ended(tmp_path: Path) -> None:
