@@ -362,9 +362,9 @@ class Steward(PoolListener):
         allow: node_pb2.Allow | None = None,
         forget: node_pb2.Forget | None = None,
     ) -> node_pb2.Resides | None:
-        """Give an order, for which `size` bytes must be copied. Returns what the API server says of it; None: it
-        is gone, or late. `hurry`: others wait for that, in line; what is said after their time is noted all
-        the same.
+        """Give an order, for which `size` bytes must be copied. Returns what the API server says of it; None:
+        it is gone, or late. `hurry`: others wait in line, and what is said after their time is noted all the
+        same.
         """
         server = self._servers.get(entry.server)
         if server is None:

@@ -50,7 +50,6 @@ def test_parts_that_lie_on_each_other_are_not_read_again_and_again() -> None:
         read(cubin.build((large, *[Kernel("same")] * 2000)))
 
 
-
 @pytest.mark.parametrize("later", [False, True])
 def test_what_a_cubin_says(later: bool) -> None:
     code = read(cubin.sample(later=later))
