@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The native parts under ASan+UBSan, then the same under TSan. usage: sanitize.sh VENV [address|thread …]
+# The native parts under ASan+UBSan, then the same under TSan; no times are asked of either. usage: sanitize.sh VENV [address|thread …]
 set -uo pipefail
 venv=$1
 shift
@@ -26,7 +26,7 @@ for kind in "$@"; do
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0
     export GPUFERRY_SIM_LIBRARY=$PWD/$build/sim/libcuda.so.1
     GPUFERRY_SANITIZER=$kind GPUFERRY_SANITIZER_RUNTIME=$runtime GPUFERRY_GUEST_LIBRARY=$PWD/$build/guest/libcuda.so.1 \
-        "$venv/bin/python" -m pytest -q -m sanitize --timeout 600 || failed=1
+        "$venv/bin/python" -m pytest -q -m "sanitize and not slow" --timeout 600 || failed=1
     # The engine, in API servers of its own tests. Not under TSan: its threads look at each other's plain flags.
     if [ "$kind" = address ]; then
         echo "sanitize: running the engine's tests with $kind"
