@@ -23,6 +23,7 @@ HOP = frozenset(
     {
         *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
         *("te", "trailer", "transfer-encoding", "upgrade", "content-length", "host", "expect"),
+        "x-gpuferry-invocation",
     }
 )
 

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 from ..service.waiting import within
 from .deployment import Deployment
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
+from .logbook import plain
 from .process import Process
 from .wrapper import HEAD, HEAD_MOST, pack
 
@@ -140,11 +141,13 @@ class PythonReplica(Replica):
         self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         try:
             said, _ = await self._next(0)
+        except Lost as error:
+            raise StartFailed(error.why) from None
         except (EOFError, ConnectionError):
             await self.process.gone.wait()
             raise StartFailed(f"its process ended before it was ready: {self.process.status}") from None
         if said.get("say") != "ready":
-            raise StartFailed(str(said.get("why", "it says nothing that makes sense")))
+            raise StartFailed(plain(str(said.get("why", "it says nothing that makes sense"))))
 
     async def _next(self, most: int) -> tuple[dict[str, Any], bytes]:
         """The next frame. EOFError, ConnectionError: the process is gone, or talks nonsense."""
@@ -156,7 +159,7 @@ class PythonReplica(Replica):
             head = json.loads(await self._reader.readexactly(text_size))
             if not isinstance(head, dict):
                 raise ValueError("no object")
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _Nonsense from None
         if body_size > most:
             why = f"the answer has {body_size} bytes, and may have {most}"
@@ -180,7 +183,7 @@ class PythonReplica(Replica):
                 await self._writer.drain()
             while True:
                 said, body = await self._next(self.deployment.body)
-                if said.get("id") != number:
+                if said.get("id") != number or (begun and said.get("say") == "begun"):
                     raise _Nonsense
                 if said.get("say") == "begun":
                     begun = True
@@ -212,15 +215,17 @@ class PythonReplica(Replica):
 
     def _answer(self, said: dict[str, Any], body: bytes) -> Answer:
         if said.get("say") == "raised":
-            why, trace = str(said.get("why", "")), str(said.get("trace", ""))
-            kind = Lost if said.get("gpu") or why.startswith("MemoryError") else Failed
-            if said.get("gpu"):
-                self.hear("server", f"CUDA's error {said['gpu']} stays as long as its process: that ends")
+            why, trace, gpu = str(said.get("why", "")), str(said.get("trace", "")), said.get("gpu", 0)
+            if not isinstance(gpu, int):
+                raise _Nonsense
+            kind = Lost if gpu or why.startswith("MemoryError") else Failed
+            if gpu:
+                self.hear("server", f"CUDA's error {gpu} stays as long as its process: that ends")
             raise kind(Code.RAISED, f"the handler raised {why}", Ran.YES, trace=trace)
         try:
             headers = tuple((str(name), str(value)) for name, value in said["headers"])
             return Answer(int(said["status"]), headers, body)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise _Nonsense from None
 
     def cancel(self, number: int) -> None:

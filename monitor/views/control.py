@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import ContextVar
 from pathlib import Path
@@ -21,6 +22,7 @@ from ..broker.broker import Broker
 from ..moves.migration import CannotMove, Target, ToDevice, ToDevices, ToFile, ToServer
 from ..residency.steward import NoRoom, Steward
 from ..service.ports import ALONE, add_port, bounded
+from ..service.rates import Buckets
 from ..service.tls import Identity
 from ..store.interface import StoreError
 from .callers import Caller, Callers, TooOften, visible
@@ -32,10 +34,15 @@ Serving = health_pb2.HealthCheckResponse.ServingStatus
 FOR_TENANTS = {"Status", "WatchStatus", "EndSession", "ListTenants", "Invocations"}
 RECALL_SECONDS = 30.0  # for room on the GPU
 REASON_MOST = 500  # characters, of why a session is ended
+LISTENING_MOST = 8  # calls of Invocations that a tenant may have at once
+JUDGED_SECONDS = 1.0  # between two looks at the token of one who has such a call
+NOTES_A_SECOND = 1000.0  # of one tenant that are heard; the others wait on its side
 
-# Of the call that this task serves: who makes it, and how to ask whether that is so still.
+# Of the call that this task serves: who makes it, and how to ask whether that is so still: as a call that is
+# counted, or as part of this one.
 _caller: ContextVar[Caller] = ContextVar("caller")
 _again: ContextVar[Callable[[], Awaitable[Caller | Refused]]] = ContextVar("again")
+_still: ContextVar[Callable[[], Awaitable[Caller | Refused]]] = ContextVar("still")
 
 
 class Refused(NamedTuple):
@@ -78,12 +85,13 @@ class RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             return _aborting(grpc.StatusCode.PERMISSION_DENIED, text)
         _caller.set(caller)  # the call is served in this task
         _again.set(functools.partial(self._judge, token))
+        _still.set(functools.partial(self._judge, token, counts=False))
         return await continuation(details)
 
-    async def _judge(self, token: str) -> Caller | Refused:
-        """Who makes a call with this token, which is counted."""
+    async def _judge(self, token: str, counts: bool = True) -> Caller | Refused:
+        """Who makes a call with this token."""
         try:
-            caller = await self._callers.of(token)
+            caller = await self._callers.of(token, counts)
         except TooOften as error:
             return Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except StoreError as error:
@@ -114,6 +122,8 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         self._broker = broker
         self._steward = steward
         self._reports = reports
+        self._listening: Counter[str] = Counter()  # calls of Invocations, by tenant
+        self._notes = Buckets(time.monotonic)
 
     async def Status(self, request: control_pb2.StatusRequest, context: Any) -> control_pb2.StatusReply:
         """What the monitor knows, and the caller may see, at this moment."""
@@ -181,16 +191,38 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
     ) -> AsyncIterator[control_pb2.InvocationReply]:
         """Hear of invocations, and tell where memory is."""
         tenant = _caller.get().tenant
-        listening = Listening(self._steward, tenant, self._move)
+        if tenant is not None and self._listening[tenant] >= LISTENING_MOST:
+            text = f"tenant {tenant} has {LISTENING_MOST} calls of Invocations already"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        listening = Listening(self._steward, tenant, self._move, lambda: self._may_speak(tenant))
         hearing = asyncio.ensure_future(listening.hear(notes))
+        judging = asyncio.ensure_future(self._judge_again(tenant, hearing))
+        self._listening[tenant or ""] += 1
         try:
             async for reply in listening.replies(hearing):
                 yield reply
         finally:
+            self._listening -= Counter([tenant or ""])
             hearing.cancel()
+            judging.cancel()
             listening.close()
+        if judging.done() and not judging.cancelled():
+            await context.abort(*judging.result())
         if text := listening.refusal:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+
+    def _may_speak(self, tenant: str | None) -> bool:
+        """Whether one more note is heard now."""
+        return tenant is None or self._notes.take(tenant, NOTES_A_SECOND, NOTES_A_SECOND)
+
+    async def _judge_again(self, tenant: str | None, hearing: asyncio.Task[None]) -> Refused:
+        """Until the tenant's token is not good any more; then nothing more is heard, even if it does not read
+        that. Returns why.
+        """
+        while tenant is None or not isinstance(refused := await _still.get()(), Refused):
+            await asyncio.sleep(JUDGED_SECONDS)
+        hearing.cancel()
+        return refused
 
     def _move(self, session: int, device: int) -> str | None:
         """Begin to move a session. Returns why it cannot be."""
