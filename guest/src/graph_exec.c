@@ -125,8 +125,8 @@ static CUresult send_exec(struct gf_exec *exec) {
     return result;
 }
 
-/* What nodes of an executable graph keep when it is remade: whose they are, and whether they are switched off.
- * `below` leads from one to the node that takes its place, and from that to its copy. */
+/* What nodes of an executable graph keep when it is remade: whose they are, and whether they are switched
+ * off. `below` leads from one to the node that takes its place, and from that to its copy. */
 static CUresult keep_places(struct gf_exec *made, const struct gf_model *before) {
     CUresult result = CUDA_SUCCESS;
     for (const struct gf_node *n = before->first; n != NULL && result == CUDA_SUCCESS; n = n->next) {

@@ -168,10 +168,11 @@ CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *original, enum 
         given.attributes = node->attributes;
         given.attribute_count = node->attribute_count;
     }
-    CUresult result = node == NULL || gf_form_type(form, params) != node->params.type ||
-                              node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL /* what it decides by stays */
-                          ? CUDA_ERROR_INVALID_VALUE
-                          : gf_params_set(&given, form, params);
+    CUresult result =
+        node == NULL || gf_form_type(form, params) != node->params.type ||
+                node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL /* what it decides by stays */
+            ? CUDA_ERROR_INVALID_VALUE
+            : gf_params_set(&given, form, params);
     if (result == CUDA_SUCCESS) {
         result = replace(exec, node, &given, form, params);
         gf_params_free(&given);

@@ -106,7 +106,8 @@ nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *arch) {
     static const struct {
         int capability;
         unsigned arch;
-    } known[] = {{30, 2}, {50, 3}, {60, 4}, {70, 5}, {75, 6}, {80, 7}, {89, 8}, {90, 9}, {100, 10}, {130, ~0u}};
+    } known[] = {{30, 2}, {50, 3}, {60, 4}, {70, 5},   {75, 6},
+                 {80, 7}, {89, 8}, {90, 9}, {100, 10}, {130, ~0u}};
     struct nv_device found;
     NV_TRY(nv_find_device(device, &found));
     NV_REQUIRE(arch != NULL);

@@ -51,8 +51,8 @@ CUresult sim_exec_acquire(CUgraphExec handle, struct sim_exec **exec);
 /* INVALID_VALUE if the graph has a cycle. */
 CUresult sim_plan_make(struct sim_plan *plan, const struct sim_graph *graph, struct sim_context *context);
 void sim_plan_free(struct sim_plan *plan);
-/* Makes it what the graph is, whose nodes know by `partner` whose place they take; launches that are under way
- * go on as they began. Both locks are held. */
+/* Makes it what the graph is, whose nodes know by `partner` whose place they take; launches that are under
+ * way go on as they began. Both locks are held. */
 CUresult sim_exec_remake(struct sim_exec *exec, struct sim_graph *graph);
 /* The context in which they were made has ended: so do they. */
 void sim_execs_forget_context(struct sim_context *context);

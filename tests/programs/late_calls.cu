@@ -39,8 +39,8 @@ static void at_exit() {
     int value = 0;
     cudaError_t result = cudaDeviceSynchronize();
     tolerate("cudaDeviceSynchronize", result);
-    if (result == cudaSuccess && cudaMemcpy(&value, buffer.value, sizeof value, cudaMemcpyDefault) == cudaSuccess &&
-        value != 200)
+    if (result == cudaSuccess &&
+        cudaMemcpy(&value, buffer.value, sizeof value, cudaMemcpyDefault) == cudaSuccess && value != 200)
         wrong = 1;
 }
 

@@ -21,15 +21,14 @@ template <typename T> __global__ void texel(cudaTextureObject_t t, T *to) {
 }
 
 __global__ void layer(cudaTextureObject_t t, float *to) {
-    to[blockIdx.x * 4 + threadIdx.x] = tex2DLayered<float>(t, threadIdx.x % 2 + .5f, threadIdx.x / 2 + .5f,
-                                                           blockIdx.x);
+    to[blockIdx.x * 4 + threadIdx.x] =
+        tex2DLayered<float>(t, threadIdx.x % 2 + .5f, threadIdx.x / 2 + .5f, blockIdx.x);
 }
 
 __global__ void face(cudaTextureObject_t t, float *to) {
     const float sign = threadIdx.x % 2 ? -1 : 1;
     const unsigned axis = threadIdx.x / 2;
-    to[threadIdx.x] =
-        texCubemap<float>(t, axis == 0 ? sign : 0, axis == 1 ? sign : 0, axis == 2 ? sign : 0);
+    to[threadIdx.x] = texCubemap<float>(t, axis == 0 ? sign : 0, axis == 1 ? sign : 0, axis == 2 ? sign : 0);
 }
 
 __global__ void level(cudaTextureObject_t t, float *to) {
@@ -77,7 +76,8 @@ template <typename T> static bool reads(T value) {
     T texels[4] = {}, back = {};
     texels[1] = value;
     RT_QUIET(cudaMallocArray(&array, &format, 4, 1));
-    RT_QUIET(cudaMemcpy2DToArray(array, 0, 0, texels, sizeof texels, sizeof texels, 1, cudaMemcpyHostToDevice));
+    RT_QUIET(
+        cudaMemcpy2DToArray(array, 0, 0, texels, sizeof texels, sizeof texels, 1, cudaMemcpyHostToDevice));
     cudaTextureObject_t t = texture(array, cudaTextureDesc{});
     texel<<<1, 1>>>(t, (T *)out);
     RT_QUIET(cudaMemcpy(&back, out, sizeof back, cudaMemcpyDeviceToHost));
@@ -93,7 +93,8 @@ template <typename T> static void normalised(T low, T high, float wanted_low, fl
     cudaTextureDesc how = {};
     how.readMode = cudaReadModeNormalizedFloat;
     RT_QUIET(cudaMallocArray(&array, &format, 2, 1));
-    RT_QUIET(cudaMemcpy2DToArray(array, 0, 0, texels, sizeof texels, sizeof texels, 1, cudaMemcpyHostToDevice));
+    RT_QUIET(
+        cudaMemcpy2DToArray(array, 0, 0, texels, sizeof texels, sizeof texels, 1, cudaMemcpyHostToDevice));
     cudaTextureObject_t t = texture(array, how);
     EXPECT(fabsf(sample(t, .5f, .5f) - wanted_low) < 1e-6f);
     EXPECT(fabsf(sample(t, 1.5f, .5f) - wanted_high) < 1e-6f);
@@ -146,7 +147,8 @@ static void filtering(cudaArray_t array) {
         coarse &= fmodf(sample(t, 1.5f + i / 1000.f, .5f) * 256, 1) == 0;
     EXPECT(coarse);
     RT_QUIET(cudaDestroyTextureObject(t));
-    t = texture(array, mode(cudaAddressModeClamp, cudaFilterModeLinear, true)); // multiplied by the size first
+    t = texture(array,
+                mode(cudaAddressModeClamp, cudaFilterModeLinear, true)); // multiplied by the size first
     EXPECT(sample(t, 1.f / SIDE, .5f / SIDE) == .5f);
     RT_QUIET(cudaDestroyTextureObject(t));
 }
