@@ -17,5 +17,6 @@ function(gf_driver_front target folder)
   target_link_libraries(${target} PRIVATE gf_flags gf_old_glibc)
   target_link_options(${target} PRIVATE -Wl,-z,nodelete -Wl,-z,defs -Wl,-soname,libgpuferry.so)
   set_target_properties(${target} PROPERTIES
-    OUTPUT_NAME gpuferry SUFFIX .so NO_SONAME ON LIBRARY_OUTPUT_DIRECTORY ${folder} C_VISIBILITY_PRESET hidden)
+    OUTPUT_NAME gpuferry SUFFIX .so NO_SONAME ON LIBRARY_OUTPUT_DIRECTORY ${folder} C_VISIBILITY_PRESET hidden
+    GF_BEFORE_LIBC ON)
 endfunction()
