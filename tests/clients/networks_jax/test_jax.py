@@ -67,7 +67,7 @@ def test_training() -> None:
             given = jax.nn.relu(given @ weight + bias)
         return (given**2).mean()
 
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def step(weights: object, given: jax.Array) -> object:
         value, slopes = jax.value_and_grad(loss)(weights, given)
         return value, jax.tree.map(lambda weight, slope: weight - 0.1 * slope, weights, slopes)

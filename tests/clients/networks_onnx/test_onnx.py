@@ -1,4 +1,4 @@
-"""ONNX Runtime on a device that runs no kernel: every call is taken, and what is only copied is what it was."""
+"""ONNX Runtime on a device that runs no kernel: every call is taken, and copies are what they were."""
 
 from __future__ import annotations
 
