@@ -19,7 +19,6 @@ from .queues import OVERTAKERS, Queue
 from .session import Session
 from .turns import Turns
 
-
 KINDS = 256  # of requests, of which it is remembered what they could ever have
 
 
