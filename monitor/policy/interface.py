@@ -111,6 +111,9 @@ class Policy(Protocol):
     def on_worker_lost(self, gpu: int, worker: int) -> None:
         """A worker of that home GPU is gone."""
 
+    def withhold(self, gpu: int, size: int) -> None:
+        """Of the GPU's memory, so many bytes are not to be promised for now."""
+
     # What happens to a request or session besides its arrival and its end.
 
     def adopt(self, request: Request, *gpus: int) -> None:

@@ -98,8 +98,8 @@ class Placer:
 
     def withhold(self, device: int, size: int) -> None:
         """Let so many bytes of the device not be granted for now."""
-        if room := self.devices.get(device):
-            room.gpu.withhold(size)
+        if device in self.devices:
+            self._policy.withhold(device, size)
 
     # -- sessions
 
