@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .stream import Stream
 
 
 class Ran(str, enum.Enum):
@@ -33,6 +37,7 @@ class Answer:
     headers: tuple[tuple[str, str], ...]
     body: bytes = field(repr=False)
     cold: bool = False  # a replica was started for it
+    stream: Stream | None = field(default=None, repr=False)  # in place of a body: what comes in parts
 
 
 class Code(str, enum.Enum):

@@ -31,6 +31,7 @@ SERVICE = control_pb2.DESCRIPTOR.services_by_name["Monitor"].full_name
 Serving = health_pb2.HealthCheckResponse.ServingStatus
 FOR_TENANTS = {"Status", "WatchStatus", "EndSession", "ListTenants", "Invocations"}
 RECALL_SECONDS = 30.0  # for room on the GPU
+JUDGED_SECONDS = 5.0  # until a token is looked at again, of a call that stays open
 REASON_MOST = 500  # characters, of why a session is ended
 
 # Of the call that this task serves: who makes it, and how to ask whether that is so still.
@@ -89,6 +90,16 @@ class RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         except StoreError as error:
             return Refused(grpc.StatusCode.UNAVAILABLE, f"tokens cannot be checked now: {error}")
         return caller or Refused(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
+
+
+async def _until_revoked(judge: Callable[[], Awaitable[Caller | Refused]], listening: Listening) -> None:
+    """Stop listening when its token is one no more. A store that does not answer is no reason."""
+    while True:
+        await asyncio.sleep(JUDGED_SECONDS)
+        judged = await judge()
+        if isinstance(judged, Refused) and judged.code is grpc.StatusCode.UNAUTHENTICATED:
+            listening.refuse(*judged)
+            return
 
 
 def _aborting(code: grpc.StatusCode, text: str) -> Any:
@@ -182,15 +193,18 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         """Hear of invocations, and tell where memory is."""
         tenant = _caller.get().tenant
         listening = Listening(self._steward, tenant, self._move)
-        hearing = asyncio.ensure_future(listening.hear(notes))
+        tasks = [asyncio.ensure_future(listening.hear(notes))]
+        if tenant is not None:
+            tasks.append(asyncio.ensure_future(_until_revoked(_again.get(), listening)))
         try:
-            async for reply in listening.replies(hearing):
+            async for reply in listening.replies():
                 yield reply
         finally:
-            hearing.cancel()
+            for task in tasks:
+                task.cancel()
             listening.close()
-        if text := listening.refusal:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if refusal := listening.refusal:
+            await context.abort(*refusal)
 
     def _move(self, session: int, device: int) -> str | None:
         """Begin to move a session. Returns why it cannot be."""
