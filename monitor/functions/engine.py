@@ -250,7 +250,7 @@ class Engine:
                 place = await self._start(job, gpu)
             if returns:
                 self._memory.bring(place.unit.replica)
-                self._memory.when_back(place.unit.replica, partial(self._enter, job, place))
+                self._memory.when_back(place.unit.replica, gpu, partial(self._enter, job, place))
             else:
                 self._enter(job, place)
             if not job.wanted:

@@ -19,6 +19,8 @@ from .queues import OVERTAKERS, Queue
 from .session import Session
 from .turns import Turns
 
+GPU_LABEL = "gpu="  # before an index, of the label that only this GPU has
+
 
 class Scheduler:
     """The policy that queues, a fit and, if wanted, a mover make together. Each tenant gets a queue of its
@@ -147,6 +149,13 @@ class Scheduler:
         target = self._mover.on_launch(found, now) if self._mover and found else None
         if found and target:
             self._move(found, target)
+
+    def rehome(self, session: int, target: int) -> None:
+        found = self._sessions.get(session)
+        if found and any(label.startswith(GPU_LABEL) for label in found.request.labels):
+            others = {label for label in found.request.labels if not label.startswith(GPU_LABEL)}
+            labels = frozenset(others | {f"{GPU_LABEL}{target}"})
+            found.request = found.request._replace(labels=labels)
 
     def request_migration(self, session: int, target: int) -> None:
         """Move the session to this GPU, as an operator wants: the decision is among the next ones. Raises

@@ -209,7 +209,7 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
     def _move(self, session: int, device: int) -> str | None:
         """Begin to move a session. Returns why it cannot be."""
         try:
-            self._broker.migrate(session, ToDevice(device), migration_pb2.STRATEGY_UNSPECIFIED, 0.0)
+            self._broker.rehome(session, device)
         except KeyError:
             return "it is over"
         except CannotMove as error:
