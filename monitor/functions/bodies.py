@@ -55,7 +55,7 @@ class Held:
         self.size += size
 
     def owe(self, size: int) -> None:
-        """So much of an answer, which is there already: it is others who are refused, where that is too much."""
+        """So much of an answer, which is there already: where that is too much, others are refused."""
         self._bodies.owe(size)
         self.size += size
 

@@ -32,7 +32,11 @@ class FunctionsOptions(Encryption, Logs):
         "Seconds that a function may be ahead; of --policy mqfq",
     )
     queue: int = option(options.count(1, 1_000_000), 10_000, "Invocations that may wait, of all functions")
-    bodies: int = option(options.size(), 1 << 30, "Memory for bodies of requests that are not yet answered")
+    bodies: int = option(
+        options.size(),
+        1 << 30,
+        "Memory for bodies of requests that are not yet answered, and of answers that are not yet read",
+    )
     connections: int = option(options.count(8, 100_000), 2048, "Connections at once")
     driver: str = option(
         options.choice(*DRIVERS),

@@ -194,8 +194,7 @@ class Engine:
         elif isinstance(decision, Bring) and (brought := self._fleet.places.get(decision.replica)):
             self._bring(brought, decision.gpu)
         elif isinstance(decision, Send) and decision.replica not in moving:
-            if sent := self._fleet.places.get(decision.replica):
-                self._send(sent)
+            self._send(decision.replica)
 
     def _bring(self, place: Place, gpu: int) -> None:
         replica = place.unit.replica
@@ -204,8 +203,11 @@ class Engine:
         place.gpu = place.unit.gpu = gpu
         self._memory.bring(replica)
 
-    def _send(self, place: Place) -> None:
+    def _send(self, number: int) -> None:
         """Its memory leaves. Where that would leave no room for others, the replica ends."""
+        place = self._fleet.places.get(number)
+        if place is None:
+            return
         place.gpu = None
         if (gpus := self._memory.gpus) and not gpus.elastic and place.unit.replica.deployment.gpu_memory:
             self._fleet.end(place)

@@ -106,8 +106,8 @@ async def _written(request: web.Request, response: web.Response) -> None:
 async def _pass_on(
     request: web.Request, answer: Answer, stream: Stream, held: Held, most: int
 ) -> web.StreamResponse:
-    """Write an answer in parts, as they come. One that breaks off ends its connection without a last chunk, so
-    that nobody takes it for whole. Raises Failed as long as nothing was written.
+    """Write an answer in parts, as they come. One that breaks off ends its connection without a last chunk,
+    so that nobody takes it for whole. Raises Failed as long as nothing was written.
     """
     try:
         headers = _answered(answer)
@@ -133,8 +133,8 @@ _EMPTY = {204, 304}
 
 
 def _answered(answer: Answer) -> CIMultiDict[str]:
-    """An answer's headers. Raises Failed if the function's status or headers are none. What is not final is not
-    passed on: after a 101 the next one's requests would go through a balancer's tunnel.
+    """An answer's headers. Raises Failed if the function's status or headers are none. What is not final is
+    not passed on: after a 101 the next one's requests would go through a balancer's tunnel.
     """
     if not 200 <= answer.status <= 599:
         raise Failed(Code.BAD_ANSWER, f"the function answered with the status {answer.status}", Ran.YES)

@@ -209,9 +209,11 @@ class Replica:
         flush()
         self.say(said, body)
 
-    def _stream(self, request: Request, content: Any, status: int, headers: list[list[str]]) -> dict[str, Any]:
-        """Send what a handler yields, part by part. Nothing is said before the first part is there: an exception
-        until then is answered as any other.
+    def _stream(
+        self, request: Request, content: Any, status: int, headers: list[list[str]]
+    ) -> dict[str, Any]:
+        """Send what a handler yields, part by part. Nothing is said before the first part is there: an
+        exception until then is answered as any other.
         """
         parts = self._steps(content) if hasattr(content, "__anext__") else content
         said = {"id": request.id, "status": status, "headers": headers}

@@ -129,8 +129,8 @@ class Policy(Protocol):
         """
 
     def rehome(self, session: int, target: int) -> None:
-        """Who invokes the session's program wants it on this GPU: if it asked for one by its label, that is it
-        from now on.
+        """Who invokes the session's program wants it on this GPU: if it asked for one by its label, that is
+        this one from now on.
         """
 
     def request_migration(self, session: int, target: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import grpc
 from gpuferry.migration.errors import SnapshotError
-from gpuferry.specs._generated import control_pb2, control_pb2_grpc, migration_pb2, tenants_pb2
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc, tenants_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 

@@ -1,4 +1,4 @@
-"""A policy lets a replica run on another GPU than it was on: its memory moves there, and it keeps its state."""
+"""A policy lets a replica run on another GPU than it was on: its memory moves there, and its state stays."""
 
 from __future__ import annotations
 

@@ -70,6 +70,10 @@ def forks(request):
     else:
         yield "child"
 
+def events():
+    for number in range(3):
+        yield f"data: {number}\\n\\n"
+
 def nothing():
     return
     yield
@@ -86,7 +90,7 @@ def handle(request):
     if do == "forks": return forks(request)
     if do == "nothing": return nothing()
     if do == "wrong": return iter(["x", 5])
-    if do == "events": return (f"data: {n}\\n\\n" for n in range(3)), 200, {"Content-Type": "text/event-stream"}
+    if do == "events": return events(), 200, {"Content-Type": "text/event-stream"}
     if do == "status": return iter(["no"]), 404
     if do == "silly": return iter(["no"]), 99
     if do == "exits": return exits()
@@ -158,7 +162,9 @@ def test_a_part_is_there_before_the_next_is_made(server: Server, name: str) -> N
         ("nothing", 200, None, b""),
     ],
 )
-def test_what_is_yielded(server: Server, name: str, do: str, status: int, kind: str | None, body: bytes) -> None:
+def test_what_is_yielded(
+    server: Server, name: str, do: str, status: int, kind: str | None, body: bytes
+) -> None:
     got = server.invoke(name, do)
     assert (got.status, got.body, got.ran) == (status, body, "yes")
     assert kind is None or got.headers["Content-Type"] == kind
