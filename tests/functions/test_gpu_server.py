@@ -34,9 +34,13 @@ def handle(request):
 )
 
 
+# When nobody has been idle for long, those in invocations go too. How soon others are known to be is luck.
+PATIENT = {"gpuferry.monitor.residency.policy:CONTENDED_SECONDS": 3600.0}
+
+
 @pytest.fixture(scope="module")
 def gpu_server() -> Iterator[Monitor]:
-    with monitor("--pool", "3", "--oversubscribe", "4", environment=GPUS) as running:
+    with monitor("--pool", "3", "--oversubscribe", "4", environment=GPUS, constants=PATIENT) as running:
         yield running
 
 

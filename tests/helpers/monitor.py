@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .certificates import certificates
+from .points import daemon
 from .running import TIMEOUT, Command, Outcome, guest_environment, run, server_environment
 from .warm import CLI, Popen
 
@@ -77,10 +78,12 @@ def monitor(
     environment: Mapping[str, str] | None = None,
     python: str | Path = sys.executable,
     in_clear: bool = False,
+    constants: Mapping[str, float] | None = None,
 ) -> Iterator[Monitor]:
     """Starts one, waits until an API server is ready, and ends it with everything it started. `python` is of
-    the environment where gpuferry is installed. With GPUFERRY_TEST_TLS=1 in the test's own environment its
-    TCP port speaks TLS, but not where the test itself speaks to it, or counts what passes (`in_clear`)."""
+    the environment where gpuferry is installed; `constants` are set in the monitor's process (pointed.py).
+    With GPUFERRY_TEST_TLS=1 in the test's own environment its TCP port speaks TLS, but not where the test
+    itself speaks to it, or counts what passes (`in_clear`)."""
     if os.environ.get("GPUFERRY_TEST_TLS") == "1" and "--tls-cert" not in options and not in_clear:
         options = (*options, *certificates().flags())
     # Not below pytest's own folder: the path of a Unix socket may have 107 characters.
@@ -89,7 +92,8 @@ def monitor(
     ours, theirs = socket.socketpair()
     runtime = folder / "run"
     with ours, theirs, log.open("wb") as output:
-        command = [str(python), "-m", "gpuferry.monitor.cli.main", "monitor"]
+        cli, settings = daemon(constants or {}, [str(python), *CLI[1:]])
+        command = [*cli, "monitor"]
         command += [
             "--listen",
             "127.0.0.1:0",
@@ -104,6 +108,7 @@ def monitor(
             env={
                 **server_environment(),
                 **(environment or {}),
+                **settings,
                 "GPUFERRY_RUNTIME_DIR": str(runtime),
             },
             stdin=subprocess.DEVNULL,

@@ -18,14 +18,22 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.helpers.door import Door
+from tests.helpers.warm import CLI
 
 POINTED = Path(__file__).with_name("pointed.py")
 DEADLINE = 120.0
+
+
+def daemon(constants: Mapping[str, float], cli: Sequence[str] = CLI) -> tuple[Sequence[str], dict[str, str]]:
+    """The CLI (`python -m MODULE`) with these constants of ours, and the environment that sets them."""
+    if not constants:
+        return cli, {}
+    return [cli[0], str(POINTED), *cli[2:]], {"GPUFERRY_TEST_SET": json.dumps(constants)}
 
 
 class Held:

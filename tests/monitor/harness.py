@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -24,7 +23,7 @@ from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 from tests.helpers.logs import shown_on_failure
 from tests.helpers.monitor import QUIET
-from tests.helpers.points import Points
+from tests.helpers.points import daemon
 from tests.helpers.ports import lasting_ports
 from tests.helpers.warm import CLI, Popen
 
@@ -36,13 +35,6 @@ NONE: Mapping[str, float] = {}
 DEADLINE = 120.0
 # A busy machine is no reason to give anybody up.
 LIVENESS = ("--handshake-timeout", "60", "--start-timeout", "60", "--ready-timeout", "120")
-
-
-def daemon(constants: Mapping[str, float], cli: Sequence[str] = CLI) -> tuple[Sequence[str], dict[str, str]]:
-    """A command of the CLI in which these constants of our modules are other, and its environment for it."""
-    if not constants:
-        return cli, {}
-    return Points.command(CLI[-1]), {"GPUFERRY_TEST_SET": json.dumps(constants)}
 
 
 def environment(runtime: str, **changes: str | None) -> dict[str, str]:
