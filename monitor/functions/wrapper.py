@@ -31,6 +31,7 @@ HEAD_MOST = 1 << 20  # bytes of JSON in a frame
 TRACE_MOST = 16 << 10  # characters of a traceback
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
 RTLD_NOLOAD = 4
+NOT_INITIALIZED = 3
 # After these CUDA's manual wants the process to end, or its GPU server is gone.
 STICKY = frozenset({46, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 
@@ -271,14 +272,23 @@ def flush() -> None:
 
 
 def gpu_error() -> int:
-    """CUDA's error that this process will never get rid of: its context is lost. 0: there is none."""
+    """CUDA's error that this process will never get rid of: its context is lost, or it found no GPU server.
+    0: there is none.
+    """
     import ctypes
 
     try:
-        query = ctypes.CDLL("libcuda.so.1", mode=RTLD_NOLOAD | os.RTLD_NOW).cuStreamQuery
+        driver = ctypes.CDLL("libcuda.so.1", mode=RTLD_NOLOAD | os.RTLD_NOW)
+        calls = (ctypes.c_uint64 * 32)()
+        with suppress(AttributeError):  # which only the guest library has
+            driver.gpuferry_stats(calls)
+            if not any(calls):
+                return 0
+        status: int = driver.cuStreamQuery(None)
+        if status == NOT_INITIALIZED and any(calls):
+            return int(driver.cuInit(0))  # the first one's outcome
     except (OSError, AttributeError):  # it uses no GPU
         return 0
-    status: int = query(None)
     return status if status in STICKY else 0
 
 

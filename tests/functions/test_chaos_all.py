@@ -153,6 +153,7 @@ def stage() -> Iterator[tuple[Stage, GpuServer]]:
         GpuServer(2, 8, "--registry", where.control, "--cluster-key-file", str(key)) as gpus,
     ):
         gpus.wait_whole()
+        where.register(gpus.tcp)
         stage = Stage(folder, gpus, where)
         try:
             yield stage, gpus
