@@ -14,10 +14,9 @@ from .catalogue import Catalogue
 from .config import PREFIX
 from .deployment import is_name
 from .engine import Engine
-from .invocation import Answer, Call, Code, Failed, Ran
+from .invocation import Answer, Call, Code, Failed, Parts, Ran
 from .metrics import Metrics
 from .refusal import refusal
-from .stream import Stream
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]{0,8192}")
@@ -104,7 +103,7 @@ async def _written(request: web.Request, response: web.Response) -> None:
 
 
 async def _pass_on(
-    request: web.Request, answer: Answer, stream: Stream, held: Held, most: int
+    request: web.Request, answer: Answer, stream: Parts, held: Held, most: int
 ) -> web.StreamResponse:
     """Write an answer in parts, as they come. One that breaks off ends its connection without a last chunk,
     so that nobody takes it for whole. Raises Failed as long as nothing was written.
