@@ -26,7 +26,7 @@ from tests.helpers.logs import shown_on_failure
 from tests.helpers.running import server_environment
 from tests.helpers.warm import CLI, Popen
 
-DEADLINE = 40.0
+DEADLINE = 120.0
 _numbers = count()
 
 # What a request's `do` says. Two named pipes make a rendezvous: the test knows that the handler is there, and
