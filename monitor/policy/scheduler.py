@@ -20,6 +20,7 @@ from .session import Session
 from .turns import Turns
 
 KINDS = 256  # of requests, of which it is remembered what they could ever have
+GPU_LABEL = "gpu="  # before an index, of the label that only this GPU has
 
 
 class Scheduler:
@@ -168,6 +169,13 @@ class Scheduler:
         target = self._mover.on_launch(found, now) if self._mover and found else None
         if found and target:
             self._move(found, target)
+
+    def rehome(self, session: int, target: int) -> None:
+        found = self._sessions.get(session)
+        if found and any(label.startswith(GPU_LABEL) for label in found.request.labels):
+            others = {label for label in found.request.labels if not label.startswith(GPU_LABEL)}
+            labels = frozenset(others | {f"{GPU_LABEL}{target}"})
+            found.request = found.request._replace(labels=labels)
 
     def request_migration(self, session: int, target: int) -> None:
         """Move the session to this GPU, as an operator wants: the decision is among the next ones. Raises

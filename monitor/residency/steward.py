@@ -666,7 +666,8 @@ class Steward(PoolListener):
                 continue
             try:
                 await self._servers[entry.server].refresh_stats(ASK_SECONDS)
-                await self._send_away(entry)
+                if not self.invocations.runs(program):  # none has begun meanwhile
+                    await self._send_away(entry)
             except (NoRoom, KeyError) as error:
                 log.debug("a session did not leave its device", session=entry.session, reason=str(error))
         self._tell_again(program)
