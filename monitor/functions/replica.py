@@ -18,11 +18,13 @@ from .deployment import Deployment
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
 from .logbook import plain
 from .process import Process
+from .stream import Stream
 from .wrapper import HEAD, HEAD_MOST, pack
 
 ENDING_SECONDS = 1.0  # between the end of its socket and that of a process
 _numbers = count(1)
 Heard = Callable[[int, str, str], None]
+Begins = Callable[[Answer], Stream]
 
 
 class StartFailed(Exception):
@@ -70,8 +72,10 @@ class Replica(ABC):
         """Start the process and wait until it is ready. Raises StartFailed, OSError."""
 
     @abstractmethod
-    async def invoke(self, number: int, call: Call) -> Answer:
-        """Run one invocation. Raises Failed; Lost and NotBegun where the replica is of no more use."""
+    async def invoke(self, number: int, call: Call, begins: Begins) -> Answer | None:
+        """Run one invocation. `begins` gets an answer that comes in parts, and says where they go; then None
+        is returned after the last. Raises Failed; Lost and NotBegun where the replica is of no more use.
+        """
 
     @abstractmethod
     def cancel(self, number: int) -> None:
@@ -166,7 +170,7 @@ class PythonReplica(Replica):
             raise Lost(Code.BAD_ANSWER, why, Ran.YES)
         return head, await self._reader.readexactly(body_size) if body_size else b""
 
-    async def invoke(self, number: int, call: Call) -> Answer:
+    async def invoke(self, number: int, call: Call, begins: Begins) -> Answer | None:
         assert self._writer
         head = {
             "id": number,
@@ -175,7 +179,7 @@ class PythonReplica(Replica):
             "query": dict(parse_qsl(call.query, keep_blank_values=True)),
             "headers": call.headers,
         }
-        begun = False
+        begun, stream = False, None
         try:
             # Written whole or not at all as far as the handler is concerned: it begins with a whole frame.
             with contextlib.suppress(ConnectionError, RuntimeError):  # uvloop's, where it is closed already
@@ -185,10 +189,17 @@ class PythonReplica(Replica):
                 said, body = await self._next(self.deployment.body)
                 if said.get("id") != number or (begun and said.get("say") == "begun"):
                     raise _Nonsense
-                if said.get("say") == "begun":
+                kind = said.get("say")
+                if kind == "begun":
                     begun = True
-                    continue
-                return self._answer(said, body)
+                elif kind == "begins" and stream is None:
+                    stream = begins(self._answer(said, b""))
+                elif kind == "part" and stream is not None:
+                    await stream.put(body)
+                elif kind == "ended" and stream is not None:
+                    return None
+                else:
+                    return self._answer(said, body)
         except (EOFError, ConnectionError) as error:
             await self._lost(error)
             if not begun:

@@ -26,6 +26,7 @@ class Entry:
     host_bytes: int = 0  # of the files of its copies
     disk_bytes: int = 0
     came_at: float = -math.inf  # when it came back
+    used_at: float = -math.inf  # when it last worked, as was known when it left
     leave_seconds: float = 0.0  # that it took last
     return_seconds: float = 0.0
     quota: int = 0
@@ -165,6 +166,10 @@ class Books:
     def disk_free(self) -> int:
         """Bytes of the disk that copies may still have."""
         return max(self._disk - self.disk_used, 0)
+
+    def in_host_memory(self) -> list[Entry]:
+        """Those that are away, and whose copies, or a part of them, are in host memory."""
+        return [one for one in self._entries.values() if one.away and one.host_bytes]
 
     def needless(self) -> list[Entry]:
         """Those whose copies in host memory could be given up, because their memory is on its device; those

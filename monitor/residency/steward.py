@@ -72,6 +72,7 @@ class Steward(PoolListener):
         self.on_place: Callable[[int, Residence], None] | None = None  # hears where an API server's memory is
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
         self._late: dict[asyncio.Task[None], int] = {}  # who hears of a late answer, and whose: a key
+        self._demoted: set[int] = set()  # those that were ordered to move their copies to the disk
 
     @property
     def elastic(self) -> bool:
@@ -361,6 +362,7 @@ class Steward(PoolListener):
         come_back: node_pb2.ComeBack | None = None,
         allow: node_pb2.Allow | None = None,
         forget: node_pb2.Forget | None = None,
+        demote: node_pb2.Demote | None = None,
     ) -> node_pb2.Resides | None:
         """Give an order, for which `size` bytes must be copied. Returns what the API server says of it; None:
         it is gone, or late. `hurry`: others wait in line, and what is said after their time is noted all the
@@ -370,10 +372,12 @@ class Steward(PoolListener):
         if server is None:
             return None
         number = next(self._numbers)
-        for order in (leave, come_back, allow, forget):
+        for order in (leave, come_back, allow, forget, demote):
             if order is not None:
                 order.number = number
-        message = node_pb2.ToServer(leave=leave, come_back=come_back, allow=allow, forget=forget)
+        message = node_pb2.ToServer(
+            leave=leave, come_back=come_back, allow=allow, forget=forget, demote=demote
+        )
         answer: asyncio.Future[node_pb2.Resides] = asyncio.get_running_loop().create_future()
         self._answers[entry.server, number] = answer
         try:
@@ -439,6 +443,7 @@ class Steward(PoolListener):
             if len(entry.files) >= FILES_MOST:
                 await self._give_copies_up(entry)
             wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
+            entry.used_at = began - (self._idle(entry, server.stats.idle_seconds) if server else 0.0)
             for _ in range(2):
                 told = await self._leave(entry, wanted, insist, copy_only, hurry)
                 if not told.missing:
@@ -465,7 +470,7 @@ class Steward(PoolListener):
         self, entry: Entry, wanted: int, insist: bool, copy_only: bool, hurry: bool
     ) -> node_pb2.Resides:
         most = entry.quota * len(entry.devices) - entry.copy_bytes
-        files = await self._files(entry, min(wanted, most))
+        files = await self._files(entry, min(wanted, most), ahead=copy_only)
         try:
             order = node_pb2.Leave(
                 session=entry.session,
@@ -474,8 +479,6 @@ class Steward(PoolListener):
                 bytes=[file.size for file in files],
                 on_disk=[file.on_disk for file in files],
             )
-            entry.host_bytes += sum(file.size for file in files if not file.on_disk)
-            entry.disk_bytes += sum(file.size for file in files if file.on_disk)
             told = await self._order(entry, files, wanted, hurry, leave=order)
         finally:
             for file in files:
@@ -487,8 +490,10 @@ class Steward(PoolListener):
             raise NoRoom("its API server is gone, or does not answer")
         return told
 
-    async def _files(self, entry: Entry, size: int) -> list[CopyFile]:
-        """Files of so many bytes in all, in memory as far as there is any. Raises NoRoom."""
+    async def _files(self, entry: Entry, size: int, ahead: bool) -> list[CopyFile]:
+        """Files of so many bytes in all, in memory as far as there is any; they are in the books. Raises
+        NoRoom.
+        """
         size = -(-size // PAGE) * PAGE
         if size <= 0:
             return []
@@ -497,6 +502,8 @@ class Steward(PoolListener):
                 break
             if needless is not entry and not self._is_busy(needless.server):
                 await self._give_copies_up(needless)
+        if self.books.host_free < size and not ahead:
+            await self._demote_for(entry, size)
         memory = min(size, self.books.host_free // PAGE * PAGE)
         rest = size - memory
         if rest > self.books.disk_free:
@@ -505,16 +512,62 @@ class Steward(PoolListener):
                 f" and {self.books.disk_free} of the disk (--disk) are left"
             )
         files = []
+        entry.host_bytes += memory  # before anybody else looks what is left
+        entry.disk_bytes += rest
         try:
             if memory:
                 files.append(in_memory(memory))
             if rest:
                 files.append(await on_disk(self._folder, rest))
         except OSError as error:
+            entry.host_bytes -= memory
+            entry.disk_bytes -= rest
             for file in files:
                 file.close()
             raise NoRoom(f"no room for its copy in {self._folder}: {error.strerror}") from None
         return files
+
+    async def _demote_for(self, entry: Entry, size: int) -> None:
+        """Host memory is for those that return first: copies of sessions that have been idle for longer than
+        this one go on to the disk, those idle longest first, until so many bytes are free, or nobody is left.
+        """
+        away = [one for one in self.books.in_host_memory() if one.used_at < entry.used_at]
+        for one in sorted(away, key=lambda one: one.used_at):
+            if self.books.host_free >= size:
+                return
+            wanted = one.server in (
+                self._wishes.get(one.devices[0], {}).keys() | self._returning | self._demoted
+            )
+            if not wanted and not self._is_busy(one.server) and one.host_bytes <= self.books.disk_free:
+                await self._demote(one)
+
+    async def _demote(self, entry: Entry) -> None:
+        size = entry.host_bytes
+        entry.disk_bytes += size  # before anybody else looks what is left
+        try:
+            file = await on_disk(self._folder, size)
+        except OSError as error:
+            entry.disk_bytes -= size
+            log.info("copies stay in host memory", session=entry.session, reason=error.strerror or str(error))
+            return
+        self._demoted.add(entry.server)
+        try:
+            order = node_pb2.Demote(session=entry.session, bytes=size)
+            told = await self._order(entry, [file], size, hurry=True, demote=order)
+        finally:
+            self._demoted.discard(entry.server)
+        if self.books.get(entry.server) is not entry:
+            file.close()
+            return
+        if told and told.reason:
+            entry.disk_bytes -= size
+            file.empty()
+            log.info("copies stay in host memory", session=entry.session, reason=told.reason)
+            return
+        entry.files.append(file)
+        if told:  # else it is late, and until its copies are given up both count
+            entry.host_bytes -= size
+            log.info("copies moved to the disk", session=entry.session, bytes=size)
 
     async def _give_copies_up(self, entry: Entry) -> None:
         told = await self._order(entry, hurry=True, forget=node_pb2.Forget(session=entry.session))
@@ -613,7 +666,8 @@ class Steward(PoolListener):
                 continue
             try:
                 await self._servers[entry.server].refresh_stats(ASK_SECONDS)
-                await self._send_away(entry)
+                if not self.invocations.runs(program):  # none has begun meanwhile
+                    await self._send_away(entry)
             except (NoRoom, KeyError) as error:
                 log.debug("a session did not leave its device", session=entry.session, reason=str(error))
         self._tell_again(program)

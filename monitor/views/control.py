@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import grpc
 from gpuferry.migration.errors import SnapshotError
-from gpuferry.specs._generated import control_pb2, control_pb2_grpc, migration_pb2, tenants_pb2
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc, tenants_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -35,7 +35,7 @@ FOR_TENANTS = {"Status", "WatchStatus", "EndSession", "ListTenants", "Invocation
 RECALL_SECONDS = 30.0  # for room on the GPU
 REASON_MOST = 500  # characters, of why a session is ended
 LISTENING_MOST = 8  # calls of Invocations that a tenant may have at once
-JUDGED_SECONDS = 1.0  # between two looks at the token of one who has such a call
+JUDGED_SECONDS = 1.0  # until the token of one who has such a call is looked at again
 NOTES_A_SECOND = 1000.0  # of one tenant that are heard; the others wait on its side
 
 # Of the call that this task serves: who makes it, and how to ask whether that is so still: as a call that is
@@ -97,6 +97,21 @@ class RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         except StoreError as error:
             return Refused(grpc.StatusCode.UNAVAILABLE, f"tokens cannot be checked now: {error}")
         return caller or Refused(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
+
+
+async def _until_revoked(
+    judge: Callable[[], Awaitable[Caller | Refused]], listening: Listening, hearing: asyncio.Task[None]
+) -> None:
+    """Hear nothing more when its token is one no more, even if it does not read that. A store that does not
+    answer is no reason.
+    """
+    while True:
+        await asyncio.sleep(JUDGED_SECONDS)
+        judged = await judge()
+        if isinstance(judged, Refused) and judged.code is grpc.StatusCode.UNAUTHENTICATED:
+            listening.refuse(*judged)
+            hearing.cancel()
+            return
 
 
 def _aborting(code: grpc.StatusCode, text: str) -> Any:
@@ -195,39 +210,29 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
             text = f"tenant {tenant} has {LISTENING_MOST} calls of Invocations already"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         listening = Listening(self._steward, tenant, self._move, lambda: self._may_speak(tenant))
-        hearing = asyncio.ensure_future(listening.hear(notes))
-        judging = asyncio.ensure_future(self._judge_again(tenant, hearing))
+        tasks = [asyncio.ensure_future(listening.hear(notes))]
+        if tenant is not None:
+            tasks.append(asyncio.ensure_future(_until_revoked(_still.get(), listening, tasks[0])))
         self._listening[tenant or ""] += 1
         try:
-            async for reply in listening.replies(hearing):
+            async for reply in listening.replies():
                 yield reply
         finally:
             self._listening -= Counter([tenant or ""])
-            hearing.cancel()
-            judging.cancel()
+            for task in tasks:
+                task.cancel()
             listening.close()
-        if judging.done() and not judging.cancelled():
-            await context.abort(*judging.result())
-        if text := listening.refusal:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if refusal := listening.refusal:
+            await context.abort(*refusal)
 
     def _may_speak(self, tenant: str | None) -> bool:
         """Whether one more note is heard now."""
         return tenant is None or self._notes.take(tenant, NOTES_A_SECOND, NOTES_A_SECOND)
 
-    async def _judge_again(self, tenant: str | None, hearing: asyncio.Task[None]) -> Refused:
-        """Until the tenant's token is not good any more; then nothing more is heard, even if it does not read
-        that. Returns why.
-        """
-        while tenant is None or not isinstance(refused := await _still.get()(), Refused):
-            await asyncio.sleep(JUDGED_SECONDS)
-        hearing.cancel()
-        return refused
-
     def _move(self, session: int, device: int) -> str | None:
         """Begin to move a session. Returns why it cannot be."""
         try:
-            self._broker.migrate(session, ToDevice(device), migration_pb2.STRATEGY_UNSPECIFIED, 0.0)
+            self._broker.rehome(session, device)
         except KeyError:
             return "it is over"
         except CannotMove as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
+import grpc
 from gpuferry.specs._generated import control_pb2, frames
 
 from ..door.handshake import program_digest
@@ -46,7 +47,8 @@ class Listening:
         self._sending: dict[bytes, asyncio.Task[None]] = {}
         self._looking: dict[bytes, asyncio.TimerHandle] = {}
         self._speaker = steward.invocations.speaker(self._moved, self._gpus_changed)
-        self.refusal = ""
+        self._over = False
+        self.refusal: tuple[grpc.StatusCode, str] | None = None  # why it is not listened to any more
 
     def _moved(self, program: bytes, where: Where | None) -> None:
         self._news[program] = where
@@ -64,9 +66,15 @@ class Listening:
                     await asyncio.sleep(PAUSE_SECONDS)
                 self._hear(note)
         except TooMany as error:
-            self.refusal = str(error)
+            self.refuse(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
+            self._over = True
             self._stirred.set()
+
+    def refuse(self, code: grpc.StatusCode, text: str) -> None:
+        """Listen no more."""
+        self.refusal, self._over = (code, text), True
+        self._stirred.set()
 
     def _hear(self, note: control_pb2.InvocationNote) -> None:
         if len(note.program) != frames.PROGRAM_SIZE:
@@ -120,9 +128,9 @@ class Listening:
             loop = asyncio.get_running_loop()
             self._looking[program] = loop.call_later(LATEST_RETURN_SECONDS, look)
 
-    async def replies(self, hearing: asyncio.Task[None]) -> AsyncIterator[control_pb2.InvocationReply]:
-        """What the caller is told, until it has said all."""
-        while not hearing.done():
+    async def replies(self) -> AsyncIterator[control_pb2.InvocationReply]:
+        """What the caller is told, until it has said all, or is not listened to."""
+        while not self._over:
             await self._stirred.wait()
             self._stirred.clear()
             if self._gpus:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from gpuferry.monitor.door.handshake import program_digest
 from gpuferry.monitor.residency import invocations as tried
+from gpuferry.monitor.residency.books import Entry
 from gpuferry.monitor.residency.invocations import Invocations, Speaker, TooMany, Where
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.monitor.views.invocations import Listening
+from gpuferry.specs._generated import node_pb2
 from gpuferry.specs._generated.control_pb2 import InvocationNote as Note
+
+GIB = 1 << 30
 
 A, B = b"a", b"b"
 
@@ -146,3 +152,29 @@ def test_who_says_too_much_is_heard_later(tmp_path: Path) -> None:
         listening.close()
 
     asyncio.run(main())
+
+
+def test_who_begins_while_it_is_about_to_be_sent_away_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A policy sent it away between two invocations; the next began before that was carried out."""
+    steward = Steward(2.0, GIB, 0, tmp_path)
+    steward.grantable(0, GIB)
+    speaker = Heard(steward.invocations).speaker
+    sent = []
+
+    async def begins(_: float) -> None:
+        speaker.begins(A)
+
+    async def send(entry: Entry) -> None:
+        sent.append(entry.session)
+
+    server: Any = SimpleNamespace(key=1, devices=(0,), refresh_stats=begins)
+    steward.begin(server, node_pb2.Grant(session=7, memory_quota=GIB, program_id=A))
+    monkeypatch.setattr(steward, "_send_away", send)
+    asyncio.run(steward.dismiss(A))
+    assert sent == []
+    speaker.ends(A)
+    monkeypatch.setattr(speaker, "begins", lambda _: None)
+    asyncio.run(steward.dismiss(A))
+    assert sent == [7]
