@@ -12,7 +12,7 @@ cdef int answer_map(Session *s, Frame *f, const cu.CUtensorMap *made) noexcept n
 
 cdef int sessionTensorMap_call(Session *s, Frame *f, gf_req_sessionTensorMap *q) noexcept nogil:
     """The driver checks all but what its pointers lead to."""
-    cdef gf_tensor_map *m = <gf_tensor_map *>q.map
+    cdef gf_tensor_map m
     cdef cu.CUtensorMap made
     cdef uint64_t dims[5]
     cdef uint64_t strides[4]
@@ -22,6 +22,7 @@ cdef int sessionTensorMap_call(Session *s, Frame *f, gf_req_sessionTensorMap *q)
     cdef int upper[3]
     cdef int i
     cdef int status
+    memcpy(&m, q.map, sizeof(m))  # in a frame it lies at any address
     if m.rank > 5 or (m.form != GF_TENSOR_TILED and m.rank < 3):
         return cu.CUDA_ERROR_INVALID_VALUE
     for i in range(5):

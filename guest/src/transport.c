@@ -185,8 +185,9 @@ bool gf_transport_replace(struct gf_transport *transport, struct gf_transport *b
     }
     close(by->fd);
     transport->kind->end(transport);
-    by->fd = transport->fd;
-    *transport = *by;
+    transport->kind = by->kind; /* but not the descriptor, whose number others wait on */
+    transport->tls = by->tls;
+    transport->reached = by->reached;
     by->fd = -1;
     return true;
 }

@@ -29,6 +29,7 @@ static const char MAGIC[8] = {'G', 'F', 'S', 'I', 'M', 'C', '0', '1'};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char folder[PATH_MAX - 128]; /* empty: nowhere to write */
+static uint64_t allowed;            /* bytes of all files */
 
 static bool make_folders(char *path) {
     for (char *p = path + 1; *p != '\0'; p++)
@@ -61,8 +62,16 @@ static bool use(const char *base, const char *rest) {
     return make_folders(folder) && (is_shared() || is_private(folder));
 }
 
+static uint64_t allowed_bytes(void) {
+    const char *setting = getenv("GPUFERRY_SIM_CACHE_BYTES");
+    char *end;
+    uint64_t bytes = setting != NULL ? strtoull(setting, &end, 10) : 0;
+    return setting != NULL && end != setting && *end == '\0' ? bytes : DEFAULT_BYTES;
+}
+
 static void find_folder(void) {
     char temporary[64];
+    allowed = allowed_bytes();
     snprintf(temporary, sizeof temporary, "/tmp/gpuferry-ptx-%u", (unsigned)geteuid());
     if (!use(getenv("GPUFERRY_SIM_CACHE"), "") && !use(getenv("XDG_CACHE_HOME"), "/gpuferry/ptx") &&
         !use(getenv("HOME"), "/.cache/gpuferry/ptx") && !use(temporary, ""))
@@ -124,13 +133,6 @@ static int older(const void *a, const void *b) {
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-static uint64_t allowed_bytes(void) {
-    const char *setting = getenv("GPUFERRY_SIM_CACHE_BYTES");
-    char *end;
-    uint64_t bytes = setting != NULL ? strtoull(setting, &end, 10) : 0;
-    return setting != NULL && end != setting && *end == '\0' ? bytes : DEFAULT_BYTES;
-}
-
 /* Removes the least recently used files until three quarters of what is allowed remain. */
 static void sweep(void) {
     DIR *directory = opendir(folder);
@@ -138,7 +140,7 @@ static void sweep(void) {
         return;
     struct entry *entries = NULL;
     size_t count = 0, capacity = 0;
-    uint64_t total = 0, allowed = allowed_bytes();
+    uint64_t total = 0;
     for (struct dirent *found; (found = readdir(directory)) != NULL;) {
         struct stat status;
         if (strlen(found->d_name) >= sizeof entries->name ||
@@ -183,7 +185,6 @@ static bool write_all(int file, const void *data, size_t size) {
 /* Written aside and renamed: a reader sees a whole file or none. */
 void sim_cache_store(const char *name, const void *data, size_t size) {
     static _Atomic uint64_t unswept = UINT64_MAX / 2;
-    uint64_t allowed = allowed_bytes();
     char path[PATH_MAX], aside[PATH_MAX];
     pthread_once(&once, find_folder);
     if (folder[0] == '\0' || size > allowed / PARTS)

@@ -129,6 +129,8 @@ static void hash_folder(struct gf_sha256 *hash, const char *path) {
 }
 
 static uint8_t identity[32];
+static pthread_once_t remembered = PTHREAD_ONCE_INIT;
+static void remember(void);
 
 static void make_identity(void) {
     static const char *const parts[] = {"ptx", "compiler"};
@@ -152,6 +154,7 @@ void sim_service_key(const uint8_t content[32], int cc, uint8_t key[32]) {
     static pthread_once_t made = PTHREAD_ONCE_INIT;
     struct gf_sha256 hash;
     pthread_once(&made, make_identity);
+    pthread_once(&remembered, remember);
     gf_sha256_init(&hash);
     gf_sha256_update(&hash, identity, sizeof identity);
     gf_sha256_update(&hash, &cc, sizeof cc);
@@ -207,12 +210,6 @@ static char **make_environment(void) {
                  inherited != NULL ? inherited : "") > 0)
         copy[used] = path;
     return copy;
-}
-
-static void free_environment(char **environment) {
-    for (char **v = environment; v != NULL && *v != NULL; v++)
-        free(*v);
-    free(environment);
 }
 
 /* Two clones: the first ends at once, so that the service is no child of the program, which might wait for
@@ -344,24 +341,32 @@ static const char *interpreter(char path[PATH_MAX + 64]) {
     return access(SIM_PYTHON, X_OK) == 0 ? SIM_PYTHON : "python3";
 }
 
-static CUresult start_service(struct service *service, char *log, size_t log_size) {
-    int sockets[2];
+static char **environment; /* of services */
+static char python[PATH_MAX + 64];
+
+/* When the program loads its first image: later one may be started by a thread of ours, while the program
+ * sets variables. */
+static void remember(void) {
     char path[PATH_MAX + 64];
     pthread_once(&once, init);
-    const char *python = interpreter(path);
+    environment = make_environment();
+    snprintf(python, sizeof python, "%s", interpreter(path));
+}
+
+static CUresult start_service(struct service *service, char *log, size_t log_size) {
+    int sockets[2];
+    pthread_once(&remembered, remember);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
         snprintf(log, log_size, "cannot start the PTX compiler: %s", strerror(errno));
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
-    char *arguments[] = {(char *)python, "-m", "gpuferry.native.simdevice.compiler", NULL};
-    char **environment = make_environment();
+    char *arguments[] = {python, "-m", "gpuferry.native.simdevice.compiler", NULL};
     struct start start = {.python = python,
                           .arguments = arguments,
                           .environment = environment,
                           .socket = sockets[1],
                           .error = 0};
     int error = environment != NULL ? start_process(&start) : ENOMEM;
-    free_environment(environment);
     close(sockets[1]);
     struct stat status;
     if (error != 0 || fstat(sockets[0], &status) != 0) {
