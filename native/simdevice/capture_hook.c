@@ -65,6 +65,8 @@ bool sim_capture_wait(struct sim_stream *stream, const struct sim_capture_mark *
 }
 
 void sim_capture_mark_clear(struct sim_capture_mark *mark) {
+    if (mark->id == 0) /* as most often: others may just be looking */
+        return;
     free(mark->nodes);
     free(mark->edges);
     *mark = (struct sim_capture_mark){0};
