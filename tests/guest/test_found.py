@@ -67,6 +67,14 @@ def test_it_is_found(driver: str, way: str) -> None:
     assert found_by(WAYS[way], injected(driver)) == driver
 
 
+@pytest.mark.parametrize(
+    "name", ["'libnvidia-ml.so.1'", "'libnvidia-ml.so'", "ctypes.util.find_library('nvidia-ml')"]
+)
+def test_the_management_library_is_found(driver: str, name: str) -> None:
+    code = f"assert ctypes.CDLL({name}).nvmlInit_v2; cuda = ctypes.CDLL('libcuda.so.1')\n"
+    assert found_by(code, injected(driver)) == driver
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_child_without_ld_preload(driver: str, way: str) -> None:
     environment = injected(driver)
