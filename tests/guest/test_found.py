@@ -152,6 +152,20 @@ def test_a_program_that_leads_to_another_driver(driver: str, tmp_path: Path) -> 
     assert done.returncode != 42
 
 
+@pytest.mark.parametrize("theirs", [{}, {"ASAN_OPTIONS": "detect_leaks=0"}])
+def test_a_program_with_a_sanitizer(tmp_path: Path, theirs: dict[str, str]) -> None:
+    """AddressSanitizer's library refuses to begin behind a preloaded one, unless it is told."""
+    program = tmp_path / "sanitized"
+    source = '#include <dlfcn.h>\nint main(void) { return dlsym(dlopen("libcuda.so.1", 2), "cuInit") == 0; }'
+    built = ["gcc", "-fsanitize=address", "-x", "c", "-", "-o", program, "-ldl"]
+    if subprocess.run(built, input=source, text=True, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no AddressSanitizer here")
+    environment = launch.inject(launch.clean_environment() | theirs, paths.simulated_driver())
+    done = subprocess.run([program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(environment[name].startswith(value) for name, value in theirs.items())
+
+
 def test_the_stand_ins_answer_nothing_else(tmp_path: Path) -> None:
     environment = launch.inject({"PATH": str(tmp_path)}, paths.guest_library())
     for command in (["ld", "-o", "x", "x.o"], ["objdump", "-d", "/bin/sh"]):
