@@ -157,7 +157,7 @@ def test_a_program_with_a_sanitizer(tmp_path: Path, theirs: dict[str, str]) -> N
     """AddressSanitizer's library refuses to begin behind a preloaded one, unless it is told."""
     program = tmp_path / "sanitized"
     source = '#include <dlfcn.h>\nint main(void) { return dlsym(dlopen("libcuda.so.1", 2), "cuInit") == 0; }'
-    built = ["gcc", "-fsanitize=address", "-x", "c", "-", "-o", program, "-ldl"]
+    built = ["gcc", "-fsanitize=address", "-x", "c", "-", "-o", str(program), "-ldl"]
     if subprocess.run(built, input=source, text=True, capture_output=True, check=False).returncode != 0:
         pytest.skip("no AddressSanitizer here")
     environment = launch.inject(launch.clean_environment() | theirs, paths.simulated_driver())
