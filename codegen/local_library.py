@@ -110,7 +110,7 @@ def load_local(file: str) -> LocalLibrary:
     """One library. Raises SpecError."""
     keys = read(SPECS / file, f"specs/{file}")
     name, header, version = keys.need("library"), keys.need("header"), keys.need("version")
-    result, functions, undocumented = keys.need("result"), keys.need("functions"), keys.need("undocumented")
+    result, functions, undocumented = keys.need("result"), keys.need("functions"), keys.get("undocumented")
     keys.done()
     return LocalLibrary(
         name.text(),
@@ -118,7 +118,7 @@ def load_local(file: str) -> LocalLibrary:
         version.integer(),
         result.text(),
         f"specs/{file}",
-        tuple(item.word() for item in undocumented.items()),
+        tuple(item.word() for item in undocumented.items()) if undocumented else (),
         tuple(_function(symbol, value) for symbol, value in functions.mapping().all()),
     )
 

@@ -18,6 +18,7 @@ SEARCHED = (
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
     "PATH",
+    "ASAN_OPTIONS",
 )  # where programs and the loader look; inject adds to them
 GPUS_MOST = 32  # of one session (specs/gpuferry/frames.yaml, DEVICES_MAX)
 TLS_SETTINGS = ("GPUFERRY_TLS_CA", "GPUFERRY_TLS_NAME")
@@ -47,6 +48,13 @@ def preload(environment: dict[str, str], *libraries: str) -> dict[str, str]:
     return environment
 
 
+def _tell_sanitizer(environment: dict[str, str], option: str = "verify_asan_link_order=0") -> None:
+    """Have programs with AddressSanitizer's library begin behind a preloaded one, unless somebody set it."""
+    options = environment.get("ASAN_OPTIONS", "")
+    if option.partition("=")[0] not in options:
+        environment["ASAN_OPTIONS"] = f"{options}:{option}" if options else option
+
+
 def without_driver(environment: dict[str, str]) -> dict[str, str]:
     """The environment without what `inject` adds: what is started with it finds the machine's own driver."""
     preload(environment)
@@ -69,6 +77,7 @@ def inject(environment: dict[str, str], driver: str) -> dict[str, str]:
     # A program without PATH finds its commands in execvp's own, which is to be had by naming it.
     environment["PATH"] = ":".join([paths.tools(), environment.get("PATH") or os.defpath, paths.fallbacks()])
     environment["GPUFERRY_PYTHON"] = sys.executable  # of our nvidia-smi
+    _tell_sanitizer(environment)
     return environment
 
 

@@ -8,7 +8,7 @@ _HERE = os.path.dirname(os.path.realpath(__file__))
 _ROOT = os.path.dirname(_HERE)
 
 
-NAMES = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1")  # under which programs ask for the driver
+NAMES = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1", "libnvidia-ml.so")  # what programs ask for
 FRONT = "libgpuferry.so"
 
 

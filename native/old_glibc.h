@@ -44,7 +44,9 @@ GF_FIRST(pthread_rwlock_rdlock);
 GF_FIRST(pthread_rwlock_unlock);
 GF_FIRST(pthread_rwlock_wrlock);
 GF_FIRST(pthread_setspecific);
+#ifndef GF_DEFINES_PTHREAD_SIGMASK
 GF_FIRST(pthread_sigmask);
+#endif
 GF_FIRST(sem_destroy);
 GF_FIRST(sem_init);
 GF_FIRST(sem_post);

@@ -72,10 +72,9 @@ static double best_teardown(int events) {
 static void contexts(int count) {
     static CUcontext made[EVENTS];
     CUcontext was;
-    QUIET(cuCtxGetCurrent(&was));
     for (int i = 0; i < count; i++) {
         QUIET(cuCtxCreate(&made[i], NULL, 0, device));
-        QUIET(cuCtxSetCurrent(was));
+        QUIET(cuCtxPopCurrent(&was));
     }
     for (int i = 0; i < count; i++)
         QUIET(cuCtxDestroy(made[i]));

@@ -123,6 +123,12 @@ static void change(const struct sigaction *action, struct sigaction *old) {
 }
 
 int sigaction(int number, const struct sigaction *restrict action, struct sigaction *restrict old) {
+    /* while another handler runs SIGSEGV stays unblocked too (signal_mask.c) */
+    if (number != SIGSEGV && action != NULL && sigismember(&action->sa_mask, SIGSEGV) == 1) {
+        struct sigaction open = *action;
+        sigdelset(&open.sa_mask, SIGSEGV);
+        return set(number, &open, old);
+    }
     if (number != SIGSEGV || !atomic_load(&installed)) {
         return set(number, action, old);
     }

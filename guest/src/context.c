@@ -101,7 +101,7 @@ static CUresult make_room(void) {
     }
     if (gf_thread.depth == gf_thread.capacity) {
         size_t capacity = 2u * gf_thread.capacity;
-        uint64_t *stack = capacity > UINT16_MAX ? NULL : malloc(capacity * sizeof *stack);
+        uint64_t *stack = capacity > UINT32_MAX ? NULL : malloc(capacity * sizeof *stack);
         if (stack == NULL) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -110,7 +110,7 @@ static CUresult make_room(void) {
             free(gf_thread.stack);
         }
         gf_thread.stack = stack;
-        gf_thread.capacity = (uint16_t)capacity;
+        gf_thread.capacity = (uint32_t)capacity;
     }
     return CUDA_SUCCESS;
 }

@@ -13,14 +13,14 @@
 
 struct gf_thread {
     uint16_t function;   /* the entry point this thread is in */
-    uint16_t depth;      /* of the context stack */
+    uint32_t depth;      /* of the context stack */
     bool sharing;        /* its calls are those of shared.c */
     bool host_function;  /* it runs functions of the program that stand in streams: they may not call CUDA */
     uint32_t context_id; /* wire id of the current context */
     uint64_t context;    /* the current context; of a green one, the primary one */
     uint64_t green;      /* the green context that is current; 0: none */
     uint64_t *stack;     /* handles, top last; `first` unless it grew */
-    uint16_t capacity;
+    uint32_t capacity;
     uint64_t first[GF_CONTEXT_DEPTH];
     struct gf_thread_stream *streams; /* this thread's per-thread default streams */
 };

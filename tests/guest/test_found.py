@@ -67,6 +67,14 @@ def test_it_is_found(driver: str, way: str) -> None:
     assert found_by(WAYS[way], injected(driver)) == driver
 
 
+@pytest.mark.parametrize(
+    "name", ["'libnvidia-ml.so.1'", "'libnvidia-ml.so'", "ctypes.util.find_library('nvidia-ml')"]
+)
+def test_the_management_library_is_found(driver: str, name: str) -> None:
+    code = f"assert ctypes.CDLL({name}).nvmlInit_v2; cuda = ctypes.CDLL('libcuda.so.1')\n"
+    assert found_by(code, injected(driver)) == driver
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_child_without_ld_preload(driver: str, way: str) -> None:
     environment = injected(driver)
@@ -142,6 +150,20 @@ def test_a_program_that_leads_to_another_driver(driver: str, tmp_path: Path) -> 
     helps = injected(driver) | {"LD_PRELOAD": driver, "GPUFERRY_MONITOR": "unix:/nowhere"}
     done = subprocess.run([program], env=helps, capture_output=True, text=True, check=False)
     assert done.returncode != 42
+
+
+@pytest.mark.parametrize("theirs", [{}, {"ASAN_OPTIONS": "detect_leaks=0"}])
+def test_a_program_with_a_sanitizer(tmp_path: Path, theirs: dict[str, str]) -> None:
+    """AddressSanitizer's library refuses to begin behind a preloaded one, unless it is told."""
+    program = tmp_path / "sanitized"
+    source = '#include <dlfcn.h>\nint main(void) { return dlsym(dlopen("libcuda.so.1", 2), "cuInit") == 0; }'
+    built = ["gcc", "-fsanitize=address", "-x", "c", "-", "-o", str(program), "-ldl"]
+    if subprocess.run(built, input=source, text=True, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no AddressSanitizer here")
+    environment = launch.inject(launch.clean_environment() | theirs, paths.simulated_driver())
+    done = subprocess.run([program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(environment[name].startswith(value) for name, value in theirs.items())
 
 
 def test_the_stand_ins_answer_nothing_else(tmp_path: Path) -> None:

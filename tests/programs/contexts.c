@@ -3,6 +3,8 @@
 
 #include "driver.h"
 
+enum { HIGH = 70000 };
+
 static CUcontext created;
 
 static void *other_thread(void *argument) {
@@ -53,6 +55,13 @@ int main(void) {
     pthread_create(&thread, NULL, other_thread, &from_thread);
     pthread_join(thread, NULL);
     EXPECT(from_thread != 0);
+    // a stack is as high as a program makes it
+    for (int i = 0; i < HIGH; i++)
+        QUIET(cuCtxPushCurrent(created));
+    for (int i = 0; i < HIGH; i++)
+        QUIET(cuCtxPopCurrent(&popped));
+    OK(cuCtxGetCurrent(&current));
+    EXPECT(current == context);
     OK(cuCtxPushCurrent(created));
     OK(cuCtxGetDevice(&of_context));
     EXPECT(of_context == device);
