@@ -65,7 +65,11 @@ class _InMemory:
 
     def load(self, core: Memory, address: int, at: int, size: int) -> None:
         """Copy so many bytes from this place in the file to the device."""
-        core.write_pages(address, self._view[at : at + size])
+        core.write_pages(address, self.read(at, size))
+
+    def read(self, at: int, size: int) -> memoryview:
+        """So many bytes of the file from this place on."""
+        return self._view[at : at + size]
 
     def close(self) -> None:
         """Give the file's host memory back."""
@@ -86,9 +90,7 @@ class _OnDisk:
         """Copy from the device to this place in the file. Returns what was copied."""
         part = self._buffer[:size]
         core.read_pages(address, part)
-        done = 0
-        while done < size:
-            done += os.pwrite(self._file, part[done:], at + done)
+        self.take(part, at)
         return part
 
     def load(self, core: Memory, address: int, at: int, size: int) -> None:
@@ -102,6 +104,12 @@ class _OnDisk:
                     raise OSError("the file with the session's memory has become shorter")
                 done += some
             core.write_pages(address + begin, part)
+
+    def take(self, data: memoryview, at: int) -> None:
+        """Write this to the file. Raises OSError."""
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self._file, data[done:], at + done)
 
     def close(self) -> None:
         """Close the file, which has no name: its room on the disk is free."""
@@ -234,6 +242,54 @@ class Copies:
         for first, count in _neighbours(sorted(self._blank)):
             self._core.clear_pages(first, count * PAGE)
         return copied
+
+    def demote(self, descriptor: int, size: int, stop: Callable[[], bool]) -> int:
+        """Move the copies that are in memory to this file on a disk, and give those files back. Takes the
+        descriptor. Returns the bytes copied. Raises OSError, or Interrupted once `stop` says so: then all
+        copies are where they were.
+        """
+        if os.fstat(descriptor).st_size < size:
+            os.close(descriptor)
+            raise OSError("the file for copies is smaller than was said")
+        target = _OnDisk(descriptor)
+        moved: dict[int, int] = {}  # where each page is in the new file
+        try:
+            for first, count in self._runs(sorted(self._places), CHUNK):
+                number, at = self._places[first]
+                source = self._files[number]
+                if isinstance(source, _OnDisk):
+                    continue
+                if stop():
+                    raise Interrupted
+                there, length = len(moved) * PAGE, count * PAGE
+                if there + length > size:
+                    raise OSError("the file for copies is too small for them")
+                target.take(source.read(at, length), there)
+                moved.update((first + done, there + done) for done in range(0, length, PAGE))
+        except BaseException:
+            target.close()
+            raise
+        self._replace_those_in_memory(target, moved, size)
+        return len(moved) * PAGE
+
+    def _replace_those_in_memory(self, target: _OnDisk, moved: dict[int, int], size: int) -> None:
+        """The file has these pages; what is in memory is needed no more."""
+        stay = [number for number, file in enumerate(self._files) if isinstance(file, _OnDisk)]
+        renamed = {old: new for new, old in enumerate(stay)}
+        files, number = [self._files[old] for old in stay], len(stay)
+        self._places = {
+            page: (number, moved[page]) if page in moved else (renamed[file], at)
+            for page, (file, at) in self._places.items()
+        }
+        self._free = [(renamed[file], at) for file, at in self._free if file in renamed]
+        self._free += [(number, at) for at in range(len(moved) * PAGE, size - PAGE + 1, PAGE)]
+        for old, file in enumerate(self._files):
+            if old not in renamed:
+                with contextlib.suppress(OSError):
+                    file.close()
+        self._files = [*files, target]
+        self.host_bytes = 0
+        self.disk_bytes += size
 
     def restored(self) -> None:
         """The session goes on: until it writes, all copies are true."""

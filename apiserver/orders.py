@@ -14,7 +14,7 @@ from gpuferry.specs._generated import node_pb2
 from gpuferry.specs._generated.constants import SEATS
 
 COMMON = frozenset(("home", "resume", "revoke", "cancel", "stats", "shutdown"))
-RESIDENCE = frozenset(("leave", "come_back", "allow", "forget"))
+RESIDENCE = frozenset(("leave", "come_back", "allow", "forget", "demote"))
 SERVERS = COMMON | RESIDENCE | {"grant", "migrate", "share", "next_launch", "export", "fetched", "turns"}
 KEEPERS = COMMON | {"keep", "play"}
 SECONDS_MOST = 1e9  # of any time: more than anything lives
@@ -33,6 +33,7 @@ _BESIDE = {
     "share": re.compile("f?"),
     "turns": re.compile("sf"),
     "leave": re.compile("f*"),
+    "demote": re.compile("f"),
     "fetched": re.compile(".*"),  # whatever a driver shares memory by
 }
 
@@ -59,8 +60,9 @@ def read(packet: bytes, descriptors: Sequence[int]) -> node_pb2.ToServer:
     leave = message.leave
     if not len(leave.bytes) == len(leave.on_disk) == len(beside) * (kind == "leave"):
         raise Unsound(f"leave: {len(leave.bytes)} sizes of {len(beside)} files")
-    if any(size % FILE_UNIT or not size for size in leave.bytes):
-        raise Unsound("leave: a file of no whole pages")
+    sizes = [message.demote.bytes] if kind == "demote" else leave.bytes
+    if any(size % FILE_UNIT or not size for size in sizes):
+        raise Unsound(f"{kind}: a file of no whole pages")
     for name, seconds in _times(message):
         if not (math.isfinite(seconds) and 0 <= seconds <= SECONDS_MOST):
             raise Unsound(f"{kind}: {name} is {seconds}")

@@ -96,6 +96,12 @@ class Residing:
         """Give the copies back, if the memory is on the device."""
         self._begin(lambda: self._forget(order.number), order.number)
 
+    def demote(self, order: node_pb2.Demote, descriptor: int) -> None:
+        """Move what of the copies is in memory to this file on a disk. Takes the descriptor."""
+        if self._over:
+            os.close(descriptor)
+        self._begin(lambda: self._demote(order, descriptor), order.number)
+
     def stay(self, stop: Callable[[], bool], patience: float) -> str:
         """See to it that the memory is on the device, and stays until `leave` is ordered again. Returns why
         it cannot be, or nothing. For a thread that moves the session; `stop`: it shall not wait any longer.
@@ -278,9 +284,7 @@ class Residing:
             stack.callback(self._core.stay)
             if not self._core.drain(0.0):
                 self._copies.update(lambda: True)
-                self._copies.note_hashes(
-                    lambda: self._stop or not self._jobs.empty() or self._core.guest_waits
-                )
+                self._copies.note_hashes(self._is_wanted)
                 self._log.info("knows its pages by their hashes", session=self._session)
 
     def _come_back(self, number: int, allowance: int) -> None:
@@ -322,6 +326,28 @@ class Residing:
         reason = f"device error: its memory is lost: {error}"
         self._core.end(End(node_pb2.CAUSE_DEVICE, reason))
         return reason
+
+    def _demote(self, order: node_pb2.Demote, descriptor: int) -> None:
+        began = time.monotonic()
+        reason, copied = "it is not away", 0
+        try:
+            if not self._core.absent:
+                os.close(descriptor)
+            else:
+                copied = self._copies.demote(descriptor, order.bytes, self._is_wanted)
+                reason = ""
+                self.where = DISK if self._copies.on_disk else HOST
+        except Interrupted:
+            reason = "it is wanted back"
+        except (OSError, SessionOver) as error:
+            reason = str(error)
+        described = self._described(order.number, reason)
+        described.copied_bytes, described.seconds = copied, time.monotonic() - began
+        self._say(described)
+
+    def _is_wanted(self) -> bool:
+        """Whether somebody waits for the session's memory, or for this thread."""
+        return self._stop or self._core.guest_waits or not self._jobs.empty()
 
     def _forget(self, number: int) -> None:
         reason = ""

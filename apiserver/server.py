@@ -24,7 +24,7 @@ from .book import Book
 from .control import DESCRIPTORS, Control
 from .end import LOST, End, revoked
 from .log import Log
-from .orders import Unsound
+from .orders import RESIDENCE, Unsound
 from .process import rss
 from .residing import Residing
 
@@ -452,7 +452,7 @@ class Server:
         if kind == "turns":
             self._take_turns(*descriptors)
             return True
-        if kind in ("leave", "come_back", "allow", "forget"):
+        if kind in RESIDENCE:
             self._reside(message, descriptors)
             return True
         book = None
@@ -556,6 +556,8 @@ class Server:
             session.residing.come_back(order)
         elif kind == "allow":
             session.residing.allow(order)
+        elif kind == "demote":
+            session.residing.demote(order, *descriptors)
         else:
             session.residing.forget(order)
 

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import nsmallest
 from operator import attrgetter
 from typing import Any
@@ -16,6 +17,9 @@ from .interface import Request
 from .kubeshare import ranking
 from .leaving import obtainable, time_obtainable
 from .portion import FULL, Portion
+
+REMEMBERED = 1000  # changes of a room
+FEW = 64  # changes are gone through; more are not worth it
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Fit:
         return self.ranking(portion) if self.ranking else self.rank
 
 
-_FREE = attrgetter("free")
+_FREE, _INDEX = attrgetter("free"), attrgetter("index")
 
 BEST = Fit(_FREE)
 WORST = Fit(lambda gpu: -gpu.free)
@@ -47,7 +51,9 @@ KUBESHARE = Fit(ranking=ranking, apart=True)
 
 
 class Room:
-    """The GPUs that can take a session at this moment."""
+    """The GPUs that can take a session at this moment. `changes`: those that changed since it was made, in
+    order, so that who looked at it before need not look at all of them again.
+    """
 
     def __init__(self, gpus: Iterable[Gpu], fit: Fit) -> None:
         self._fit = fit
@@ -56,15 +62,35 @@ class Room:
         self._time = math.inf  # and thousandths of a GPU's time
         self._free: Callable[[Gpu], int] = _FREE
         self.gpus = list(gpus)
-        self.open = [gpu for gpu in self.gpus if gpu.idle and not (fit.alone and gpu.busy)]
+        self.changes: list[Gpu] = []
+        self._look()
+
+    def _look(self) -> None:
+        alone = self._fit.alone
+        self.open = [gpu for gpu in self.gpus if gpu.idle and not (alone and gpu.busy)]
+        self._open = set(self.open)
+        self._homes: dict[tuple[str, str], list[Gpu] | None] = {}
         self._sort()
 
     def _sort(self) -> None:
         self._roomiest = sorted(self.open, key=self._free, reverse=True) if len(self.open) > 1 else self.open
 
+    def renew(self, changed: Iterable[Gpu]) -> None:
+        """These GPUs are not what they were."""
+        if len(self.changes) >= REMEMBERED:
+            self.changes = []
+        self.changes += changed
+        self._look()
+
+    def _copy(self) -> Room:
+        """Another room, so that nothing that is known of this one is taken for knowledge of that one."""
+        narrow = copy.copy(self)
+        narrow.changes = []
+        return narrow
+
     def within(self, memory: float, gpus: float = math.inf, time: float = math.inf) -> Room:
         """Return this room, cut to what somebody may have in all."""
-        narrow = copy.copy(self)
+        narrow = self._copy()
         narrow._most = min(memory, self._most)
         narrow._gpus = min(gpus, self._gpus)
         narrow._time = max(min(time, self._time), 0)  # who asks for none needs none
@@ -72,9 +98,10 @@ class Room:
 
     def leaving(self, places: int, *, newcomer: bool) -> Room:
         """Return this room, less so many places that are kept for those who have none."""
-        narrow = copy.copy(self)
+        narrow = self._copy()
         found = obtainable(self.gpus, places, self._fit.alone, newcomer=newcomer)
         narrow.open = [gpu for gpu in self.open if gpu in found]
+        narrow._open = set(narrow.open)
         narrow._free = found.__getitem__
         narrow._time = min(self._time, time_obtainable(self.gpus, places, newcomer=newcomer))
         narrow._sort()
@@ -84,30 +111,49 @@ class Room:
         """Return this room for a session with no more memory than those get that ask for none."""
         return self.within(max((gpu.usual or gpu.memory for gpu in self.open), default=0))
 
-    def _admits(self, portion: Portion) -> Callable[[Gpu], bool]:
-        """Which GPUs labels leave to such a session."""
-        if not portion.affinity:
-            return lambda gpu: allows(portion, gpu)
-        wanted = homes(portion, self.gpus)
-        if wanted is not None:
-            return lambda gpu: gpu in wanted and allows(portion, gpu)
-        if self._fit.apart:
-            return lambda gpu: portion.scope not in gpu.marks
-        return lambda gpu: allows(portion, gpu)
+    def _admits(self, portion: Portion, among: Sequence[Gpu]) -> tuple[Sequence[Gpu], Callable[[Gpu], bool]]:
+        """Which of these GPUs labels leave to such a session: those of a shorter list of which this holds."""
+        if portion.affinity:
+            wanted = self._home_of(portion)
+            if wanted is not None:
+                among = among if len(wanted) > 1 else [gpu for gpu in wanted if gpu in self._open]
+                return among, lambda gpu: gpu in wanted and allows(portion, gpu)
+            if self._fit.apart:
+                return among, lambda gpu: portion.scope not in gpu.marks
+        return among, partial(allows, portion)
 
-    def offers(self, labels: frozenset[str], devices: int, portion: Portion) -> Sequence[tuple[float, float]]:
+    def _home_of(self, portion: Portion) -> list[Gpu] | None:
+        """`homes`, which looks at all GPUs, once for each affinity."""
+        said = portion.affinity, portion.scope
+        if said not in self._homes:
+            self._homes[said] = homes(portion, self.gpus)
+        return self._homes[said]
+
+    def offers(
+        self, labels: frozenset[str], devices: int, portion: Portion, since: int = -1
+    ) -> Sequence[tuple[float, float]]:
         """What a request could have of one device: pairs of memory and time, of which none is less in both
         than another; the most memory first. Of several devices the time is that which `portion` asks for.
+        `since`: only what came with the changes from this one on; what could be had before may be left out.
         """
+        among: Sequence[Gpu] = self._roomiest
+        if since >= 0:
+            changed = self.changes[since:]
+            if not changed:
+                return ()
+            # Several devices and affinities look beyond the GPU that changed.
+            if devices == 1 and not portion.affinity and len(changed) < FEW:
+                among = sorted(self._open.intersection(changed), key=self._free, reverse=True)
         most = self._most // devices
         if devices > self._gpus:
             return ()
         if devices > 1:
             wide = [self._free(gpu) for gpu in self._fitting(labels, devices, portion, -math.inf)]
             return ((min(wide[-1], most), FULL),) if len(wide) == devices else ()
-        admits, found, best = self._admits(portion), list[tuple[float, float]](), -1
-        for gpu in self._roomiest:
-            time = max(gpu.time, 0)  # who asks for none of it shares what is left
+        among, admits = self._admits(portion, among)
+        found, best = list[tuple[float, float]](), -1
+        for gpu in among:
+            time = gpu.time if gpu.time > 0 else 0  # who asks for none of it shares what is left
             if time > best and labels <= gpu.labels and admits(gpu):
                 found.append((min(self._free(gpu), most), min(time, self._time)))
                 if time >= FULL:
@@ -121,9 +167,10 @@ class Room:
         """The roomiest GPUs for such a request with so much memory: as many as it asks for, or fewer."""
         if portion.request * devices > self._time:
             return ()
-        admits, found, free = self._admits(portion), list[Gpu](), self._free
+        among, admits = self._admits(portion, self._roomiest)
+        found, free = list[Gpu](), self._free
         least = portion.request or -math.inf  # of its time
-        for gpu in self._roomiest:
+        for gpu in among:
             if free(gpu) < memory:
                 break
             if gpu.time >= least and labels <= gpu.labels and admits(gpu):
@@ -144,16 +191,21 @@ class Room:
         if len(self.open) == 1:
             return self.open
         memory, labels, portion = request.memory, request.labels, request.portion
-        admits = self._admits(portion)
-        candidates = [
-            gpu
-            for gpu in self.open
-            if memory <= self._free(gpu)
-            and labels <= gpu.labels
-            and (not portion.request or portion.request <= gpu.time)
-            and admits(gpu)
-        ]
-        rank = self._fit.rank_for(portion)
-        if request.devices == 1:
-            return [min(candidates, key=rank)]
-        return nsmallest(request.devices, candidates, key=rank)
+        among, admits = self._admits(portion, self._roomiest)
+        least, free, rank = portion.request or -math.inf, self._free, self._fit.rank_for(portion)
+        wide = list[Gpu]()
+        for gpu in among:
+            if free(gpu) < memory:
+                break
+            if least <= gpu.time and labels <= gpu.labels:
+                wide.append(gpu)
+        wide.sort(key=_INDEX)
+        if request.devices > 1:
+            return nsmallest(request.devices, filter(admits, wide), key=rank)
+        # Labels are asked for only where a GPU would be better than the best so far: that is the dear part.
+        best, first = wide[:0], None
+        for gpu in wide:
+            place = rank(gpu)
+            if (first is None or place < first) and admits(gpu):
+                best, first = [gpu], place
+        return best

@@ -111,6 +111,9 @@ class Policy(Protocol):
     def on_worker_lost(self, gpu: int, worker: int) -> None:
         """A worker of that home GPU is gone."""
 
+    def withhold(self, gpu: int, size: int) -> None:
+        """Of the GPU's memory, so many bytes are not to be promised for now."""
+
     # What happens to a request or session besides its arrival and its end.
 
     def adopt(self, request: Request, *gpus: int) -> None:
@@ -126,6 +129,11 @@ class Policy(Protocol):
         """A migration ended after a pause of so long; if not done, the session is where it was.
 
         The worker that has no session now comes back by `on_idle`, or not.
+        """
+
+    def rehome(self, session: int, target: int) -> None:
+        """Who invokes the session's program wants it on this GPU: if it asked for one by its label, that is
+        this one from now on.
         """
 
     def request_migration(self, session: int, target: int) -> None:

@@ -94,7 +94,10 @@ class Line:
         while node > 1:
             left, right = tree[node & ~1], tree[node | 1]
             node //= 2
-            tree[node] = left if left <= right else right
+            least = left if left <= right else right
+            if tree[node] == least:
+                return  # and so is everything above
+            tree[node] = least
 
     def _tree(self, values: Sequence[float]) -> list[float]:
         size = self._size

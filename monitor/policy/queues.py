@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from .fit import Room
+from .gpu import Gpu
 from .interface import Request
 from .least import Line
 from .portion import FULL, PLAIN, Portion
@@ -86,10 +87,14 @@ class Backfill(Fcfs):
         self._oldest = 0
         self._overtakers: list[int] = []  # turns of those placed before the head, ascending
         self._lines: dict[_Kind, Line] = {}
+        # Kinds of which nobody found room, with the changes of that room and how many there were: only what
+        # changed since can have made room for them.
+        self._barren: dict[_Kind, tuple[list[Gpu], int]] = {}
 
     def push(self, request: Request, first: bool = False) -> None:
         super().push(request, first)
         kind = _kind(request)
+        self._barren.pop(kind, None)
         line = self._lines.get(kind)
         if line is None:
             line = self._lines[kind] = Line()
@@ -104,13 +109,23 @@ class Backfill(Fcfs):
 
     def pick(self, room: Room) -> Request | None:
         if len(self._overtakers) >= self._limit:
-            return super().pick(room)
-        found = [
-            request
-            for (labels, devices, portion), line in self._lines.items()
-            if (request := line.first(room.offers(labels, devices, portion)))
-        ]
+            kind = _kind(next(iter(self)))
+            since = self._since(kind, room)
+            return super().pick(room) if since < 0 or room.offers(*kind, since) else None
+        found = [request for kind, line in self._lines.items() if (request := self._first(kind, line, room))]
         return min(found, key=lambda request: self._turn[request.id], default=None)
+
+    def _first(self, kind: _Kind, line: Line, room: Room) -> Request | None:
+        """The first of its kind that finds room."""
+        request = line.first(room.offers(*kind, self._since(kind, room)))
+        if request is None:
+            self._barren[kind] = room.changes, len(room.changes)
+        return request
+
+    def _since(self, kind: _Kind, room: Room) -> int:
+        """The first of the room's changes that can have made room for one of this kind; -1: not known."""
+        changes, since = self._barren.get(kind, (None, -1))
+        return since if changes is room.changes else -1
 
     def take(self, request: Request) -> None:
         super().take(request)
@@ -129,6 +144,7 @@ class Backfill(Fcfs):
         self._lines[kind].remove(request.id)
         if not self._lines[kind]:
             del self._lines[kind]
+            self._barren.pop(kind, None)
         return self._turn.pop(request.id)
 
     def _settle(self) -> None:

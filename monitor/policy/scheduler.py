@@ -19,6 +19,9 @@ from .queues import OVERTAKERS, Queue
 from .session import Session
 from .turns import Turns
 
+KINDS = 256  # of requests, of which it is remembered what they could ever have
+GPU_LABEL = "gpu="  # before an index, of the label that only this GPU has
+
 
 class Scheduler:
     """The policy that queues, a fit and, if wanted, a mover make together. Each tenant gets a queue of its
@@ -41,6 +44,9 @@ class Scheduler:
         self._deadlines: list[tuple[float, int]] = []
         self._decided: deque[Decision] = deque()
         self._now = -math.inf
+        self._room: Room | None = None  # as it was before these changed
+        self._changed: list[Gpu] = []
+        self._possible: dict[tuple[frozenset[str], int], list[int]] = {}
 
     @property
     def gpus(self) -> Mapping[int, Gpu]:
@@ -77,21 +83,34 @@ class Scheduler:
     def add_gpu(self, gpu: Gpu) -> None:
         self._gpus[gpu.index] = gpu
         self._gpus = dict(sorted(self._gpus.items()))
+        self._other_gpus()
 
     def remove_gpu(self, gpu: int) -> None:
         gone = self._gpus.pop(gpu)
+        self._other_gpus()
         if self._mover:
             self._mover.gone(gone)
         for request in self.waiting():
             self._refuse_if_hopeless(request)
 
+    def _other_gpus(self) -> None:
+        self._room = None
+        self._possible.clear()
+
     def on_idle(self, gpu: int, worker: int) -> None:
-        if gpu in self._gpus:
-            self._gpus[gpu].welcome(worker)
+        if found := self._gpus.get(gpu):
+            found.welcome(worker)
+            self._changed.append(found)
 
     def on_worker_lost(self, gpu: int, worker: int) -> None:
-        if gpu in self._gpus:
-            self._gpus[gpu].forget(worker)
+        if found := self._gpus.get(gpu):
+            found.forget(worker)
+            self._changed.append(found)
+
+    def withhold(self, gpu: int, size: int) -> None:
+        if found := self._gpus.get(gpu):
+            found.withhold(size)
+            self._changed.append(found)
 
     # -- requests and sessions
 
@@ -106,6 +125,7 @@ class Scheduler:
         homes = [self._gpus[gpu] for gpu in gpus]
         for home in homes:
             home.busy += 1
+        self._changed += homes
         self._holdings.begin(request, homes)
         self._sessions[request.id] = Session(request, homes, self._now)
 
@@ -121,6 +141,8 @@ class Scheduler:
         for gpu in over.leaving:
             company.set_out(over.request, gpu, -1)
             self._holdings.leave(over.request, gpu)
+        self._changed += over.gpus
+        self._changed += over.leaving
         self._holdings.end(over.request, over.gpus)
         if self._mover:
             self._mover.on_complete(over, now)
@@ -147,6 +169,13 @@ class Scheduler:
         target = self._mover.on_launch(found, now) if self._mover and found else None
         if found and target:
             self._move(found, target)
+
+    def rehome(self, session: int, target: int) -> None:
+        found = self._sessions.get(session)
+        if found and any(label.startswith(GPU_LABEL) for label in found.request.labels):
+            others = {label for label in found.request.labels if not label.startswith(GPU_LABEL)}
+            labels = frozenset(others | {f"{GPU_LABEL}{target}"})
+            found.request = found.request._replace(labels=labels)
 
     def request_migration(self, session: int, target: int) -> None:
         """Move the session to this GPU, as an operator wants: the decision is among the next ones. Raises
@@ -202,6 +231,8 @@ class Scheduler:
 
     def _sit_on_both(self, session: Session, targets: list[Gpu]) -> None:
         """Its memory counts on both until it is there."""
+        self._changed += session.gpus
+        self._changed += targets
         for source in session.gpus:
             source.busy -= 1
             company.set_out(session.request, source)
@@ -222,6 +253,8 @@ class Scheduler:
         if not found or not found.leaving:
             return  # it ended on the way
         sources, found.leaving = found.leaving, []
+        self._changed += sources
+        self._changed += found.gpus
         for gpu in sources:
             company.set_out(found.request, gpu, -1)
         given_up = sources if done else found.gpus
@@ -265,8 +298,11 @@ class Scheduler:
         home = self._gpus.get(gpu)
         if not home or not home.idle:
             return None
-        room = self._holdings.room_of(tenant, Room(self._gpus.values(), self._fit))
-        return home.idle.pop(0) if self._fit.alone or home in room.open else None
+        room = self._holdings.room_of(tenant, self._room_now())
+        if not self._fit.alone and home not in room.open:
+            return None
+        self._changed.append(home)
+        return home.idle.pop(0)
 
     # -- decisions
 
@@ -277,16 +313,25 @@ class Scheduler:
             return self._decided.popleft()
         if not len(self._queue):
             return None
-        picked = self._queue.pick(Room(self._gpus.values(), self._fit))
+        picked = self._queue.pick(self._room_now())
         if picked is None:
             return None
         request, room = picked
         self._queue.take(request)
         return self._place(request, room.choose(request))
 
+    def _room_now(self) -> Room:
+        if self._room is None:
+            self._room = Room(self._gpus.values(), self._fit)
+        elif self._changed:
+            self._room.renew(self._changed)
+        self._changed.clear()
+        return self._room
+
     def _place(self, request: Request, gpus: list[Gpu]) -> Place:
         for gpu in gpus:
             gpu.busy += 1
+        self._changed += gpus
         self._holdings.begin(request, gpus)
         self._sessions[request.id] = Session(request, gpus, self._now)
         return Place(request, tuple([Seat(gpu.index, gpu.idle.pop(0)) for gpu in gpus]))
@@ -296,6 +341,11 @@ class Scheduler:
         if dropped:
             self._decided.append(Refuse(dropped, reason, memory))
 
+    def _is_within_one_gpu(self, request: Request) -> bool:
+        """Whether some GPU has the memory and the labels for it when nobody else is there."""
+        memory, labels = request.memory, request.labels
+        return any(memory <= gpu.most and labels <= gpu.labels for gpu in self._gpus.values())
+
     def _refuse_if_hopeless(self, request: Request) -> None:
         """What no release could ever make possible; before the first GPU is known, nothing is."""
         if never := self._holdings.never(request):
@@ -304,6 +354,8 @@ class Scheduler:
         if not self._gpus:
             return
         leave = self._holdings.share(request.tenant).leave
+        if not leave and request.devices == 1 and self._is_within_one_gpu(request):
+            return
         time = request.portion.request * request.devices
         if leave and time > (longest := time_ever_obtainable(self._gpus.values(), leave)):
             self._refuse(
@@ -312,15 +364,12 @@ class Scheduler:
                 + self._holdings.why_no_more(request.tenant),
             )
             return
-        most_of = ever_obtainable(self._gpus.values(), leave, self._fit.alone) if leave else {}
-        able = [gpu for gpu in self._gpus.values() if request.labels <= gpu.labels]
-        fitting = [min(most_of.get(gpu, gpu.most), gpu.most) for gpu in able]
+        fitting = self._ever_possible(request.labels, leave)
         if len(fitting) < request.devices:
             wanted = f" with {', '.join(sorted(request.labels))}" if request.labels else ""
             gpus = "1 GPU" if request.devices == 1 else f"{request.devices} GPUs"
             self._refuse(request.id, f"{gpus}{wanted} asked for, there are {len(fitting)}")
             return
-        fitting.sort(reverse=True)
         if request.memory > (most := fitting[request.devices - 1]):
             self._refuse(
                 request.id,
@@ -328,3 +377,16 @@ class Scheduler:
                 + self._holdings.why_no_more(request.tenant),
                 memory=True,
             )
+
+    def _ever_possible(self, labels: frozenset[str], leave: int) -> list[int]:
+        """The most memory that a session could ever have of each GPU with these labels; the most first."""
+        known = self._possible.get((labels, leave))
+        if known is None:
+            gpus = self._gpus.values()
+            most_of = ever_obtainable(gpus, leave, self._fit.alone) if leave else {}
+            known = [min(most_of.get(gpu, gpu.most), gpu.most) for gpu in gpus if labels <= gpu.labels]
+            known.sort(reverse=True)
+            if len(self._possible) >= KINDS:  # labels are what guests say
+                self._possible.clear()
+            self._possible[labels, leave] = known
+        return known

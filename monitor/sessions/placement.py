@@ -98,8 +98,8 @@ class Placer:
 
     def withhold(self, device: int, size: int) -> None:
         """Let so many bytes of the device not be granted for now."""
-        if room := self.devices.get(device):
-            room.gpu.withhold(size)
+        if device in self.devices:
+            self._policy.withhold(device, size)
 
     # -- sessions
 
@@ -178,6 +178,10 @@ class Placer:
         return self._policy.on_join(device, tenant)
 
     # -- migration
+
+    def rehome(self, session: int, device: int) -> None:
+        """This device is the one that it wants, if it asked for one."""
+        self._policy.rehome(session, device)
 
     def request_migration(self, session: int, device: int) -> None:
         """Move the session to this device, as an operator wants: the decision is among the next ones.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import random
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from gpuferry.monitor.policy import (
     FITS,
     MOVERS,
     QUEUES,
+    Decision,
     Gpu,
+    Migrate,
     Place,
     Policy,
     Portion,
@@ -20,6 +24,7 @@ from gpuferry.monitor.policy import (
     build,
 )
 from gpuferry.monitor.policy.fit import BEST
+from gpuferry.monitor.policy.interface import Declined
 from gpuferry.monitor.policy.least import Line
 from gpuferry.monitor.policy.queues import Backfill, Fcfs
 from hypothesis import given, settings
@@ -172,6 +177,69 @@ def test_the_rules_hold_whatever_happens(fit: str, queue: str, migration: str) -
         lambda: ServerMachine(fit, queue, migration),
         settings=settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None),
     )
+
+
+# -- what is remembered between decisions
+
+
+class Forgetful(Scheduler):
+    """Looks at everything again before each decision."""
+
+    def next(self) -> Decision | None:
+        self._other_gpus()
+        return super().next()
+
+
+def decided(policy: Scheduler, seed: int) -> list[Any]:
+    """Sessions arrive, the oldest end, bytes are withheld, the first that can move does. What was decided."""
+    chance = random.Random(seed)
+    for gpu in range(4):
+        policy.add_gpu(Gpu(gpu, 60 + gpu, frozenset({"zone=a"} if gpu % 2 else ())))
+        for worker in range(6):
+            policy.on_idle(gpu, 6 * gpu + worker)
+    decisions: list[Any] = []
+    live: list[Place] = []
+
+    def settle(done: bool) -> None:
+        while decision := policy.next():
+            decisions.append(decision)
+            if isinstance(decision, Place):
+                live.append(decision)
+            elif isinstance(decision, Migrate):
+                policy.on_migrated(decision.session, done)
+
+    for number in range(150):
+        affinity = chance.choice(["", "", "", "red", "blue"])
+        portion = Portion(
+            chance.choice([0, 0, 300, 500]),
+            1000,
+            affinity,
+            chance.choice(["", "", "", "noisy"]),
+            chance.choice(["", "", "", "", "team"]),
+        )
+        devices = 1 if affinity else chance.choice([1, 1, 1, 2])
+        memory, ending = chance.choice([chance.randrange(61), chance.randrange(8)]), chance.randrange(4)
+        labels = frozenset({"zone=a"} if chance.random() < 0.2 else ())
+        policy.on_arrival(Request(number, memory, "f", devices, labels, portion=portion), number)
+        if ending == 3 and live:
+            policy.withhold(number % 4, memory // 4)
+            with contextlib.suppress(Declined):
+                policy.request_migration(live[0].request.id, number % 4)
+        for place in [live.pop(0) for _ in live[:ending]]:
+            policy.on_complete(place.request.id, float(number))
+            settle(done=True)  # what is idle again is idle later
+            for seat in place.seats:
+                policy.on_idle(seat.gpu, seat.worker)
+        settle(memory % 2 == 0)
+    return decisions
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+@pytest.mark.parametrize("fit", ["best-fit", "exclusive", "kubeshare"])
+def test_what_is_remembered_changes_no_decision(fit: str, queue: str) -> None:
+    for seed in range(5 * EXAMPLES):
+        forgetful = Forgetful(QUEUES[queue], FITS[fit])
+        assert decided(build(fit, queue), seed) == decided(forgetful, seed), seed
 
 
 # -- determinism, and what the queues have in common

@@ -93,6 +93,12 @@ def answer(server: Server, number: int) -> node_pb2.Resides:
     return message.resides
 
 
+def demote(server: Server, guest: Guest, file: CopyFile, size: int) -> node_pb2.Resides:
+    """The copies that are in memory go to this file of so many bytes."""
+    order(server, [file], demote=node_pb2.Demote(session=guest.session, number=9, bytes=size))
+    return answer(server, 9)
+
+
 def back(server: Server, guest: Guest) -> node_pb2.Resides:
     """The same, and it is there."""
     told = come_back(server, guest)

@@ -121,6 +121,29 @@ def test_what_host_memory_does_not_hold_goes_to_the_disk(tmp_path: Path) -> None
         operator.until_none_is_left()
 
 
+def test_host_memory_is_for_those_that_return_first(tmp_path: Path) -> None:
+    """Copies of who is idle longest go on to the disk; where that has no room, they stay."""
+    options = ("--away-memory", "16MiB", "--disk", "20MiB", "--disk-folder", str(tmp_path))
+    with crowded(*options, times="1") as (server, operator), lodgers(server, [16 * MIB] * 3) as programs:
+        for one in programs:  # each is idle for less long than the one before
+            one.ready()
+        for one in programs:
+            one.work()
+        numbers = {one.guest_pid: number for number, one in operator.sessions().items()}
+        order = [numbers[one.process.pid] for one in programs]
+        for number in order[:2]:
+            operator.evict(number)
+        assert [operator.where(number) for number in order] == ["disk", "host", "resident"]
+        with pytest.raises(grpc.RpcError, match="are needed for its copy"):
+            operator.evict(order[2])
+        assert [operator.where(number) for number in order] == ["disk", "host", "resident"]
+        for one in programs:
+            one.work()
+        for one in programs:
+            one.finish()
+        operator.until_none_is_left()
+
+
 def test_a_lease_is_no_larger_than_a_device() -> None:
     with crowded(times="4") as (server, _):
         one = Lodger(server, 256 * MIB)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import struct
 from pathlib import Path
 
 import pytest
+from gpuferry.monitor.residency.files import CopyFile, on_disk
 from gpuferry.specs._generated import node_pb2
 
 from tests.apiserver.server import Server
 from tests.migration.moving import PAGE, Work, close, expect, order
 from tests.residency.ordering import (
+    DISK,
     HOST,
     RESIDENT,
     answer,
     at_rest,
     back,
     come_back,
+    demote,
     gone,
     learned,
     leave,
@@ -94,6 +99,57 @@ def test_memory_that_changed_while_it_was_there(server: Server) -> None:
     gone(server, guest, 0)
     back(server, guest)
     assert guest.read(first, 2 * PAGE) == bytes(2 * PAGE)
+    close(guest, server)
+
+
+def test_copies_go_from_memory_to_a_disk(server: Server, tmp_path: Path) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    gone(server, guest, 6)
+    told = demote(server, guest, asyncio.run(on_disk(tmp_path, 6 * PAGE)), 6 * PAGE)
+    assert (told.reason, told.where, told.copied_bytes) == ("", DISK, 5 * PAGE)
+    assert (told.host_bytes, told.disk_bytes) == (0, 6 * PAGE)
+    assert back(server, guest).copied_bytes == 5 * PAGE
+    assert gone(server, guest, 0, tmp_path).copied_bytes == 0, "they are true, wherever they are"
+    back(server, guest)
+    work.check()
+    close(guest, server)
+
+
+def test_copies_in_memory_and_on_a_disk_become_one(server: Server, tmp_path: Path) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    leave(server, guest, 2)  # too little: it stays, and the file with it
+    gone(server, guest, 4, tmp_path)
+    told = demote(server, guest, asyncio.run(on_disk(tmp_path, 2 * PAGE)), 2 * PAGE)
+    assert (told.reason, told.host_bytes, told.disk_bytes) == ("", 0, 6 * PAGE)
+    back(server, guest)
+    work.check()
+    close(guest, server)
+
+
+@pytest.mark.parametrize("fault", ["it cannot be written", "it is too small", "less than was said"])
+def test_a_disk_that_fails_loses_nothing(server: Server, tmp_path: Path, fault: str) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    gone(server, guest, 6)
+    size = 2 * PAGE if fault == "it is too small" else 6 * PAGE
+    (tmp_path / "file").write_bytes(bytes(size if fault != "less than was said" else PAGE))
+    mode = os.O_RDONLY if fault == "it cannot be written" else os.O_RDWR
+    file = CopyFile(os.open(tmp_path / "file", mode), size, on_disk=True)
+    told = demote(server, guest, file, size)
+    assert told.reason
+    assert (told.where, told.host_bytes, told.disk_bytes) == (HOST, 6 * PAGE, 0)
+    back(server, guest)
+    work.check()
+    close(guest, server)
+
+
+def test_only_what_is_away_goes_to_a_disk(server: Server, tmp_path: Path) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    assert demote(server, guest, asyncio.run(on_disk(tmp_path, PAGE)), PAGE).reason == "it is not away"
+    work.check()
     close(guest, server)
 
 
