@@ -345,3 +345,36 @@ def test_a_barrier_for_each_warp() -> None:
 """
     (out,) = driver.run(kernel(body + store("%r13"), pointers=1), "k", np.zeros(128, np.uint32), block=(128,))
     assert (out == np.arange(128) ^ 1).all()
+
+
+STRIDES = """
+    bar.warp.sync -1;
+    mov.u32 %r10, 0;
+    mov.u32 %r11, 0;
+LOOP:
+    mad.wide.u32 %x10, %r11, 65536, %x0;
+    mad.wide.u32 %x10, %r1, 4, %x10;
+    ld.global.u32 %r12, [%x10];
+    add.u32 %r10, %r10, %r12;
+    add.u32 %r11, %r11, 1;
+    setp.lt.u32 %p0, %r11, 8;
+    @%p0 bra LOOP;
+"""
+
+
+def test_what_a_loop_loads_next_is_asked_for() -> None:
+    """Strides beyond a page are those of every reduction over a grid, and foreseen by no processor."""
+
+    def asks(body: str) -> bool:
+        module = parse(kernel(body))
+        return "call void @llvm.prefetch" in kernel_ir(KernelContext(module, module.kernel("k")))
+
+    assert asks(STRIDES)
+    assert not asks(STRIDES.replace("@%p0 bra LOOP;", ""))
+
+
+def test_what_a_loop_loads_may_end_where_memory_ends() -> None:
+    given = np.arange(8 * 16384, dtype=np.uint32)
+    body = STRIDES + store("%r10", pointer="%x1")
+    _, out = driver.run(kernel(body), "k", given, np.zeros(16384, np.uint32), grid=(512,), block=(32,))
+    assert (out == given.reshape(8, -1).sum(axis=0, dtype=np.uint32)).all()

@@ -165,6 +165,7 @@ class Control:
         """`.ask`: go on if nobody waits; `.run`: with the lanes that come and those that wait."""
         e = self.e
         e.closed = True  # every step ends with a branch
+        e.repeats = any(head <= number < end for head, end in self.loop_ends.items())
         slot = self.waits.get(number)
         if slot is not None:
             e.open(f"s{number}.ask")

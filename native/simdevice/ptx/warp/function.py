@@ -70,6 +70,7 @@ class WarpEmitter(FunctionEmitter):
         self.widener = Widener(self.spread, self.kinds.get)
         self.mask = "%mask.in"
         self.narrowed = False
+        self.repeats = False  # what is emitted is part of a loop
         self.turn: Turn | None = None
         self._spare_arrays: dict[str, list[str]] = {}
         self.visible: dict[int, list[Scope]] = {}  # what an instruction sees

@@ -22,6 +22,8 @@ from .widen import WARP, vector
 
 _MASK = vector("i1")
 _HALF = WARP // 2
+_LINE = 64  # of the cache
+_ROUNDS_AHEAD = 8
 
 
 # Parameters
@@ -169,6 +171,8 @@ def load_each(e: WarpEmitter, address: str, space: str, kind: Type, count: int =
     e.branch_if(_whole(e, good, count), near, far)
     e.open(near)
     where = _pointer(e, zero, space)
+    if space == "global" and e.repeats:
+        _foresee(e, zero, size * count * WARP)
     if count == 1:
         given = f"ptr {where}, i32 {size}, {_MASK} {e.mask}, {vector(t)} poison"
         values = [e.raw_op(f"call {vector(t)} @{_masked(e, t, True)}({given})")]
@@ -183,6 +187,20 @@ def load_each(e: WarpEmitter, address: str, space: str, kind: Type, count: int =
         e.raw(f"store {vector(t)} {value}, ptr {slot}")
     e.open(done)
     return [e.raw_op(f"load {vector(t)}, ptr {slot}", t) for slot in slots]
+
+
+def _foresee(e: WarpEmitter, address: str, size: int) -> None:
+    """Asks for what the loop will load if it goes on as since the last time: grids stride over pages, where
+    the processor foresees nothing."""
+    e.kernel.declare("llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
+    last = e.alloca("i64")
+    e.entry.append(f"  store i64 0, ptr {last}")
+    stride = e.raw_op(f"sub i64 {address}, {e.raw_op(f'load i64, ptr {last}')}")
+    e.raw(f"store i64 {address}, ptr {last}")
+    ahead = e.raw_op(f"add i64 {address}, {e.raw_op(f'mul i64 {stride}, {_ROUNDS_AHEAD}')}")
+    for offset in range(0, size, _LINE):
+        where = e.raw_op(f"inttoptr i64 {e.raw_op(f'add i64 {ahead}, {offset}')} to ptr")
+        e.raw(f"call void @llvm.prefetch.p0(ptr {where}, i32 0, i32 3, i32 1)")
 
 
 def store_each(e: WarpEmitter, address: str, space: str, kind: Type, values: list[str]) -> None:
