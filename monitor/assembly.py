@@ -22,6 +22,7 @@ from .cluster.membership import Membership
 from .cluster.neighbours import Neighbours
 from .devices.choice import server_environment
 from .devices.gpus import GpuStats, gpu_stats
+from .devices.mps import Mps, find
 from .door.listener import Listener, listen_tcp, listen_unix, name_of, stop_listening
 from .door.tokens.proof import is_tenant
 from .jail.choose import choose as choose_jail
@@ -97,6 +98,7 @@ class Monitor:
     callers: Callers
     room: Shares
     office: Office | None  # of turns, where sessions take them
+    mps: Mps | None
 
 
 def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
@@ -139,6 +141,8 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     returns = Returns(premises.runtime.path, ledger.secret, config.orphan_grace)
     environment = server_environment(config.simulated, config.simulated and config.check_kernels == "on")
     jail = _jail(config, environment)
+    mps = Mps(premises.runtime.path / "mps", find()) if config.mps else None
+    environment |= mps.environment if mps else {}
     pool = Pool(
         config,
         environment,
@@ -146,6 +150,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         jail,
         SpareMemory(placer, gpus).of,
         events,
+        mps,
     )
 
     cluster = cluster_of(config, premises.identity)
@@ -235,6 +240,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         callers,
         room,
         office,
+        mps,
     )
 
 

@@ -8,12 +8,15 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 from gpuferry.specs._generated import node_pb2
 
+from ..devices import mps
 from ..devices.choice import CHECKED
 from ..jail.jail import Jail
+from ..policy.portion import FULL
 from ..settings.monitor import Config
 from .api_server import NOWHERE, ApiServer, Neighbourhood, PoolListener, State
 from .channel import Channel, ChannelBroken
@@ -39,8 +42,10 @@ class Pool:
         jail: Jail | None,
         spare: Callable[[int, bytes], int],
         events: PoolListener,
+        control: mps.Mps | None = None,
     ) -> None:
         self._config = config
+        self._mps = control
         self._jail = jail
         self.neighbourhood = Neighbourhood(config.has_tenants)
         checked = CHECKED if config.checks_tenants else {}
@@ -51,6 +56,7 @@ class Pool:
             jail,
             apart=checked,
             names=config.device_names,
+            ahead=control.ready if control else None,
         )
         self._keeper_launch = Launch(config.keeper_command, environment, config.ready_timeout, jail)
         self._returns = returns  # how the next monitor finds API servers; none: they end with this one
@@ -108,6 +114,7 @@ class Pool:
             self._fill,
             self._events,
             self.neighbourhood,
+            self.percentage(returned.grant.portion.limit or FULL),
         )
         log.info("server adopted", server=record.pid, gpu=server.device, session=returned.grant.session)
         self._keep(server, server.adopt(channel, process, record, returned, told, returns))
@@ -162,12 +169,20 @@ class Pool:
         for device in range(self._config.devices):
             self._fill(device)
 
-    def start_several(self, devices: Sequence[int]) -> ApiServer:
+    def percentage(self, limit: int) -> int:
+        """The percentage of a GPU's threads that a session with this limit gets by MPS; 0: all."""
+        return mps.percentage(limit) if self._mps else 0
+
+    def start_own(self, devices: Sequence[int], percentage: int) -> ApiServer:
         """Start an API server on all of these devices, for one session; the pool does not replace it."""
+        launch = self._server_launch
+        if percentage:
+            environment = {**launch.environment, mps.PERCENTAGE: str(percentage)}
+            launch = replace(launch, environment=environment)
         server = ApiServer(
-            devices, self._health[devices[0]], lambda _: None, self._events, self.neighbourhood
+            devices, self._health[devices[0]], lambda _: None, self._events, self.neighbourhood, percentage
         )
-        self._keep(server, server.run(self._server_launch, self._returns, self._turns))
+        self._keep(server, server.run(launch, self._returns, self._turns))
         return server
 
     def want_server(self, device: int) -> None:
@@ -231,7 +246,7 @@ class Pool:
         return [
             server
             for server in self.servers.values()
-            if server.device == device and not server.several and server.state is not State.STOPPING
+            if server.device == device and not server.own and server.state is not State.STOPPING
         ]
 
     def _wanted(self, device: int, here: list[ApiServer]) -> int:
@@ -309,7 +324,7 @@ class Pool:
         tell("server ended", server=server.pid, gpu=server.device, reason=server.end_reason)
         if crowded_out:  # no fault of the device: connections that wait have all descriptors
             asyncio.get_running_loop().call_later(CROWDED_SECONDS, self._fill, server.device)
-        elif not server.several:
+        elif not server.own:
             self._replace(server)
 
     def _replace(self, server: ApiServer) -> None:
