@@ -24,7 +24,7 @@ SILENCE_FACTOR, SILENCE_LEAST = 10, 3.0  # intervals, seconds: after that a samp
 BACKOFF_FIRST, BACKOFF_MOST = 1.0, 60.0  # seconds
 FIRST_FACTOR = 6
 SECRETS = ("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE")
-PREFIX = "GPU-"  # of a UUID; of an instance (MIG) NVML writes "MIG-", which is as long
+PREFIX, INSTANCE_PREFIX = "GPU-", "MIG-"  # of a UUID, and of an instance's (MIG); they are as long
 LAST_MOMENT = 0.05  # seconds that a process may take to die before others have their turn
 
 log = structlog.get_logger()
@@ -197,10 +197,10 @@ class _Answers(asyncio.Protocol):
         self._finish("")
 
 
-def text_of_uuid(uuid: bytes) -> str:
-    """A UUID as NVML and nvidia-smi write it: `GPU-…`."""
-    digits = uuid.hex()
-    return f"{PREFIX}{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+def text_of_uuid(uuid: bytes, instance: bool = False) -> str:
+    """A UUID as NVML and nvidia-smi write it: `GPU-…`, or `MIG-…` of an instance of a GPU."""
+    digits, prefix = uuid.hex(), INSTANCE_PREFIX if instance else PREFIX
+    return f"{prefix}{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 async def _end(process: subprocess.Popen[bytes]) -> None:

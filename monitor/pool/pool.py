@@ -15,6 +15,7 @@ from gpuferry.specs._generated import node_pb2
 
 from ..devices import mps
 from ..devices.choice import CHECKED
+from ..devices.gpus import INSTANCE_PREFIX
 from ..jail.jail import Jail
 from ..policy.portion import FULL
 from ..settings.monitor import Config
@@ -79,7 +80,12 @@ class Pool:
     @property
     def divided(self) -> bool:
         """Whether a device may be an instance of a GPU (MIG), of which a process can have one only."""
-        return any(name.startswith("MIG-") for name in self._config.device_names)
+        return any(map(self.is_instance, range(len(self._config.device_names))))
+
+    def is_instance(self, device: int) -> bool:
+        """Whether the device is an instance of a GPU (MIG)."""
+        names = self._config.device_names
+        return device < len(names) and names[device].startswith(INSTANCE_PREFIX)
 
     def start(self) -> None:
         """Start API servers on each device, and replace those that end, until `stop`."""
