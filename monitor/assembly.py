@@ -22,7 +22,6 @@ from .cluster.membership import Membership
 from .cluster.neighbours import Neighbours
 from .devices.choice import server_environment
 from .devices.gpus import GpuStats, gpu_stats
-from .devices.mps import Mps, find
 from .door.listener import Listener, listen_tcp, listen_unix, name_of, stop_listening
 from .door.tokens.proof import is_tenant
 from .jail.choose import choose as choose_jail
@@ -32,6 +31,7 @@ from .policy import build as build_policy
 from .pool.adoption import LATEST_RETURN_SECONDS, Ledger
 from .pool.events import PoolEvents
 from .pool.losses import LostDevices
+from .pool.mps import Mps, find
 from .pool.pool import Pool
 from .pool.released import Door
 from .pool.returns import Returns, Rounds

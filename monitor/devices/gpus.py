@@ -18,13 +18,14 @@ from gpuferry.guest import paths
 from gpuferry.guest.launch import clean_environment
 
 from ..settings.monitor import Config
+from .choice import INSTANCE_PREFIX
 
 SAMPLES = 5  # of the moving average
 SILENCE_FACTOR, SILENCE_LEAST = 10, 3.0  # intervals, seconds: after that a sampler is taken to hang
 BACKOFF_FIRST, BACKOFF_MOST = 1.0, 60.0  # seconds
 FIRST_FACTOR = 6
 SECRETS = ("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE")
-PREFIX, INSTANCE_PREFIX = "GPU-", "MIG-"  # of a UUID, and of an instance's (MIG); they are as long
+PREFIX = "GPU-"  # of a UUID; of an instance (MIG) NVML writes another, which is as long
 LAST_MOMENT = 0.05  # seconds that a process may take to die before others have their turn
 
 log = structlog.get_logger()

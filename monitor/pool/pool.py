@@ -13,12 +13,11 @@ from dataclasses import replace
 import structlog
 from gpuferry.specs._generated import node_pb2
 
-from ..devices import mps
-from ..devices.choice import CHECKED
-from ..devices.gpus import INSTANCE_PREFIX
+from ..devices.choice import CHECKED, INSTANCE_PREFIX
 from ..jail.jail import Jail
 from ..policy.portion import FULL
 from ..settings.monitor import Config
+from . import mps
 from .api_server import NOWHERE, ApiServer, Neighbourhood, PoolListener, State
 from .channel import Channel, ChannelBroken
 from .health import PAUSE_MOST, Health

@@ -26,6 +26,7 @@ from .policy import Candidate, Turn, leavers
 ANSWER_SECONDS = 120.0  # for an order: a large copy to a disk takes its time
 ASK_SECONDS = 0.2  # for figures of sessions
 AHEAD_SECONDS = 1.0  # without work, until a session's memory is copied ahead
+LEAVE_ATTEMPTS = 4  # with more room for copies each time: its program may map more meanwhile
 LOOK_SECONDS = 0.01  # until who works is looked at again
 SLACK = 64 << 20  # bytes
 CALL_SECONDS = 25.0  # that a call waits for room, before it is out of memory
@@ -385,7 +386,7 @@ class Steward(PoolListener):
             server = self._servers.get(entry.server)
             wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
             entry.used_at = began - (self._idle(entry, server.stats.idle_seconds) if server else 0.0)
-            for _ in range(2):
+            for _ in range(LEAVE_ATTEMPTS):
                 told = await self._leave(entry, wanted, insist, copy_only)
                 if not told.missing:
                     break

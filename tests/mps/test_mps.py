@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from gpuferry.guest import paths
 from gpuferry.monitor.cli.checks import sharing
-from gpuferry.monitor.devices import mps
-from gpuferry.monitor.devices.mps import Mps, MpsError, percentage
+from gpuferry.monitor.pool import mps
+from gpuferry.monitor.pool.mps import Mps, MpsError, percentage
 from gpuferry.monitor.settings.errors import ConfigError
 from gpuferry.monitor.settings.monitor import check_mps, without_effect
 from gpuferry.monitor.settings.monitor_options import MonitorOptions

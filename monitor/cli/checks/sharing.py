@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 
 from ...devices import choice
-from ...devices.mps import PROGRAM
+from ...pool.mps import PROGRAM
 from .check import Check, python
 
 MPS_FROM = (3, 5)  # compute capability

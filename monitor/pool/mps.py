@@ -16,11 +16,11 @@ from pathlib import Path
 
 import structlog
 
+from ..devices.choice import server_environment
 from ..policy.portion import FULL
-from ..pool.process import Adopted
 from ..service.processes import start_time
 from ..settings.errors import ConfigError
-from .choice import server_environment
+from .process import Adopted
 
 PROGRAM = "nvidia-cuda-mps-control"
 PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
