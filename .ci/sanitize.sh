@@ -10,10 +10,12 @@ export GPUFERRY_MONITOR_JAIL=off # a sanitizer wants to see and do what a jail h
 for kind in "$@"; do
     build=build/$kind
     runtime=$(gcc -print-file-name="lib${kind:0:1}san.so")
+    targets=(simcuda simcuda_front guestcuda)
+    [ "$kind" = thread ] || targets+=(apiserver_core)
     echo "sanitize: building $build"
     cmake -G Ninja -S native -B "$build" -DGPUFERRY_SANITIZE="$kind" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
         -DPython_EXECUTABLE="$PWD/$venv/bin/python" >"$build.log" 2>&1 &&
-        cmake --build "$build" -j2 --target simcuda guestcuda apiserver_core >>"$build.log" 2>&1 || {
+        cmake --build "$build" -j2 --target "${targets[@]}" >>"$build.log" 2>&1 || {
         tail -n 30 "$build.log"
         exit 1
     }

@@ -122,6 +122,7 @@ def numbers() -> str:
     blocks = [_table(json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json"))]
     blocks += [_figure8(json.loads(path.read_text())) for path in RESULTS.glob("policy/figure8.json")]
     blocks += [_figure6(json.loads(path.read_text())) for path in RESULTS.glob("policy/figure6.json")]
+    blocks += [_invoked(json.loads(path.read_text())) for path in RESULTS.glob("policy/invoked.json")]
     return "\n".join(blocks) or "Nothing measured yet.\n"
 
 
@@ -181,6 +182,25 @@ def _figure6(results: dict[str, Any]) -> str:
         )
         verdict = "" if phase["holds"] else " (missed)"
         lines.append(f"| {published} | {measured}{verdict} | {phase['settled']} s |")
+    return "\n".join(lines) + "\n"
+
+
+def _invoked(results: dict[str, Any]) -> str:
+    lines = [
+        f"Functions invoked for real on four simulated devices, {results['date']}, {results['machine']} "
+        "(`python -m bench.invoked`), with loads and runs of a tenth to a fifth of the papers'; in brackets "
+        "the same calls simulated:",
+        "",
+        "| workload | policy | latency, s | of the calls load | calls a second | most / least service |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    for row in results["rows"]:
+        cells = [
+            f"{row['measured'][key]:.3g} ({row['simulated'][key]:.3g})" for key in ("latency", "cold", "rate")
+        ]
+        uneven = f"{row['measured']['uneven']:.2f}" if row["paper"] == "mqfq" else ""
+        cells += [f"{uneven} ({row['simulated']['uneven']:.2f})" if uneven else ""]
+        lines.append(f"| {row['what']} | {row['policy']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

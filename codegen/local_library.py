@@ -60,6 +60,7 @@ class LocalLibrary:
     version: int
     result: str
     file: str
+    undocumented: tuple[str, ...]  # symbols that the header does not declare, by hand
     functions: tuple[LocalFunction, ...]
 
 
@@ -109,7 +110,7 @@ def load_local(file: str) -> LocalLibrary:
     """One library. Raises SpecError."""
     keys = read(SPECS / file, f"specs/{file}")
     name, header, version = keys.need("library"), keys.need("header"), keys.need("version")
-    result, functions = keys.need("result"), keys.need("functions")
+    result, functions, undocumented = keys.need("result"), keys.need("functions"), keys.need("undocumented")
     keys.done()
     return LocalLibrary(
         name.text(),
@@ -117,6 +118,7 @@ def load_local(file: str) -> LocalLibrary:
         version.integer(),
         result.text(),
         f"specs/{file}",
+        tuple(item.word() for item in undocumented.items()),
         tuple(_function(symbol, value) for symbol, value in functions.mapping().all()),
     )
 

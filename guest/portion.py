@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 REQUEST, LIMIT = "GPUFERRY_GPU_REQUEST", "GPUFERRY_GPU_LIMIT"
 AFFINITY, ANTI_AFFINITY, EXCLUSIVE = "GPUFERRY_AFFINITY", "GPUFERRY_ANTI_AFFINITY", "GPUFERRY_EXCLUSIVE"
+WANTED = "GPUFERRY_LABELS"
 FULL = 1000  # thousandths of a GPU
 LABEL_MOST = 63  # characters
 LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -33,6 +34,17 @@ def check_label(text: str) -> str:
             f"{text!r} is no label: write at most {LABEL_MOST} letters, digits, '.', '_' and '-', the first "
             "and the last a letter or digit"
         )
+    return text
+
+
+def check_wanted(text: str) -> str:
+    """The labels that a GPU must have, "zone=a,gpu=h100", if that is what they are; ValueError says how they
+    are written.
+    """
+    for label in [item for item in text.split(",") if item.strip()] or [text]:
+        name, sign, value = label.partition("=")
+        if not (name.strip() and sign and value.strip()):
+            raise ValueError(f"{label!r} is no label of a GPU: write NAME=VALUE, as zone=a")
     return text
 
 
@@ -65,5 +77,10 @@ def check_settings(settings: Mapping[str, str]) -> None:
                 check_label(text)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
+    if text := settings.get(WANTED):
+        try:
+            check_wanted(text)
+        except ValueError as error:
+            raise ValueError(f"{WANTED}: {error}") from None
     if settings.get(AFFINITY) and settings.get("GPUFERRY_GPUS", "1") not in ("", "1"):
         raise ValueError(f"{AFFINITY} is for programs of one GPU: leave it, or GPUFERRY_GPUS, out")

@@ -64,7 +64,7 @@ def outputs(spec: Spec) -> dict[str, str]:
 def _of(library: LocalLibrary) -> dict[str, str]:
     values: dict[str, Any] = {"library": library, "made_of": made_of, "local": local, "arguments": arguments}
     values |= {"assignment": assignment, "condition": _c}
-    symbols = sorted(function.symbol for function in library.functions)
+    symbols = sorted([*library.undocumented, *(function.symbol for function in library.functions)])
     folder = f"native/{library.name}/_generated"
     return {
         f"{folder}/functions.c": render("local_functions.c.j2", __file__, library.file, **values),

@@ -41,6 +41,9 @@ CUresult gf_copy_staged(const struct gf_row_copy *slice, uint64_t stream);
 CUresult gf_copy_in_call(const struct gf_row_copy *slice, uint64_t ticket);
 /* Whether a fill's memory is the device's, and its rows lie apart. */
 CUresult gf_fill_check(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows);
+/* The same for a node, which may fill where there is no memory as long as it does not run: cuDNN captures
+ * such fills. */
+CUresult gf_fill_node_check(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows);
 
 #define GF_BATCH_MAX 256u /* operations on words of memory in one call or node */
 /* What CUDA refuses of one, before it is in a stream or a graph. */

@@ -148,13 +148,26 @@ CUresult gf_copy_check(const CUDA_MEMCPY3D *p) {
     return gf_copy_each(p, check_slice, NULL);
 }
 
-CUresult gf_fill_check(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows) {
+/* The bytes from the first to the last, or 0: that is no fill. */
+static uint64_t fill_span(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows) {
     uint64_t bytes, span;
     bool refused = __builtin_mul_overflow(width, element, &bytes) ||
                    (rows > 1 && (pitch < bytes || pitch % element != 0)) || address % element != 0 ||
                    __builtin_mul_overflow(pitch, rows - 1, &span) ||
-                   __builtin_add_overflow(span, bytes, &span) || !gf_device_range(address, span, true);
-    return refused ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+                   __builtin_add_overflow(span, bytes, &span);
+    return refused ? 0 : span;
+}
+
+CUresult gf_fill_check(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows) {
+    uint64_t span = fill_span(address, pitch, element, width, rows);
+    return span > 0 && gf_device_range(address, span, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult gf_fill_node_check(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows) {
+    uint64_t span = fill_span(address, pitch, element, width, rows);
+    bool nowhere = address != 0 && !gf_device_range(address, 1, false);
+    return span > 0 && (nowhere || gf_device_range(address, span, true)) ? CUDA_SUCCESS
+                                                                         : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult gf_word_check(const CUstreamBatchMemOpParams *one) {

@@ -125,6 +125,45 @@ static CUresult send_exec(struct gf_exec *exec) {
     return result;
 }
 
+/* What nodes of an executable graph keep when it is remade: whose they are, and whether they are switched
+ * off. `below` leads from one to the node that takes its place, and from that to its copy. */
+static CUresult keep_places(struct gf_exec *made, const struct gf_model *before) {
+    CUresult result = CUDA_SUCCESS;
+    for (const struct gf_node *n = before->first; n != NULL && result == CUDA_SUCCESS; n = n->next) {
+        struct gf_node *now = n->below->below;
+        now->origin = n->origin;
+        now->disabled = n->disabled;
+        result = n->disabled ? gf_exec_send_switch(made, now, false) : CUDA_SUCCESS;
+        for (unsigned i = 0; i < n->body_count && result == CUDA_SUCCESS; i++) {
+            result = keep_places(made, n->bodies[i]);
+        }
+    }
+    return result;
+}
+
+CUresult gf_exec_remake(struct gf_exec *exec, struct gf_model *want) {
+    struct gf_exec *made = new_exec(want, exec->flags);
+    if (made == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->context = exec->context;
+    if (exec->home == want->home) { /* the server has one at a time */
+        gf_graph_home_leave(exec->home);
+        exec->home = NULL;
+    }
+    made->home = want->home;
+    made->handle = gf_graph_home_enter(want->home);
+    CUresult result = send_exec(made);
+    result = result == CUDA_SUCCESS ? keep_places(made, exec->model) : result;
+    if (result == CUDA_SUCCESS) {
+        struct gf_exec before = *exec;
+        *exec = *made;
+        *made = before;
+    }
+    free_exec(made);
+    return result;
+}
+
 static CUresult may_instantiate(const struct gf_model *model, CUgraphInstantiateResult *why) {
     return model->parent != NULL || model->captured            ? CUDA_ERROR_INVALID_VALUE
            : model->instances > 0 && gf_model_is_single(model) ? CUDA_ERROR_NOT_SUPPORTED

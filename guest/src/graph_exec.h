@@ -22,6 +22,10 @@ struct gf_exec {
 uint64_t gf_graph_home_enter(struct gf_graph_home *home);
 void gf_graph_home_leave(struct gf_graph_home *home);
 
+/* Makes it executable anew as another graph of the same shape, whose nodes its own know by `below`; the
+ * program's handle stays. With the graphs' lock held. */
+CUresult gf_exec_remake(struct gf_exec *exec, struct gf_model *want);
+
 /* Sends nodes and edges of a graph, or one node's new parameters (graph_wire.c). */
 CUresult gf_exec_send(struct gf_exec *exec);
 CUresult gf_exec_send_node(struct gf_exec *exec, struct gf_node *node);

@@ -342,7 +342,7 @@ CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const 
         return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
     }
     if (node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
-        node->params.conditional.handle != by->params.conditional.handle) {
+        node->params.conditional.type != by->params.conditional.type) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     if (node->params.type == CU_GRAPH_NODE_TYPE_MEMSET &&

@@ -85,7 +85,7 @@ static CUresult take_memset(struct gf_node *node) {
     CUresult result = in_context((uint64_t)fill->ctx);
     return result != CUDA_SUCCESS
                ? result
-               : gf_fill_check(fill->dst, fill->pitch, fill->elementSize, fill->width, fill->height);
+               : gf_fill_node_check(fill->dst, fill->pitch, fill->elementSize, fill->width, fill->height);
 }
 
 static CUresult take_event(struct gf_node *node) {

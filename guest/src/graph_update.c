@@ -168,9 +168,11 @@ CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *original, enum 
         given.attributes = node->attributes;
         given.attribute_count = node->attribute_count;
     }
-    CUresult result = node == NULL || gf_form_type(form, params) != node->params.type
-                          ? CUDA_ERROR_INVALID_VALUE
-                          : gf_params_set(&given, form, params);
+    CUresult result =
+        node == NULL || gf_form_type(form, params) != node->params.type ||
+                node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL /* what it decides by stays */
+            ? CUDA_ERROR_INVALID_VALUE
+            : gf_params_set(&given, form, params);
     if (result == CUDA_SUCCESS) {
         result = replace(exec, node, &given, form, params);
         gf_params_free(&given);
@@ -184,13 +186,30 @@ CUresult gf_exec_set_value(struct gf_exec *exec, const struct gf_node *node, enu
     return gf_exec_set(exec, node, form, &value);
 }
 
+/* Whether nodes decide by other values than those whose place they take. */
+static bool decides_otherwise(const struct gf_model *want) {
+    bool other = false;
+    for (const struct gf_node *w = want->first; w != NULL && !other; w = w->next) {
+        other = w->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
+                w->params.conditional.handle != w->below->params.conditional.handle;
+        for (unsigned i = 0; i < w->body_count && !other; i++) {
+            other = decides_otherwise(w->bodies[i]);
+        }
+    }
+    return other;
+}
+
 CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExecUpdateResultInfo *info) {
     *info = (CUgraphExecUpdateResultInfo){0};
     gf_graphs_lock();
     info->result = compare(exec->model, want, info);
     CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
-        result = adopt(exec, want);
+    bool remake = info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && decides_otherwise(want);
+    if (exec->home != NULL && info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && want->instances > 0 &&
+        exec->source != want->handle) { /* a value belongs to one executable graph */
+        info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+    } else if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+        result = remake ? gf_exec_remake(exec, want) : adopt(exec, want);
         info->result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR;
     }
     gf_graphs_unlock();

@@ -24,7 +24,30 @@ bool gf_launch_is_cooperative(const CUlaunchConfig *c) {
     return cooperative;
 }
 
+/* Clusters of more than one block need a device that has them. */
+static CUresult check_clusters(const CUlaunchConfig *c) {
+    for (unsigned i = 0; i < c->numAttrs && c->attrs != NULL; i++) {
+        const CUlaunchAttribute *a = &c->attrs[i];
+        if (a->id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+            a->id != CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION) {
+            continue;
+        }
+        uint64_t blocks = (uint64_t)a->value.clusterDim.x * a->value.clusterDim.y * a->value.clusterDim.z;
+        if (blocks == 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (blocks > 1 && limit(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) == 0) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult gf_launch_check(const CUlaunchConfig *c, const struct gf_callable *callable) {
+    CUresult result = check_clusters(c);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     if (!in_grid(c->gridDimX, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X) ||
         !in_grid(c->gridDimY, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y) ||
         !in_grid(c->gridDimZ, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z) ||

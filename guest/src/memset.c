@@ -17,12 +17,13 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
         return result;
     }
     gf_host_share(address);
-    result = gf_fill_check(address, pitch, element, width, rows);
-    if (result != CUDA_SUCCESS) {
+    const CUDA_MEMSET_NODE_PARAMS_v2 node = {address, pitch, value, element, width, rows, NULL};
+    if (gf_capture_any() && gf_fill_node_check(address, pitch, element, width, rows) == CUDA_SUCCESS &&
+        gf_capture_takes(cuda_stream, GF_FORM_MEMSET, &node, &result)) {
         return result;
     }
-    const CUDA_MEMSET_NODE_PARAMS_v2 node = {address, pitch, value, element, width, rows, NULL};
-    if (gf_capture_any() && gf_capture_takes(cuda_stream, GF_FORM_MEMSET, &node, &result)) {
+    result = gf_fill_check(address, pitch, element, width, rows);
+    if (result != CUDA_SUCCESS) {
         return result;
     }
     struct gf_shared shared;

@@ -14,6 +14,7 @@
 #include "wire/sha256.h"
 
 #define LARGEST (1u << 20) /* bytes of the file; one that is larger is begun anew */
+#define SAFELY  (O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW)
 
 typedef uint8_t proof[GF_SHA256_SIZE];
 
@@ -80,17 +81,22 @@ static void find_file(void) {
     }
 }
 
+/* Where the folder is not ours alone, the name may be another's, or lead to a file of ours. */
+static bool is_ours(int fd, struct stat *found) {
+    return syscall(SYS_fstat, fd, found) == 0 && S_ISREG(found->st_mode) && found->st_uid == geteuid() &&
+           found->st_nlink == 1;
+}
+
 /* Lock held. A file whose length is wrong was cut short, and says nothing. */
 static void read_file(void) {
     was_read = true;
     find_file();
-    int fd = path[0] == '\0' ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int fd = path[0] == '\0' ? -1 : open(path, O_RDONLY | SAFELY);
     struct stat found;
     if (fd < 0) {
         return;
     }
-    bool sound = syscall(SYS_fstat, fd, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid();
-    if (!sound) {
+    if (!is_ours(fd, &found)) {
         path[0] = '\0';
     } else if (found.st_size > LARGEST || found.st_size % (off_t)sizeof(proof) != 0) {
         unlink(path);
@@ -102,7 +108,7 @@ static void read_file(void) {
 }
 
 static int open_file(void) {
-    int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    const int flags = O_WRONLY | O_APPEND | O_CREAT | SAFELY;
     int fd = open(path, flags, 0600);
     if (fd < 0 && errno == ENOENT) {
         for (char *at = strchr(path + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
@@ -111,6 +117,11 @@ static int open_file(void) {
             *at = '/';
         }
         fd = open(path, flags, 0600);
+    }
+    struct stat found;
+    if (fd >= 0 && !is_ours(fd, &found)) {
+        close(fd);
+        return -1;
     }
     return fd;
 }

@@ -18,7 +18,7 @@ from ..door.guests import Farewells, Guest, address_of
 from ..door.handshake import CudaError, Hello, Reason, Refusal, Resume, membership, resumed, welcome
 from ..moves.custody import Custody, place_of
 from ..moves.forwarding import Forwarding
-from ..moves.migration import CannotMove, Migration, Strategy, Target
+from ..moves.migration import CannotMove, Migration, Strategy, Target, ToDevice
 from ..moves.orders import Link, Orders
 from ..moves.preparation import Preparations
 from ..moves.reunion import Reunion
@@ -637,6 +637,14 @@ class Broker(PoolListener):
             self._orders.check_can_move(session, target)
             return None
         return self._orders.begin(session, target, strategy, timeout)
+
+    def rehome(self, number: int, device: int) -> None:
+        """Move the session with this number, as who invokes its program wants it: to a device that it did not
+        ask for, too. Raises KeyError or CannotMove.
+        """
+        if session := self.sessions.get(number):
+            self._placer.rehome(session.lease.number, device)
+        self.migrate(number, ToDevice(device), Strategy.STRATEGY_AUTO, 0.0)
 
     def resume_session(
         self, path: str, target: Target, timeout: float, allow_unencrypted: bool = False

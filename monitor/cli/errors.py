@@ -29,6 +29,13 @@ class CliError(Exception):
         self.hint = hint
 
 
+def reason(error: Exception) -> str:
+    """Why a file could not be read or written, without the system's number."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+
+
 def say(what: str, hint: str = "", kind: str = "") -> None:
     """A message on stderr; the hint says what to do."""
     colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ

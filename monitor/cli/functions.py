@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from http.client import HTTPResponse, IncompleteRead
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from .parameters import Json, Yes
 from .tables import print_table
 
 SCHEMA = "gpuferry.functions/1"
+PART = 64 << 10  # bytes of an answer that are printed at once
 START_MARGIN = 30.0  # seconds beyond a replica's own time to start
 
 app = typer.Typer(name="functions", help="An HTTP server for functions on GPUs.", no_args_is_help=True)
@@ -284,8 +286,8 @@ def invoke(
     headers = {key.strip(): value.strip() for key, _, value in pairs}
     client = _client(server, token_file, timeout)
     with client.ask(method, f"/function/{_path(name)}", _body(data), headers) as answer:
-        body = answer.read()
         if as_json:
+            body = answer.read()
             said = {
                 "schema": SCHEMA,
                 "status": answer.status,
@@ -296,12 +298,22 @@ def invoke(
             }
             print(json.dumps(said, indent=2))
         elif answer.headers.get("X-Gpuferry-Error"):
-            check(answer.status, body)
+            check(answer.status, answer.read())
         else:
-            sys.stdout.buffer.write(body)
-            sys.stdout.buffer.flush()
+            _print(name, answer)
         if answer.status >= 400:
             raise typer.Exit(Exit.FAILED)
+
+
+def _print(name: str, answer: HTTPResponse) -> None:
+    """Print an answer as it comes."""
+    try:
+        while part := answer.read1(PART):
+            sys.stdout.buffer.write(part)
+            sys.stdout.buffer.flush()
+    except (IncompleteRead, ConnectionError):
+        hint = f"`gpuferry functions logs {name}` says why"
+        raise CliError(Exit.FAILED, "the answer broke off", hint) from None
 
 
 def _body(data: str | None) -> bytes | None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import CliError, Exit
+from .errors import CliError, Exit, reason
 
 if TYPE_CHECKING:
     from ..simulator.azure import Slice
@@ -75,7 +75,7 @@ def replay(
                 advance,
             )
     except (OSError, TraceError, UnicodeDecodeError) as error:
-        raise CliError(Exit.FAILED, f"cannot read the trace: {error}") from None
+        raise CliError(Exit.FAILED, f"cannot read the trace: {reason(error)}") from None
     except (TypeError, ValueError) as error:
         raise CliError(Exit.USAGE, f"a policy does not take these options: {error}") from None
     page = _write(folder, Report(done.title, shown=[done.shown()]))
@@ -109,7 +109,7 @@ def _write(folder: Path, report: Report) -> Path:
     try:
         return write(folder, report)
     except OSError as error:
-        raise CliError(Exit.FAILED, f"cannot write the page: {error}") from None
+        raise CliError(Exit.FAILED, f"cannot write the page: {reason(error)}") from None
 
 
 @contextmanager

@@ -56,6 +56,13 @@ def _label(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _wanted(text: str) -> str:
+    try:
+        return portion.check_wanted(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 PORTIONS = (
     ("--gpu-request", portion.REQUEST, "PART", _share, "part of a GPU's time that it is promised, as 0.3"),
     ("--gpu-limit", portion.LIMIT, "PART", _share, "part of a GPU's time that it may have at most"),
@@ -116,6 +123,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--label",
         metavar="NAME=VALUE",
+        type=_wanted,
         action="append",
         default=[],
         help="only a GPU server or device with this label [GPUFERRY_LABELS]",

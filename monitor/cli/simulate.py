@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .errors import CliError, Exit
+from .errors import CliError, Exit, reason
 
 if TYPE_CHECKING:
     from ..simulator.azure import Slice
@@ -139,7 +139,7 @@ def simulate(
         try:
             draw(plot, workload, runs)
         except OSError as error:
-            raise CliError(Exit.FAILED, f"cannot write the plot: {error}") from None
+            raise CliError(Exit.FAILED, f"cannot write the plot: {reason(error)}") from None
     if as_json:
         print(json.dumps(report.as_json(workload, server, runs), indent=2))
     else:
@@ -173,7 +173,7 @@ def _made(path: Path, seed: int) -> Path:
     try:
         generate(path, seed=seed)
     except OSError as error:
-        raise CliError(Exit.FAILED, f"cannot write the trace: {error}") from None
+        raise CliError(Exit.FAILED, f"cannot write the trace: {reason(error)}") from None
     return path
 
 
@@ -205,7 +205,7 @@ def _trace(
     try:
         return azure.read(calls, part, durations=durations, memory=memory)
     except (OSError, azure.TraceError, UnicodeDecodeError) as error:
-        raise CliError(Exit.FAILED, f"cannot read the trace: {error}") from None
+        raise CliError(Exit.FAILED, f"cannot read the trace: {reason(error)}") from None
 
 
 def _invocation_server(gpus: int | None, memory: str | None) -> InvocationServer:

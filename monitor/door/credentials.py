@@ -11,7 +11,8 @@ import structlog
 
 from ..store.interface import StoreError
 from ..store.sqlite import SqliteStore
-from .handshake import Claim, CudaError, Extension, Proven, Reason, Refusal, mac
+from .handshake import Claim, CudaError, Extension, Proven, Reason, Refusal
+from .mac import mac
 from .tickets import TicketDesk
 from .tokens import proof
 from .tokens.book import TokenBook

@@ -18,9 +18,9 @@ from gpuferry.specs._generated.frames import Reason as Reason
 
 from ..policy.portion import FULL, PLAIN, Portion
 from .agreement import SAME, SHARING, Agreement, Malformed, Offer, agree, offer
+from .mac import mac
 from .tokens import proof as tenant_proof
 
-BLOCK = 64  # bytes of SHA-256
 LABELS_MOST = 1024  # bytes: they are kept, compared and shown for as long as the guest waits
 ADVICE = ": install the same gpuferry on both machines"
 
@@ -159,25 +159,6 @@ def read_resume(body: bytes, server_nonce: bytes) -> Resume:
     if said.version != frames.PROTOCOL_VERSION:
         raise Refusal(Reason.VERSION, f"the guest speaks protocol version {said.version}{ADVICE}")
     return Resume(body, server_nonce, said.session, said.received, bool(said.flags & ResumeFlag.ASK))
-
-
-@functools.lru_cache(maxsize=4)
-def _taken_in(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
-    """The two hashes of RFC 2104, after the key's block."""
-    block = (key if len(key) <= BLOCK else hashlib.sha256(key).digest()).ljust(BLOCK, b"\0")
-    inner, outer = (bytes(byte ^ pad for byte in block) for pad in (0x36, 0x5C))
-    return hashlib.sha256(inner), hashlib.sha256(outer)
-
-
-def mac(key: bytes, message: bytes) -> bytes:
-    """HMAC-SHA-256, 32 bytes. Keys are remembered in their prepared form, and hmac's own objects would take
-    twice as long.
-    """
-    inner, outer = _taken_in(key)
-    first, last = inner.copy(), outer.copy()
-    first.update(message)
-    last.update(first.digest())
-    return last.digest()
 
 
 def resume_key(key: bytes, nonces: bytes) -> bytes:

@@ -37,6 +37,10 @@ class Bodies:
             raise Failed(Code.REFUSED, why, retry_after=1.0)
         self._room -= size
 
+    def owe(self, size: int) -> None:
+        """So much is taken, whether there is room or not."""
+        self._room -= size
+
 
 class Held:
     """What one request has."""
@@ -49,6 +53,16 @@ class Held:
         """More of it."""
         self._bodies.take(size)
         self.size += size
+
+    def owe(self, size: int) -> None:
+        """So much of an answer, which is there already: where that is too much, others are refused."""
+        self._bodies.owe(size)
+        self.size += size
+
+    def paid(self, size: int) -> None:
+        """So much of the answer was written."""
+        self._bodies.owe(-size)
+        self.size -= size
 
     async def read(self, request: web.BaseRequest, most: int) -> bytes:
         """The body. Raises Failed if it is too large, or too slow."""

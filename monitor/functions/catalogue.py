@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from typing import Protocol
 
 import structlog
 
+from ..store.interface import StoreError
 from .deployment import Deployment, WrongDeployment
 from .engine import Engine
 from .fleet import Fleet, Function, Place, Unit
@@ -21,10 +23,30 @@ FUNCTIONS_MOST = 1000
 log = structlog.get_logger()
 
 
+class Common(Protocol):
+    """Where functions are that several servers have in common."""
+
+    async def deployments(self) -> dict[str, Deployment]:
+        """All of them. Raises StoreError."""
+
+    async def deployed(self, name: str) -> Deployment | None:
+        """What is deployed under this name now. Raises StoreError."""
+
+    async def keep(self, deployment: Deployment) -> None:
+        """Let all have this revision. Raises WrongDeployment, StoreError."""
+
+    async def forget(self, name: str) -> None:
+        """Let nobody have it any more. Raises StoreError."""
+
+
 class Catalogue:
     """The functions by name."""
 
-    def __init__(self, shelf: Shelf, schedule: Schedule, fleet: Fleet, engine: Engine) -> None:
+    def __init__(
+        self, shelf: Shelf, schedule: Schedule, fleet: Fleet, engine: Engine, shared: Common | None = None
+    ) -> None:
+        """`shared`: where functions are kept for several servers; None: on the shelf, for this one."""
+        self._shared = shared
         self._shelf = shelf
         self._schedule = schedule
         self._fleet = fleet
@@ -37,6 +59,10 @@ class Catalogue:
         """The function of this name."""
         return self._functions.get(name)
 
+    def names(self) -> list[str]:
+        """The functions' names."""
+        return sorted(self._functions)
+
     def all(self) -> list[Function]:
         """All functions, by name."""
         return [self._functions[name] for name in sorted(self._functions)]
@@ -45,10 +71,37 @@ class Catalogue:
         """Those that were removed too, as long as anything of them runs."""
         return [*self._functions.values(), *self._leaving]
 
-    def restore(self) -> None:
-        """Have what was deployed before this server started."""
-        for deployment in self._shelf.all():
-            self._enter(Function(deployment))
+    async def restore(self) -> None:
+        """Have what was deployed before this server started. Raises StoreError, OSError."""
+        if self._shared:
+            for deployment in (await self._shared.deployments()).values():
+                self._shelf.stage(deployment)
+                self._enter(Function(deployment))
+        else:
+            for deployment in self._shelf.all():
+                self._enter(Function(deployment))
+
+    async def follow(self, name: str) -> bool:
+        """Have of this function what the store has. What cannot be started here stays as it was. False: the
+        store does not answer.
+        """
+        assert self._shared
+        async with self._lock(name):
+            try:
+                wanted = await self._shared.deployed(name)
+                function = self._functions.get(name)
+                if wanted is None and function:
+                    self._forget(function)
+                elif wanted and not function:
+                    self._shelf.stage(wanted)
+                    self._enter(Function(wanted))
+                elif wanted and function and function.deployment != wanted:
+                    await self._roll_out(function, wanted)
+            except StoreError:
+                return False
+            except (StartFailed, OSError) as error:
+                log.error("what another server deployed does not start here", function=name, why=str(error))
+            return True
 
     def _enter(self, function: Function) -> None:
         self._functions[function.name] = function
@@ -56,33 +109,43 @@ class Catalogue:
 
     async def deploy(self, wanted: Deployment) -> Function:
         """Have this function, or this revision of it, once a replica of it is ready. Raises StartFailed,
-        WrongDeployment, OSError; then everything is as it was.
+        WrongDeployment, OSError, StoreError; then everything is as it was.
         """
         async with self._lock(wanted.name):
             function = self._functions.get(wanted.name)
             if function is None and len(self._functions) >= FUNCTIONS_MOST:
                 raise WrongDeployment(f"there are {FUNCTIONS_MOST} functions already")
             known = function.deployment.revision if function else 0
+            if self._shared and (elsewhere := await self._shared.deployed(wanted.name)):
+                known = max(known, elsewhere.revision)
             deployment = dataclasses.replace(wanted, revision=known + 1)
-            found = function or Function(deployment)
-            self._shelf.stage(deployment)
-            try:
-                place = await self._fleet.obtain(found, self._fleet.emptiest(), deployment)
-            except BaseException:
-                self._shelf.drop(deployment)
-                raise
-            if function and self._functions.get(wanted.name) is not function:
-                self._fleet.retire(place.unit)
-                raise WrongDeployment("the function was removed meanwhile")
-            return await self._switch(found, deployment, place)
+            return await self._roll_out(function or Function(deployment), deployment, keep=True)
 
-    async def _switch(self, function: Function, deployment: Deployment, place: Place) -> Function:
+    async def _roll_out(self, function: Function, deployment: Deployment, keep: bool = False) -> Function:
+        """Have this revision once a replica of it is ready. `keep`: from now on."""
+        self._shelf.stage(deployment)
+        try:
+            place = await self._fleet.obtain(function, self._fleet.emptiest(), deployment)
+        except BaseException:
+            self._shelf.drop(deployment)
+            raise
+        return await self._switch(function, deployment, place, keep)
+
+    async def _keep(self, deployment: Deployment) -> None:
+        """Raises OSError, StoreError, WrongDeployment."""
+        if self._shared:
+            await self._shared.keep(deployment)
+        else:
+            self._shelf.put(deployment)
+
+    async def _switch(self, function: Function, deployment: Deployment, place: Place, keep: bool) -> Function:
         """Let the new revision, of which this is a replica, take the place of the one before."""
         before, old = function.deployment, list(function.units)
         old.remove(place.unit)
         try:
-            self._shelf.put(deployment)
-        except OSError:
+            if keep:
+                await self._keep(deployment)
+        except BaseException:
             self._fleet.retire(place.unit)
             self._shelf.drop(deployment)
             raise
@@ -118,21 +181,30 @@ class Catalogue:
             self._fleet.retire(place.unit)
 
     async def remove(self, name: str) -> bool:
-        """Forget a function: what waits is refused, what runs ends. False: there is none."""
+        """Forget a function: what waits is refused, what runs ends. False: there is none. Raises
+        StoreError.
+        """
         async with self._lock(name):
-            function = self._functions.pop(name, None)
+            function = self._functions.get(name)
             if function is None:
                 return False
-            function.removed = True
-            self._leaving.append(function)
-            self._shelf.remove(name)
-            self._schedule.remove(name)
-            self._engine.pump()
-            for unit in list(function.units):
-                self._fleet.retire(unit)
-            function.book.close()
-            log.info("removed", function=name)
+            if self._shared:
+                await self._shared.forget(name)
+            self._forget(function)
             return True
+
+    def _forget(self, function: Function) -> None:
+        name = function.name
+        del self._functions[name]
+        function.removed = True
+        self._leaving.append(function)
+        self._shelf.remove(name)
+        self._schedule.remove(name)
+        self._engine.pump()
+        for unit in list(function.units):
+            self._fleet.retire(unit)
+        function.book.close()
+        log.info("removed", function=name)
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
@@ -146,14 +218,14 @@ class Catalogue:
             self._fleet.weigh(self.every())
             for function in self.all():
                 self._fleet.reap(function)
-                self._keep(function)
+                self._have_least(function)
             self._leaving = [function for function in self._leaving if function.units]
             for name in [name for name, lock in self._locks.items() if not lock.locked()]:
                 if name not in self._functions:
                     del self._locks[name]
             await asyncio.sleep(TICK_SECONDS)
 
-    def _keep(self, function: Function) -> None:
+    def _have_least(self, function: Function) -> None:
         """Have as many replicas as there are to be at any time."""
         lacking = function.deployment.least - len(function.current())
         if lacking > 0 and time.monotonic() >= function.next_try:

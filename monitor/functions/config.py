@@ -9,6 +9,7 @@ from ..policy.invocations.names import POLICIES
 from ..settings import options
 from ..settings.common import Encryption, Logs
 from ..settings.options import option
+from ..store.settings import EtcdOptions, store_name
 
 DEFAULT_LISTEN = "127.0.0.1:7788"
 PREFIX = "/function/"  # of the paths at which functions are invoked
@@ -16,7 +17,7 @@ DRIVERS = ("guest", "sim", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FunctionsOptions(Encryption, Logs):
+class FunctionsOptions(Encryption, Logs, EtcdOptions):
     """What a user may set; each line is a flag, a variable, a key of functions.toml, help and a check."""
 
     listen: str = option(
@@ -32,7 +33,11 @@ class FunctionsOptions(Encryption, Logs):
         "Seconds that a function may be ahead; of --policy mqfq",
     )
     queue: int = option(options.count(1, 1_000_000), 10_000, "Invocations that may wait, of all functions")
-    bodies: int = option(options.size(), 1 << 30, "Memory for bodies of requests that are not yet answered")
+    bodies: int = option(
+        options.size(),
+        1 << 30,
+        "Memory for bodies of requests that are not yet answered, and of answers that are not yet read",
+    )
     connections: int = option(options.count(8, 100_000), 2048, "Connections at once")
     driver: str = option(
         options.choice(*DRIVERS),
@@ -60,6 +65,17 @@ class FunctionsOptions(Encryption, Logs):
         None,
         "The token of commands, mode 0600; none: one that is made up at each start",
         "GPUFERRY_FUNCTIONS_TOKEN_FILE",
+    )
+    store: str = option(
+        options.Kind("STORE", lambda text: text if text == "none" else store_name(text)),
+        "none",
+        "Where several function servers have their functions, and what they measure, in common: sqlite, or "
+        "etcd:HOST:PORT,HOST:PORT…; none: this one's are its own",
+    )
+    node: str | None = option(
+        options.optional(options.text("NAME")),
+        None,
+        "With a store: what its GPU server is called there; none: the host of its control address",
     )
     state: str | None = option(
         options.optional(options.path("FOLDER")),

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 from functools import partial
 
 import structlog
@@ -19,20 +20,28 @@ from ..service.runtime import RuntimeDirectory
 from ..service.stopping import Stopping
 from ..service.tls import identity_entries, identity_of
 from ..service.waiting import cancel_all, until
+from ..settings.errors import ConfigError
+from ..settings.folders import store_path
+from ..store.choose import open_store
+from ..store.interface import StoreError
+from ..store.settings import access_of
 from .bodies import Bodies
 from .catalogue import Catalogue
 from .config import FunctionsConfig
 from .engine import Engine
 from .fleet import Fleet
 from .front import Front
-from .gpu_server import GpuServer, way_of
+from .gpu_server import GpuServer, Way, way_of
 from .metrics import Metrics
 from .schedule import Schedule
 from .server import FunctionServer
+from .shared import Shared
+from .shared import run as run_shared
 from .shelf import Shelf
 from .surroundings import environment_of
 from .system import System
 
+STAGED = "functions-shared"  # the folder of files that come out of a store
 log = structlog.get_logger()
 
 
@@ -50,18 +59,22 @@ class Daemon:
             identity = identity_of(config)
             runtime = RuntimeDirectory(config.runtime)
             stack.callback(runtime.close)
-            shelf = Shelf(config.folder)
             schedule = Schedule(config.policy, config.tokens, config.overrun)
+            way = way_of(config)
+            shared = self._shared(schedule, way)
+            if shared:
+                stack.push_async_callback(shared.close)
+            shelf = Shelf(config.folder.with_name(STAGED) if shared else config.folder)
             fleet = Fleet(partial(environment_of, config), lambda: schedule.gpus, shelf.file)
             metrics = Metrics()
-            gpu_server = GpuServer(way_of(config))
+            gpu_server = GpuServer(way)
             engine = Engine(schedule, fleet, gpu_server, config.queue, (metrics, gpu_server))
             gpu_server.on_moved, gpu_server.on_lost = engine.moved, engine.session_lost
             fleet.ended = gpu_server.over
-            catalogue = Catalogue(shelf, schedule, fleet, engine)
+            catalogue = Catalogue(shelf, schedule, fleet, engine, shared)
             metrics.show(catalogue.all)
             bodies = Bodies(config.bodies)
-            catalogue.restore()
+            await _restored(catalogue)
             listening = listen_tcp(config.listen)
             telling = asyncio.ensure_future(gpu_server.run())
             stack.push_async_callback(cancel_all, [telling])
@@ -69,7 +82,7 @@ class Daemon:
             engine.take_gpus()
             server = FunctionServer(
                 Front(catalogue, engine, metrics, bodies).handle,
-                System(config, catalogue, metrics, bodies, schedule, gpu_server).routes(),
+                System(config, catalogue, metrics, bodies, schedule, gpu_server, shared).routes(),
                 listening,
                 config.token,
                 identity,
@@ -88,6 +101,8 @@ class Daemon:
                 asyncio.ensure_future(notifier.watch()),
                 telling,
             ]
+            if shared:
+                tasks.append(asyncio.ensure_future(run_shared(shared, catalogue)))
             stack.push_async_callback(cancel_all, tasks)
             self._publish(runtime, server.name, identity is not None)
             log.info("listening", address=server.name, functions=len(catalogue.all()), policy=config.policy)
@@ -103,6 +118,17 @@ class Daemon:
                 engine.abort()
                 await fleet.close(catalogue.every())
             log.info("stopping")
+
+    def _shared(self, schedule: Schedule, way: Way | None) -> Shared | None:
+        """What this server has in common with others. Raises ConfigError."""
+        config = self._config
+        if config.store == "none":
+            return None
+        try:
+            store = open_store(config.store, store_path(config.state), access_of(config), config.insecure)
+        except StoreError as error:
+            raise ConfigError(f"--store {config.store}: {error}") from None
+        return Shared(store, config.node or _host_of(way), schedule)
 
     async def _drain(self, engine: Engine) -> None:
         """Until all has ended, the grace is over, or somebody asks a second time."""
@@ -125,6 +151,20 @@ class Daemon:
             **identity_entries(self._config),
         }
         runtime.publish_endpoint(entries)
+
+
+async def _restored(catalogue: Catalogue) -> None:
+    try:
+        await catalogue.restore()
+    except StoreError as error:
+        raise ConfigError(f"the store does not answer: {error}") from None
+
+
+def _host_of(way: Way | None) -> str:
+    """The host of the GPU server: this one, if it is reached on this machine alone."""
+    host = way.address.rpartition("://")[2].rpartition(":")[0].strip("[]") if way else ""
+    here = not host or host in ("unix", "localhost", "127.0.0.1", "::1")
+    return socket.gethostname() if here else host
 
 
 def _from_here(name: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import enum
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -14,12 +14,13 @@ from typing import Protocol
 
 import structlog
 
-from ..policy.invocations import Bring, End, Refuse, Run, Send, Start
+from ..policy.invocations import Bring, Decision, End, Refuse, Run, Send, Start
 from .fleet import Fleet, Function, Place
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
 from .memory import Memory, Where
 from .replica import StartFailed
 from .schedule import Schedule
+from .stream import Stream
 
 TRIES = 3  # of an invocation whose replicas were gone before it began
 RETRY_LEAST, RETRY_MOST = 1.0, 60.0  # seconds that a caller is told to wait
@@ -51,7 +52,9 @@ class Job:
     cold: bool = False
     place: Place | None = None
     timer: asyncio.TimerHandle | None = None
-    running: asyncio.Future[Answer] | None = None
+    running: asyncio.Future[Answer | None] | None = None
+    stream: Stream | None = field(default=None, repr=False)  # of an answer in parts; its future has it then
+    gone: bool = False  # its caller has
     told: bool = False  # observers know that it has begun
     entered: bool = False  # the policy knows that it has begun
 
@@ -131,9 +134,12 @@ class Engine:
 
     def _abandon(self, job: Job) -> None:
         """The caller has gone."""
-        if job.state is State.OVER:
+        if job.state is State.OVER or job.gone:
             return
+        job.gone = True
         job.future.cancel()
+        if job.stream:
+            job.stream.leave()
         if job.state is State.WAITING:
             self._withdraw(job)
         elif job.state is State.RUNNING and job.place:
@@ -158,30 +164,37 @@ class Engine:
 
     def pump(self) -> None:
         """Do what the policy decides."""
-        for decision in self._schedule.decisions():
-            if isinstance(decision, Run):
-                job = self._jobs[decision.invocation.id]
-                place = None if decision.replica is None else self._fleet.places[decision.replica]
-                job.function.waiting -= 1
-                job.function.running += 1
-                job.state, job.place = State.STARTING, place
-                if place:
-                    place.job = job
-                    if place.unit.gpu != decision.gpu:
-                        self._memory.move(place.unit.replica, decision.gpu)
-                    place.gpu = place.unit.gpu = decision.gpu
-                self._fleet.begin(self._run(job, place, decision.gpu, decision.start is Start.RETURN))
-            elif isinstance(decision, Refuse):
-                job = self._jobs[decision.invocation.id]
-                code = Code.REMOVED if job.function.removed else Code.REFUSED
-                self._fail(job, Failed(code, decision.reason, retry_after=RETRY_LEAST))
-                self._over(job, code.value)
-            elif isinstance(decision, End) and (ended := self._fleet.places.get(decision.replica)):
-                self._fleet.end(ended)
-            elif isinstance(decision, Bring) and (brought := self._fleet.places.get(decision.replica)):
-                self._bring(brought, decision.gpu)
-            elif isinstance(decision, Send) and (sent := self._fleet.places.get(decision.replica)):
-                self._send(sent)
+        while decisions := list(self._schedule.decisions()):
+            # Who runs elsewhere next moves there: it neither leaves nor ends before.
+            moving = {one.replica for one in decisions if isinstance(one, Run) and one.start is Start.RETURN}
+            for decision in decisions:
+                self._carry_out(decision, moving)
+
+    def _carry_out(self, decision: Decision, moving: Collection[int | None]) -> None:
+        """Do what one decision says. Those of `moving` go straight to their next GPU."""
+        if isinstance(decision, Run):
+            job = self._jobs[decision.invocation.id]
+            place = None if decision.replica is None else self._fleet.places[decision.replica]
+            job.function.waiting -= 1
+            job.function.running += 1
+            job.state, job.place = State.STARTING, place
+            if place:
+                place.job = job
+                if place.unit.gpu != decision.gpu:
+                    self._memory.move(place.unit.replica, decision.gpu)
+                place.gpu = place.unit.gpu = decision.gpu
+            self._fleet.begin(self._run(job, place, decision.gpu, decision.start is Start.RETURN))
+        elif isinstance(decision, Refuse):
+            job = self._jobs[decision.invocation.id]
+            code = Code.REMOVED if job.function.removed else Code.REFUSED
+            self._fail(job, Failed(code, decision.reason, retry_after=RETRY_LEAST))
+            self._over(job, code.value)
+        elif isinstance(decision, End) and (ended := self._fleet.places.get(decision.replica)):
+            self._fleet.end(ended)
+        elif isinstance(decision, Bring) and (brought := self._fleet.places.get(decision.replica)):
+            self._bring(brought, decision.gpu)
+        elif isinstance(decision, Send) and decision.replica not in moving:
+            self._send(decision.replica)
 
     def _bring(self, place: Place, gpu: int) -> None:
         replica = place.unit.replica
@@ -190,8 +203,11 @@ class Engine:
         place.gpu = place.unit.gpu = gpu
         self._memory.bring(replica)
 
-    def _send(self, place: Place) -> None:
+    def _send(self, number: int) -> None:
         """Its memory leaves. Where that would leave no room for others, the replica ends."""
+        place = self._fleet.places.get(number)
+        if place is None:
+            return
         place.gpu = None
         if (gpus := self._memory.gpus) and not gpus.elastic and place.unit.replica.deployment.gpu_memory:
             self._fleet.end(place)
@@ -236,15 +252,19 @@ class Engine:
                 place = await self._start(job, gpu)
             if returns:
                 self._memory.bring(place.unit.replica)
-                self._memory.when_back(place.unit.replica, partial(self._enter, job, place))
+                self._memory.when_back(place.unit.replica, gpu, partial(self._enter, job, place))
             else:
                 self._enter(job, place)
             if not job.wanted:
                 raise Failed(Code.CANCELLED, "its caller has gone")
             job.began = time.monotonic()
             answer = await self._invoke(job, place)
-            if not job.future.done():
-                job.future.set_result(dataclasses.replace(answer, cold=job.cold))
+            if answer and not job.future.done():
+                job.future.set_result(answer)
+            if job.stream:
+                if job.gone:
+                    raise Failed(Code.CANCELLED, "its caller has gone", Ran.YES)
+                job.stream.finish()
         except NotBegun:
             job.tries += 1
             again = job.wanted and job.tries < TRIES and not self._aborted
@@ -300,8 +320,17 @@ class Engine:
         place.job, job.place = job, place
         return place
 
-    async def _invoke(self, job: Job, place: Place) -> Answer:
-        """Run it, within its time."""
+    def _begins(self, job: Job, answer: Answer) -> Stream:
+        """Its answer comes in parts: its caller may have them."""
+        stream = job.stream = Stream(partial(self._abandon, job))
+        if job.future.done():
+            stream.leave()
+        else:
+            job.future.set_result(dataclasses.replace(answer, cold=job.cold, stream=stream))
+        return stream
+
+    async def _invoke(self, job: Job, place: Place) -> Answer | None:
+        """Run it, within its time. None: its answer came in parts."""
         replica = place.unit.replica
         if not replica.alive or replica.retiring:
             raise NotBegun
@@ -313,12 +342,14 @@ class Engine:
         job.told = True
         for observer in self._observers:
             observer.begun(job)
-        work = replica.invoke(job.number, job.call)
+        work = replica.invoke(job.number, job.call, partial(self._begins, job))
         try:
-            if not replica.deployment.command:
-                return await work
-            job.running = asyncio.ensure_future(work)
-            return await job.running
+            if replica.deployment.command:
+                job.running = asyncio.ensure_future(work)
+                answer = await job.running
+            else:
+                answer = await work
+            return answer and dataclasses.replace(answer, cold=job.cold)
         except NotBegun:
             if replica.reason and replica.reason.code is Code.TIMEOUT:
                 raise Lost(Code.TIMEOUT, replica.reason.why) from None
@@ -326,7 +357,7 @@ class Engine:
         except asyncio.CancelledError:
             if not (job.running and job.running.cancelled()):
                 raise
-            if job.future.cancelled():
+            if job.gone:
                 raise Failed(Code.CANCELLED, "its caller has gone", Ran.UNKNOWN) from None
             raise _too_long(job, Ran.UNKNOWN) from None
         finally:
@@ -335,6 +366,8 @@ class Engine:
     def _overdue(self, job: Job, place: Place) -> None:
         """Its time is over. A handler cannot be stopped but with its process; others may be in that."""
         replica = place.unit.replica
+        if job.stream:  # whose caller may not be reading
+            self._fail(job, _too_long(job, Ran.YES))
         if replica.deployment.concurrency == 1:
             replica.kill(_too_long(job, Ran.YES))
         elif job.running:
@@ -361,7 +394,11 @@ class Engine:
         self._schedule.arrive(job.number, job.function.name, again=True)
 
     def _fail(self, job: Job, error: Failed) -> None:
-        if not job.future.done():
+        if job.stream:
+            if not job.gone and job.place and job.stream.unfinished:
+                job.place.unit.replica.hear("server", f"an answer broke off: {error.why}")
+            job.stream.finish(error)
+        elif not job.future.done():
             job.future.set_exception(error)
             job.future.exception()  # its caller may be about to leave, and never look
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 from aiohttp import web
 from multidict import CIMultiDict
 
-from .bodies import Bodies
+from ..service.waiting import within
+from .bodies import BYTES_PER_SECOND, SECONDS, Bodies, Held
 from .catalogue import Catalogue
 from .config import PREFIX
 from .deployment import is_name
 from .engine import Engine
-from .invocation import Answer, Call, Code, Failed, Ran
+from .invocation import Answer, Call, Code, Failed, Parts, Ran
 from .metrics import Metrics
 from .refusal import refusal
 
@@ -51,10 +53,13 @@ class Front:
                 body = await held.read(request, function.deployment.body)
                 query = request.rel_url.raw_query_string
                 headers = _headers(request)
+                limit = function.deployment.body
                 answer = await self._engine.invoke(
                     function, Call(request.method, slash + rest, query, headers, body)
                 )
-                return _response(answer)
+                if answer.stream:
+                    return await _pass_on(request, answer, answer.stream, held, limit)
+                return await _write(request, answer, answer.body, held)
         except Failed as error:
             if error.code in _NOT_ACCEPTED:
                 self._metrics.refused(name, error.code)
@@ -80,9 +85,55 @@ def _headers(request: web.Request) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _response(answer: Answer) -> web.Response:
-    """Raises Failed if the function's status or headers are none. What is not final is not passed on: after a
-    101 the next one's requests would go through a balancer's tunnel.
+async def _write(request: web.Request, answer: Answer, body: bytes, held: Held) -> web.StreamResponse:
+    """Write the whole answer, which is in memory until its caller has read it. Raises Failed."""
+    response = web.Response(status=answer.status, headers=_answered(answer), body=body)
+    held.owe(len(body))
+    try:
+        await within(SECONDS + len(body) / BYTES_PER_SECOND, _written(request, response))
+    except asyncio.TimeoutError:  # it does not read
+        if request.transport:
+            request.transport.abort()
+    return response
+
+
+async def _written(request: web.Request, response: web.Response) -> None:
+    await response.prepare(request)
+    await response.write_eof()
+
+
+async def _pass_on(
+    request: web.Request, answer: Answer, stream: Parts, held: Held, most: int
+) -> web.StreamResponse:
+    """Write an answer in parts, as they come. One that breaks off ends its connection without a last chunk,
+    so that nobody takes it for whole. Raises Failed as long as nothing was written.
+    """
+    try:
+        headers = _answered(answer)
+        if request.version < (1, 1) or request.method == "HEAD" or answer.status in _EMPTY:
+            return await _write(request, answer, await stream.whole(most), held)
+        response = web.StreamResponse(status=answer.status, headers=headers)
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        try:
+            async for part in stream.parts():
+                held.owe(len(part))
+                await response.write(part)
+                held.paid(len(part))
+        except Failed:
+            if request.transport:
+                request.transport.close()
+        return response
+    finally:
+        stream.leave()
+
+
+_EMPTY = {204, 304}
+
+
+def _answered(answer: Answer) -> CIMultiDict[str]:
+    """An answer's headers. Raises Failed if the function's status or headers are none. What is not final is
+    not passed on: after a 101 the next one's requests would go through a balancer's tunnel.
     """
     if not 200 <= answer.status <= 599:
         raise Failed(Code.BAD_ANSWER, f"the function answered with the status {answer.status}", Ran.YES)
@@ -96,4 +147,4 @@ def _response(answer: Answer) -> web.Response:
             headers.add(name, value)
     headers["X-Gpuferry-Ran"] = Ran.YES.value
     headers["X-Gpuferry-Start"] = "cold" if answer.cold else "warm"
-    return web.Response(status=answer.status, headers=headers, body=answer.body)
+    return headers

@@ -7,9 +7,11 @@ invocation costs no round trip, and without a GPU server there is nobody to tell
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import structlog
@@ -18,6 +20,7 @@ from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 from ..service.dial import dial_async
 from ..service.tls import Identity, identity_of
+from ..service.waiting import cancel_all
 from ..settings.common import published_identity
 from .config import FunctionsConfig
 from .engine import Job
@@ -126,10 +129,12 @@ class GpuServer:
         """Where its memory is; None: it has none, or nobody knows."""
         return self._where.get(replica.program)
 
-    def when_back(self, replica: Replica, call: Callable[[], None]) -> None:
-        """Call this once its memory is on a GPU, or nobody can tell any more."""
+    def when_back(self, replica: Replica, gpu: int, call: Callable[[], None]) -> None:
+        """Call this once its memory is on this GPU, or it is said again that it is on another, or nobody can
+        tell any more.
+        """
         where = self._where.get(replica.program)
-        if not self._notes or where is None or where.resident:
+        if not self._notes or where is None or where == Where(gpu, True):
             call()
         else:
             self._returns.setdefault(replica.program, []).append(call)
@@ -171,15 +176,14 @@ class GpuServer:
             for _ in range(running):
                 self._tell(Note.BEGINS, program)
         metadata = (("authorization", f"Bearer {self._way.token}"),)
-        stub = control_pb2_grpc.MonitorStub(channel)
-        async for reply in stub.Invocations(self._spoken(self._notes), metadata=metadata):
-            self._hear(reply)
-
-    async def _spoken(
-        self, notes: asyncio.Queue[control_pb2.InvocationNote]
-    ) -> AsyncIterator[control_pb2.InvocationNote]:
-        while True:
-            yield await notes.get()
+        call = control_pb2_grpc.MonitorStub(channel).Invocations(metadata=metadata)
+        speaking = asyncio.ensure_future(_speak(call, self._notes))
+        try:
+            async for reply in call:
+                self._hear(reply)
+        finally:
+            await cancel_all([speaking])
+            call.cancel()
 
     def _hear(self, reply: control_pb2.InvocationReply) -> None:
         if not self._heard:
@@ -211,6 +215,12 @@ class GpuServer:
         self._where.clear()
         for program in list(self._returns):
             self._released(program)
+
+
+async def _speak(call: Any, notes: asyncio.Queue[control_pb2.InvocationNote]) -> None:
+    with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):  # who hears the answers learns why
+        while True:
+            await call.write(await notes.get())
 
 
 def _ignore(*_: object) -> None:

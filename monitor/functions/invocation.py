@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 
 class Ran(str, enum.Enum):
@@ -25,6 +27,19 @@ class Call:
     body: bytes = field(repr=False)
 
 
+class Parts(Protocol):
+    """An answer that comes in parts, as its caller sees it."""
+
+    def parts(self) -> AsyncIterator[bytes]:
+        """Each part. Raises Failed where the rest does not come."""
+
+    async def whole(self, most: int) -> bytes:
+        """All of it, for who cannot be given parts. Raises Failed."""
+
+    def leave(self) -> None:
+        """The caller has gone, or has all."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a handler answered."""
@@ -33,6 +48,7 @@ class Answer:
     headers: tuple[tuple[str, str], ...]
     body: bytes = field(repr=False)
     cold: bool = False  # a replica was started for it
+    stream: Parts | None = field(default=None, repr=False)  # in place of a body: what comes in parts
 
 
 class Code(str, enum.Enum):

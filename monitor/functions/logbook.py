@@ -95,8 +95,12 @@ class Lines:
         return _pieces(held) if held else []
 
 
+def plain(text: str) -> str:
+    """The text with a sign in place of whatever would steer a terminal, or is no character."""
+    return "".join(letter if letter.isprintable() or letter == "\t" else "\ufffd" for letter in text)
+
+
 def _pieces(line: bytes) -> list[str]:
     """A line as texts of bounded length, without what would steer a terminal."""
-    text = line.decode(errors="replace").rstrip("\r")
-    text = "".join(letter if letter.isprintable() or letter == "\t" else "\ufffd" for letter in text)
+    text = plain(line.decode(errors="replace").rstrip("\r"))
     return [text[start : start + LINE_MOST] for start in range(0, max(len(text), 1), LINE_MOST)]

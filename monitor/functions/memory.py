@@ -41,5 +41,5 @@ class Memory(Protocol):
     def where(self, replica: Replica) -> Where | None:
         """Where it is; None: nobody knows."""
 
-    def when_back(self, replica: Replica, call: Callable[[], None]) -> None:
-        """Call this once it is on a GPU, or nobody can tell."""
+    def when_back(self, replica: Replica, gpu: int, call: Callable[[], None]) -> None:
+        """Call this once it is on this GPU, or stays on another, or nobody can tell."""

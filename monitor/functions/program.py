@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
 from yarl import URL
@@ -14,15 +14,17 @@ from ..service.waiting import within
 from .deployment import Deployment
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
 from .process import Process
-from .replica import Heard, Replica, StartFailed
+from .replica import Begins, Heard, Replica, StartFailed
 
 PROBE_SECONDS = (0.005, 0.1)  # between two looks whether it listens: at first, at last
+EVENTS = "text/event-stream"
 ENDING_SECONDS = 0.05  # between the end of a connection and that of its process
 # Of one connection, and what the server sets itself.
 HOP = frozenset(
     {
         *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
         *("te", "trailer", "transfer-encoding", "upgrade", "content-length", "host", "expect"),
+        "x-gpuferry-invocation",
     }
 )
 
@@ -70,7 +72,7 @@ class ProgramReplica(Replica):
                 return
         raise StartFailed(f"its process ended before it listened on $PORT: {self.process.status}")
 
-    async def invoke(self, number: int, call: Call) -> Answer:
+    async def invoke(self, number: int, call: Call, begins: Begins) -> Answer | None:
         assert self._client
         url = f"http://127.0.0.1:{self._port}{call.path or '/'}" + (f"?{call.query}" if call.query else "")
         headers = [(name, value) for name, value in call.headers if name.lower() not in HOP]
@@ -84,9 +86,13 @@ class ProgramReplica(Replica):
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             ) as response:
-                body = await self._body(response)
                 kept = tuple((n, v) for n, v in response.headers.items() if n.lower() not in HOP)
-                return Answer(response.status, kept, body)
+                if not _comes_in_parts(response):
+                    return Answer(response.status, kept, await self._body(response))
+                stream = begins(Answer(response.status, kept, b""))
+                async for part in _parts(response):
+                    await stream.put(part)
+                return None
         except aiohttp.ClientConnectorError:
             await self._killed()  # nobody listens there any more
             raise NotBegun from None
@@ -107,7 +113,7 @@ class ProgramReplica(Replica):
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         parts, size, most = [], 0, self.deployment.body
-        async for part in response.content.iter_any():
+        async for part in _parts(response):
             size += len(part)
             if size > most:
                 raise Failed(Code.BAD_ANSWER, f"the answer has more than {most} bytes", Ran.YES)
@@ -121,6 +127,23 @@ class ProgramReplica(Replica):
         if self._client:
             await self._client.close()
         await super().end(grace)
+
+
+def _comes_in_parts(response: aiohttp.ClientResponse) -> bool:
+    """Whether it is passed on as it comes: it has no length, and says where it ends, or never ends. Of others
+    without a length nobody could tell a half one from a whole one.
+    """
+    chunked = response.headers.get("Transfer-Encoding", "").lower() == "chunked"
+    return chunked or ("Content-Length" not in response.headers and response.content_type == EVENTS)
+
+
+async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The answer's parts. Raises _Broken, ClientError."""
+    try:
+        async for part in response.content.iter_any():
+            yield part
+    except RuntimeError as error:  # aiohttp's, where the connection was lost between two parts
+        raise _Broken(str(error)) from None
 
 
 class _Broken(Exception):

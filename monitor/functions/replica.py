@@ -16,12 +16,15 @@ from urllib.parse import parse_qsl
 from ..service.waiting import within
 from .deployment import Deployment
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
+from .logbook import plain
 from .process import Process
+from .stream import Stream
 from .wrapper import HEAD, HEAD_MOST, pack
 
 ENDING_SECONDS = 1.0  # between the end of its socket and that of a process
 _numbers = count(1)
 Heard = Callable[[int, str, str], None]
+Begins = Callable[[Answer], Stream]
 
 
 class StartFailed(Exception):
@@ -69,8 +72,10 @@ class Replica(ABC):
         """Start the process and wait until it is ready. Raises StartFailed, OSError."""
 
     @abstractmethod
-    async def invoke(self, number: int, call: Call) -> Answer:
-        """Run one invocation. Raises Failed; Lost and NotBegun where the replica is of no more use."""
+    async def invoke(self, number: int, call: Call, begins: Begins) -> Answer | None:
+        """Run one invocation. `begins` gets an answer that comes in parts, and says where they go; then None
+        is returned after the last. Raises Failed; Lost and NotBegun where the replica is of no more use.
+        """
 
     @abstractmethod
     def cancel(self, number: int) -> None:
@@ -140,11 +145,13 @@ class PythonReplica(Replica):
         self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         try:
             said, _ = await self._next(0)
+        except Lost as error:
+            raise StartFailed(error.why) from None
         except (EOFError, ConnectionError):
             await self.process.gone.wait()
             raise StartFailed(f"its process ended before it was ready: {self.process.status}") from None
         if said.get("say") != "ready":
-            raise StartFailed(str(said.get("why", "it says nothing that makes sense")))
+            raise StartFailed(plain(str(said.get("why", "it says nothing that makes sense"))))
 
     async def _next(self, most: int) -> tuple[dict[str, Any], bytes]:
         """The next frame. EOFError, ConnectionError: the process is gone, or talks nonsense."""
@@ -156,14 +163,14 @@ class PythonReplica(Replica):
             head = json.loads(await self._reader.readexactly(text_size))
             if not isinstance(head, dict):
                 raise ValueError("no object")
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _Nonsense from None
         if body_size > most:
             why = f"the answer has {body_size} bytes, and may have {most}"
             raise Lost(Code.BAD_ANSWER, why, Ran.YES)
         return head, await self._reader.readexactly(body_size) if body_size else b""
 
-    async def invoke(self, number: int, call: Call) -> Answer:
+    async def invoke(self, number: int, call: Call, begins: Begins) -> Answer | None:
         assert self._writer
         head = {
             "id": number,
@@ -172,7 +179,7 @@ class PythonReplica(Replica):
             "query": dict(parse_qsl(call.query, keep_blank_values=True)),
             "headers": call.headers,
         }
-        begun = False
+        begun, stream = False, None
         try:
             # Written whole or not at all as far as the handler is concerned: it begins with a whole frame.
             with contextlib.suppress(ConnectionError, RuntimeError):  # uvloop's, where it is closed already
@@ -180,12 +187,19 @@ class PythonReplica(Replica):
                 await self._writer.drain()
             while True:
                 said, body = await self._next(self.deployment.body)
-                if said.get("id") != number:
+                if said.get("id") != number or (begun and said.get("say") == "begun"):
                     raise _Nonsense
-                if said.get("say") == "begun":
+                kind = said.get("say")
+                if kind == "begun":
                     begun = True
-                    continue
-                return self._answer(said, body)
+                elif kind == "begins" and stream is None:
+                    stream = begins(self._answer(said, b""))
+                elif kind == "part" and stream is not None:
+                    await stream.put(body)
+                elif kind == "ended" and stream is not None:
+                    return None
+                else:
+                    return self._answer(said, body)
         except (EOFError, ConnectionError) as error:
             await self._lost(error)
             if not begun:
@@ -212,15 +226,17 @@ class PythonReplica(Replica):
 
     def _answer(self, said: dict[str, Any], body: bytes) -> Answer:
         if said.get("say") == "raised":
-            why, trace = str(said.get("why", "")), str(said.get("trace", ""))
-            kind = Lost if said.get("gpu") or why.startswith("MemoryError") else Failed
-            if said.get("gpu"):
-                self.hear("server", f"CUDA's error {said['gpu']} stays as long as its process: that ends")
+            why, trace, gpu = str(said.get("why", "")), str(said.get("trace", "")), said.get("gpu", 0)
+            if not isinstance(gpu, int):
+                raise _Nonsense
+            kind = Lost if gpu or why.startswith("MemoryError") else Failed
+            if gpu:
+                self.hear("server", f"CUDA's error {gpu} stays as long as its process: that ends")
             raise kind(Code.RAISED, f"the handler raised {why}", Ran.YES, trace=trace)
         try:
             headers = tuple((str(name), str(value)) for name, value in said["headers"])
             return Answer(int(said["status"]), headers, body)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise _Nonsense from None
 
     def cancel(self, number: int) -> None:

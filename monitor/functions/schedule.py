@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
-from ..policy.invocations import Decision, Function, Invocation, Policy, build
+from ..policy.invocations import Decision, Function, Invocation, build
+from ..policy.invocations.books import Books
+from ..policy.invocations.store import Memory, Publisher, measured
 from ..settings.errors import ConfigError
 from .deployment import Deployment
 
@@ -19,7 +21,7 @@ MEMORY = 1 << 60  # without an end
 EVERYTHING = sys.maxsize  # tokens, where nobody said how many
 
 
-def _build(policy: str, tokens: int, given: Mapping[str, float]) -> Policy:
+def _build(policy: str, tokens: int, given: Mapping[str, float]) -> Books:
     if tokens:
         return build(policy, tokens=tokens, **given)
     try:
@@ -42,6 +44,7 @@ class Schedule:
             raise ConfigError(f"--policy {policy}: {error}") from None
         self.gpus: dict[int, int] = {GPU: MEMORY}
         self.known = False  # whether they are the GPU server's
+        self.models = Memory()  # seconds of starts and runs that other servers measured
         self._policy.on_gpu(GPU, MEMORY, time.monotonic())
 
     def take(self, gpus: Mapping[int, int]) -> None:
@@ -59,15 +62,13 @@ class Schedule:
 
     def deploy(self, deployment: Deployment) -> None:
         """A function is there, or is another from now on."""
-        self._policy.on_function(
-            Function(
-                deployment.name,
-                memory=deployment.gpu_memory // deployment.concurrency,  # which its places share
-                weight=deployment.weight,
-                replicas=deployment.most * deployment.concurrency,
-            ),
-            time.monotonic(),
+        function = Function(
+            deployment.name,
+            memory=deployment.gpu_memory // deployment.concurrency,  # which its places share
+            weight=deployment.weight,
+            replicas=deployment.most * deployment.concurrency,
         )
+        self._policy.on_function(measured(self.models, function), time.monotonic())
 
     def remove(self, name: str) -> None:
         """A function is gone: what waits is refused, idle places end."""
@@ -103,6 +104,17 @@ class Schedule:
     def lose(self, place: int) -> None:
         """A place is gone."""
         self._policy.on_replica_lost(place, time.monotonic())
+
+    def others(self, busy: Mapping[int, int]) -> None:
+        """So many other servers' invocations fill these GPUs."""
+        for gpu in self.gpus:
+            self._policy.on_others(gpu, busy.get(gpu, 0), time.monotonic())
+
+    def published(self, node: str) -> dict[str, str]:
+        """What a cache manager tells others, by key; `node`: the GPU server's name."""
+        told = Memory()
+        Publisher(told, lambda _: node).publish(self._policy)
+        return {key: value for key, value in told.items("") if self.known or not key.startswith("gpu/")}
 
     def tick(self) -> None:
         """Time passed."""

@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from ..service.waiting import within
+from ..store.interface import StoreError
 from .bodies import Bodies, expected
 from .catalogue import Catalogue, state_of
 from .config import FunctionsConfig
@@ -25,6 +26,7 @@ from .metrics import Metrics
 from .refusal import refusal
 from .replica import StartFailed
 from .schedule import Schedule
+from .shared import Shared
 
 SCHEMA = "gpuferry.functions/1"
 READ_SECONDS = 15.0  # for which a follower of logs may not read before it is cut off
@@ -42,8 +44,10 @@ class System:
         bodies: Bodies,
         schedule: Schedule,
         memory: Memory,
+        shared: Shared | None = None,
     ) -> None:
         self._memory = memory
+        self._shared = shared
         self._schedule = schedule
         self._config = config
         self._catalogue = catalogue
@@ -94,6 +98,8 @@ class System:
                 for gpu, memory in self._schedule.gpus.items()
                 if self._schedule.known
             ],
+            "name": self._shared.name if self._shared else "",
+            "others": list(self._shared.others) if self._shared else [],
         }
         functions = [self.shown(function) for function in self._catalogue.all()]
         return _json({"schema": SCHEMA, "server": server, "functions": functions})
@@ -130,11 +136,17 @@ class System:
             return _error(422, f"its first replica did not start: {error}")
         except OSError as error:
             return _error(507, f"it cannot be kept: {error.strerror}")
+        except StoreError as error:
+            return _error(503, f"the store does not answer: {error}")
         return _json({"schema": SCHEMA, "function": self.shown(function)})
 
     async def _remove(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
-        if not await self._catalogue.remove(name):
+        try:
+            there = await self._catalogue.remove(name)
+        except StoreError as error:
+            return _error(503, f"the store does not answer: {error}")
+        if not there:
             raise web.HTTPNotFound(text=f"there is no function {name[:63]!r}\n")
         self._metrics.forget(name)
         return web.Response(status=204)

@@ -23,7 +23,7 @@ from contextlib import suppress
 TYPE_CHECKING = False  # to import typing would take a tenth of the start
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from typing import Any, NoReturn
 
 HEAD = struct.Struct("!IQ")
@@ -31,6 +31,7 @@ HEAD_MOST = 1 << 20  # bytes of JSON in a frame
 TRACE_MOST = 16 << 10  # characters of a traceback
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
 RTLD_NOLOAD = 4
+NOT_INITIALIZED = 3
 # After these CUDA's manual wants the process to end, or its GPU server is gone.
 STICKY = frozenset({46, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 
@@ -62,8 +63,8 @@ def pack(head: dict[str, Any], body: bytes = b"") -> bytes:
     return b"".join((HEAD.pack(len(text), len(body)), text, body))
 
 
-def answer_of(result: Any) -> tuple[int, list[list[str]], bytes]:
-    """Status, headers and body of what a handler has returned. TypeError, ValueError: that is none."""
+def answer_of(result: Any) -> tuple[Any, int, list[list[str]]]:
+    """Content, status and headers of what a handler has returned. TypeError, ValueError: that is none."""
     status: Any = 200
     headers: Any = {}
     if isinstance(result, tuple):
@@ -72,20 +73,34 @@ def answer_of(result: Any) -> tuple[int, list[list[str]], bytes]:
         result, status, headers = (*result, {})[:3]
     if isinstance(status, bool) or not isinstance(status, int) or not 200 <= status <= 599:
         raise ValueError(f"handle returned the status {status!r}: a number from 200 to 599 is wanted")
-    kind = "application/octet-stream"
+    if result is None and status == 200:
+        status = 204
+    return result, status, [[str(name), str(value)] for name, value in dict(headers).items()]
+
+
+def content_of(result: Any, verb: str = "returned") -> tuple[bytes, str]:
+    """Bytes, and their type, of what a handler has returned or yielded. TypeError: it is nothing to send."""
     if result is None:
-        result, kind = b"", ""
-        status = 204 if status == 200 else status
-    elif isinstance(result, str):
-        result, kind = result.encode(), "text/plain; charset=utf-8"
-    elif isinstance(result, (dict, list)):
-        result, kind = json.dumps(result).encode(), "application/json"
-    elif not isinstance(result, (bytes, bytearray, memoryview)):
-        raise TypeError(f"handle returned {type(result).__name__}: bytes, str, dict, list or None is wanted")
-    pairs = [[str(name), str(value)] for name, value in dict(headers).items()]
-    if kind and not any(name.lower() == "content-type" for name, _ in pairs):
-        pairs.append(["Content-Type", kind])
-    return status, pairs, bytes(result)
+        return b"", ""
+    if isinstance(result, str):
+        return result.encode(), "text/plain; charset=utf-8"
+    if isinstance(result, (dict, list)):
+        return json.dumps(result).encode(), "application/json"
+    if isinstance(result, (bytes, bytearray, memoryview)):
+        return bytes(result), "application/octet-stream"
+    raise TypeError(f"handle {verb} {type(result).__name__}: bytes, str, dict, list or None is wanted")
+
+
+def part_of(result: Any) -> tuple[bytes, str]:
+    """The same of one of many: objects are lines of JSON then."""
+    data, kind = content_of(result, "yielded")
+    return (data + b"\n", "application/x-ndjson") if kind == "application/json" else (data, kind)
+
+
+def typed(headers: list[list[str]], kind: str) -> list[list[str]]:
+    """The headers with the content's type, unless the handler has said one."""
+    said = any(name.lower() == "content-type" for name, _ in headers)
+    return headers if said or not kind else [*headers, ["Content-Type", kind]]
 
 
 class Replica:
@@ -123,6 +138,9 @@ class Replica:
 
     def say(self, head: dict[str, Any], body: bytes = b"") -> None:
         """Send a message to the function server, which reads it even if this process ends now."""
+        if os.getpid() != self._pid:  # the handler has forked, and this is the child: the parent answers
+            flush()
+            os._exit(head["say"] == "raised")
         self._socket.sendall(pack(head, body))
 
     def listen(self) -> NoReturn:
@@ -178,30 +196,73 @@ class Replica:
             result = self._handle(request.body if self._takes_body else request)
             if hasattr(result, "__await__"):
                 result = self._await(result)
-            status, headers, body = answer_of(result)
-            said = {"say": "done", "id": request.id, "status": status, "headers": headers}
+            content, status, headers = answer_of(result)
+            if hasattr(content, "__next__") or hasattr(content, "__anext__"):
+                said, body = self._stream(request, content, status, headers), b""
+            else:
+                body, kind = content_of(content)
+                headers = typed(headers, kind)
+                said = {"say": "done", "id": request.id, "status": status, "headers": headers}
         except BaseException as error:  # SystemExit too: an invocation ends, and not its replica
             said, body = {"say": "raised", "id": request.id, **told(error), "gpu": gpu_error()}, b""
-        if os.getpid() != self._pid:  # the handler has forked, and this is the child: the parent answers
-            flush()
-            os._exit(said["say"] == "raised")
         with self._lock:
             self._current = self._task = None
         flush()
         self.say(said, body)
 
-    def _await(self, result: Awaitable[Any]) -> Any:
+    def _stream(
+        self, request: Request, content: Any, status: int, headers: list[list[str]]
+    ) -> dict[str, Any]:
+        """Send what a handler yields, part by part. Nothing is said before the first part is there: an
+        exception until then is answered as any other.
+        """
+        parts = self._steps(content) if hasattr(content, "__anext__") else content
+        said = {"id": request.id, "status": status, "headers": headers}
+        begun = False
+        try:
+            for part in parts:
+                data, kind = part_of(part)
+                if not begun:
+                    begun = True
+                    self.say({"say": "begins", **said, "headers": typed(headers, kind)})
+                if data:
+                    self.say({"say": "part", "id": request.id}, data)
+                if request.cancelled:
+                    break
+        finally:
+            if hasattr(parts, "close"):
+                parts.close()  # so that it is told, if its caller has gone
+        return {"say": "ended" if begun else "done", **said}
+
+    def _steps(self, parts: Any) -> Iterator[Any]:
+        """What an asynchronous generator yields."""
+        try:
+            while True:
+                try:
+                    part = self._await(parts.__anext__())
+                except StopAsyncIteration:
+                    return
+                yield part
+        finally:
+            if hasattr(parts, "aclose"):
+                self._running_loop().run_until_complete(as_coroutine(parts.aclose()))
+
+    def _running_loop(self) -> AbstractEventLoop:
         import asyncio
 
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
-        task = self._loop.create_task(as_coroutine(result))
+        return self._loop
+
+    def _await(self, result: Awaitable[Any]) -> Any:
+        loop = self._running_loop()
+        task = loop.create_task(as_coroutine(result))
         with self._lock:
             self._task = task
             if self._current and self._current.cancelled:
                 task.cancel()
-        return self._loop.run_until_complete(task)
+        return loop.run_until_complete(task)
 
 
 def flush() -> None:
@@ -211,14 +272,23 @@ def flush() -> None:
 
 
 def gpu_error() -> int:
-    """CUDA's error that this process will never get rid of: its context is lost. 0: there is none."""
+    """CUDA's error that this process will never get rid of: its context is lost, or it found no GPU server.
+    0: there is none.
+    """
     import ctypes
 
     try:
-        query = ctypes.CDLL("libcuda.so.1", mode=RTLD_NOLOAD | os.RTLD_NOW).cuStreamQuery
+        driver = ctypes.CDLL("libcuda.so.1", mode=RTLD_NOLOAD | os.RTLD_NOW)
+        calls = (ctypes.c_uint64 * 32)()
+        with suppress(AttributeError):  # which only the guest library has
+            driver.gpuferry_stats(calls)
+            if not any(calls):
+                return 0
+        status: int = driver.cuStreamQuery(None)
+        if status == NOT_INITIALIZED and any(calls):
+            return int(driver.cuInit(0))  # the first one's outcome
     except (OSError, AttributeError):  # it uses no GPU
         return 0
-    status: int = query(None)
     return status if status in STICKY else 0
 
 

@@ -166,6 +166,8 @@ class Holdings:
     def never(self, request: Request) -> tuple[str, bool] | None:
         """Why the tenant may never have such a session, and whether asking for less memory would help."""
         share = self._shares(request.tenant)
+        if share is EVERYTHING:
+            return None
         advice = f"`gpuferry tenant set {request.tenant} --"
         if share.sessions < 1:
             return (

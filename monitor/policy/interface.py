@@ -131,6 +131,11 @@ class Policy(Protocol):
         The worker that has no session now comes back by `on_idle`, or not.
         """
 
+    def rehome(self, session: int, target: int) -> None:
+        """Who invokes the session's program wants it on this GPU: if it asked for one by its label, that is
+        this one from now on.
+        """
+
     def request_migration(self, session: int, target: int) -> None:
         """Move the session to this GPU, as an operator wants: the decision is among the next ones. Raises
         Declined.

@@ -20,6 +20,7 @@ from .session import Session
 from .turns import Turns
 
 KINDS = 256  # of requests, of which it is remembered what they could ever have
+GPU_LABEL = "gpu="  # before an index, of the label that only this GPU has
 
 
 class Scheduler:
@@ -168,6 +169,13 @@ class Scheduler:
         target = self._mover.on_launch(found, now) if self._mover and found else None
         if found and target:
             self._move(found, target)
+
+    def rehome(self, session: int, target: int) -> None:
+        found = self._sessions.get(session)
+        if found and any(label.startswith(GPU_LABEL) for label in found.request.labels):
+            others = {label for label in found.request.labels if not label.startswith(GPU_LABEL)}
+            labels = frozenset(others | {f"{GPU_LABEL}{target}"})
+            found.request = found.request._replace(labels=labels)
 
     def request_migration(self, session: int, target: int) -> None:
         """Move the session to this GPU, as an operator wants: the decision is among the next ones. Raises
@@ -333,6 +341,11 @@ class Scheduler:
         if dropped:
             self._decided.append(Refuse(dropped, reason, memory))
 
+    def _is_within_one_gpu(self, request: Request) -> bool:
+        """Whether some GPU has the memory and the labels for it when nobody else is there."""
+        memory, labels = request.memory, request.labels
+        return any(memory <= gpu.most and labels <= gpu.labels for gpu in self._gpus.values())
+
     def _refuse_if_hopeless(self, request: Request) -> None:
         """What no release could ever make possible; before the first GPU is known, nothing is."""
         if never := self._holdings.never(request):
@@ -341,6 +354,8 @@ class Scheduler:
         if not self._gpus:
             return
         leave = self._holdings.share(request.tenant).leave
+        if not leave and request.devices == 1 and self._is_within_one_gpu(request):
+            return
         time = request.portion.request * request.devices
         if leave and time > (longest := time_ever_obtainable(self._gpus.values(), leave)):
             self._refuse(

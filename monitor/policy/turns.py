@@ -60,6 +60,9 @@ class Turns:
         insort(self._line, (self._due[tenant], self._turned[tenant], tenant))
 
     def _leave(self, tenant: str) -> None:
+        if len(self._line) == 1:  # as most often: then it need not be sought
+            self._line.clear()
+            return
         del self._line[bisect_left(self._line, (self._due[tenant], self._turned[tenant], tenant))]
 
     def __iter__(self) -> Iterator[Request]:

@@ -6,11 +6,12 @@ import asyncio
 import math
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 from gpuferry.native.descriptors import receive
 from gpuferry.native.tls.stream import state_of
 from gpuferry.specs._generated import node_pb2
@@ -18,7 +19,19 @@ from gpuferry.specs._generated import node_pb2
 PACKET_MAX = 64 * 1024
 BACKLOG = 4
 DESCRIPTORS = 64  # beside one message, at most
+FIGURES = frozenset(("stats", "ended", "moving", "moved", "resides"))  # messages with figures of a session
+COUNT_MOST = 1 << 53  # of bytes or calls: a session gets nowhere near, and sums of a thousand fit 64 bits
+SECONDS_MOST = 1e10
+BELOW_0 = ("turn_ago",)  # seconds that say by their sign that there are none
 SEALED = ("grant", "keep", "migrate")  # what an API server has, and another monitor must be told
+
+NUMBERS = frozenset(
+    (
+        FieldDescriptor.CPPTYPE_DOUBLE,
+        FieldDescriptor.CPPTYPE_UINT32,
+        FieldDescriptor.CPPTYPE_UINT64,
+    )
+)
 
 
 class ChannelBroken(Exception):
@@ -26,38 +39,44 @@ class ChannelBroken(Exception):
 
 
 def read_message(packet: bytes) -> node_pb2.FromServer:
-    """The message in a packet. Raises ChannelBroken, also for seconds that nobody could count: one that is no
-    number would be in all sums from then on.
+    """The message in a packet. Raises ChannelBroken, also for what nobody could count or name: seconds that
+    are no number would be in all sums from then on, and so would a count that no session reaches.
     """
     try:
         message = node_pb2.FromServer.FromString(packet)
     except DecodeError as error:
         raise ChannelBroken(f"unreadable message: {error}") from None
-    for seconds in _durations(message):
-        if not 0 <= seconds < math.inf:
-            raise ChannelBroken(f"{seconds} seconds")
+    kind = message.WhichOneof("message")
+    if kind in FIGURES:
+        _check(getattr(message, kind))
+    elif kind == "returned":
+        _check(message.returned.resides)
+        _check_number("session_seconds", message.returned.session_seconds)
     return message
 
 
-def _durations(message: node_pb2.FromServer) -> Iterator[float]:
-    kind = message.WhichOneof("message")
-    if kind == "stats":
-        yield from _counted(message.stats)
-    elif kind == "ended":
-        yield from _counted(message.ended.stats)
-    elif kind == "moved":
-        yield from (message.moved.report.seconds, message.moved.report.pause_seconds)
-    elif kind == "returned":
-        yield message.returned.session_seconds
-    elif kind == "resides":
-        yield message.resides.seconds
+def _check(said: Message) -> None:
+    """Each number and each word of what an API server says of its session."""
+    for field, value in said.ListFields():
+        values = value if field.is_repeated else (value,)
+        if field.message_type:
+            for each in values:
+                _check(each)
+        elif field.enum_type:
+            for each in values:
+                if each not in field.enum_type.values_by_number:
+                    raise ChannelBroken(f"{field.name}: there is no {field.enum_type.name} {each}")
+        elif field.cpp_type in NUMBERS:
+            for each in values:
+                _check_number(field.name, each)
 
 
-def _counted(stats: node_pb2.Stats) -> Iterator[float]:
-    yield stats.busy_seconds
-    yield stats.idle_seconds
-    for calls in stats.calls:
-        yield calls.seconds
+def _check_number(name: str, value: float) -> None:
+    least = -math.inf if name in BELOW_0 else 0
+    if isinstance(value, float) and not least <= value <= SECONDS_MOST:
+        raise ChannelBroken(f"{name}: {value} seconds")
+    if not value <= COUNT_MOST:
+        raise ChannelBroken(f"{name}: {value}, which nobody reaches")
 
 
 class HasFileno(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import hashlib
 import hmac
 import json
 import secrets
@@ -17,6 +16,7 @@ from pathlib import Path
 import structlog
 from gpuferry.specs._generated import node_pb2
 
+from ..door.mac import mac
 from ..service.processes import start_time
 from .channel import Channel, ChannelBroken, listen, visit
 
@@ -101,7 +101,7 @@ class Returns:
         return order + node_pb2.ToServer(seal=self._proof(name, order)).SerializeToString()
 
     def _proof(self, name: str, order: bytes) -> bytes:
-        return hmac.digest(self._secret, name.encode() + b"\0" + order, hashlib.sha256)
+        return mac(self._secret, name.encode() + b"\0" + order)
 
     def check(self, name: str, returned: node_pb2.Returned) -> None:
         """Put what the API server's sealed orders say in the place of what it says itself. Raises

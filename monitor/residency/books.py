@@ -1,18 +1,20 @@
-"""What is promised of each device's physical memory, and where sessions' memory is. No I/O, no clock."""
+"""What is promised of each device's physical memory, and where sessions' memory is. No clock."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuferry.specs._generated import node_pb2
+
+from .files import CopyFile
 
 RESIDENT = node_pb2.RESIDENCE_RESIDENT
 AWAY = (node_pb2.RESIDENCE_HOST, node_pb2.RESIDENCE_DISK)
 
 
-@dataclass
+@dataclass(eq=False)
 class Entry:
     """The memory that one API server has for its session."""
 
@@ -30,6 +32,7 @@ class Entry:
     quota: int = 0
     copied_calls: int = -1  # how many calls its program had made when copies were made ahead
     program: bytes = b""  # a digest of what its processes know; empty: nobody can speak of it
+    files: list[CopyFile] = field(default_factory=list)  # of its copies on the disk
 
     @property
     def away(self) -> bool:
@@ -55,6 +58,7 @@ class Books:
         self._devices: dict[int, int] = {}
         self._entries: dict[int, Entry] = {}
         self._promised: dict[int, int] = {}  # by device: the sum of allowances
+        self._programs: dict[bytes, list[Entry]] = {}
 
     def add_device(self, device: int, memory: int) -> None:
         """The device has so many bytes."""
@@ -70,7 +74,13 @@ class Books:
 
     def of_program(self, program: bytes) -> list[Entry]:
         """Those of its processes; who came last, last."""
-        return [one for one in self._entries.values() if program and one.program == program]
+        return list(self._programs.get(program, ()))
+
+    def name(self, entry: Entry, program: bytes) -> None:
+        """The entry is of a process of this program; empty: nobody can speak of it."""
+        entry.program = program
+        if program:
+            self._programs.setdefault(program, []).append(entry)
 
     def crowded(self) -> list[int]:
         """Devices of which more was promised than there is."""
@@ -118,7 +128,16 @@ class Books:
         entry = self._entries.pop(server, None)
         if entry:
             self._promise(entry.devices, -entry.allowance)
+            if entry.program:
+                mates = self._programs[entry.program]
+                mates.remove(entry)
+                if not mates:
+                    del self._programs[entry.program]
         return entry
+
+    def liars(self) -> list[int]:
+        """API servers that have made a file of their copies larger than it may be."""
+        return [one.server for one in self._entries.values() if any(file.outgrown for file in one.files)]
 
     def get(self, server: int) -> Entry | None:
         """What is known of an API server's session."""

@@ -1,13 +1,21 @@
-"""The files in which copies of sessions' memory lie: in memory, or on a disk without a name."""
+"""The files in which copies of sessions' memory lie: in memory, or on a disk without a name.
+
+A file in memory is sealed at its size. Nothing seals a file on a disk, so whoever made it keeps it, looks how
+large it is, and empties it when the copies are given up, whoever else has it open.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 PAGE = 2 << 20
+BLOCK = 512  # bytes, of which stat counts
+OVERHEAD = 1 << 20  # that a file system may take to know where a file lies
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
@@ -26,6 +34,24 @@ class CopyFile:
     def close(self) -> None:
         """Close the descriptor. The file is there as long as somebody has another."""
         os.close(self._descriptor)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether somebody has made it larger, or has given it more of the disk."""
+        found = os.fstat(self._descriptor)
+        return found.st_size > self.size or found.st_blocks * BLOCK > self.size + OVERHEAD
+
+    def empty(self) -> None:
+        """Give its room back, and close it."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+        self.close()
+
+
+def empty(files: Iterable[CopyFile]) -> None:
+    """Give their room back, and close them."""
+    for file in files:
+        file.empty()
 
 
 def in_memory(size: int) -> CopyFile:

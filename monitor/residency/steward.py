@@ -19,16 +19,19 @@ from ..policy.place import Place, Residence
 from ..pool.api_server import ApiServer, PoolListener
 from ..pool.channel import ChannelBroken
 from .books import RESIDENT, Books, Entry
-from .files import PAGE, CopyFile, in_memory, on_disk
+from .files import PAGE, CopyFile, empty, in_memory, on_disk
 from .invocations import Invocations, Where
 from .policy import Candidate, Turn, leavers
 
-ANSWER_SECONDS = 120.0  # for an order: a large copy to a disk takes its time
+ANSWER_SECONDS = 120.0  # for an order, then its API server is ended: a large copy to a disk takes its time
+IN_LINE_SECONDS = 3.0  # that those who wish for room wait for an answer; more where there is to copy:
+BYTES_PER_SECOND = 64 << 20
 ASK_SECONDS = 0.2  # for figures of sessions
 AHEAD_SECONDS = 1.0  # without work, until a session's memory is copied ahead
 LEAVE_ATTEMPTS = 4  # with more room for copies each time: its program may map more meanwhile
 LOOK_SECONDS = 0.01  # until who works is looked at again
 SLACK = 64 << 20  # bytes
+FILES_MOST = 32  # on the disk, of one session: then its copies are made anew, in one
 CALL_SECONDS = 25.0  # that a call waits for room, before it is out of memory
 
 log = structlog.get_logger()
@@ -69,6 +72,7 @@ class Steward(PoolListener):
         self._returning: set[int] = set()  # keys of API servers that were ordered to bring theirs back
         self.on_place: Callable[[int, Residence], None] | None = None  # hears where an API server's memory is
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
+        self._late: dict[asyncio.Task[None], int] = {}  # who hears of a late answer, and whose: a key
         self._demoted: set[int] = set()  # those that were ordered to move their copies to the disk
 
     @property
@@ -100,8 +104,9 @@ class Steward(PoolListener):
         Grant.
         """
         self._servers[server.key] = server
+        self._give_files_up(self.books.get(server.key))
         entry = self.books.begin(server.key, grant.session, server.devices, grant.memory_quota)
-        entry.program = grant.program_id
+        self.books.name(entry, grant.program_id)
         grant.elastic, grant.allowance = self.elastic, entry.allowance
         self._tell_invoker(entry.program)
 
@@ -112,7 +117,7 @@ class Steward(PoolListener):
         told.session = returned.grant.session
         self._servers[server.key] = server
         entry = self.books.adopt(server.key, server.devices, returned.grant.memory_quota, told)
-        entry.program = returned.grant.program_id
+        self.books.name(entry, returned.grant.program_id)
         self._tell_invoker(entry.program)
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
@@ -125,12 +130,15 @@ class Steward(PoolListener):
     def _forget(self, server: ApiServer, lost: bool) -> None:
         self._servers.pop(server.key, None)
         if ended := self.books.end(server.key):
+            self._give_files_up(ended)
             self._tell_invoker(ended.program, lost)
         for wishes in self._wishes.values():
             wishes.pop(server.key, None)
 
     def _tell_invoker(self, program: bytes, lost: bool = False) -> None:
         """Tell who invokes the program where its memory is."""
+        if not program:
+            return
         if entries := self.books.of_program(program):
             away = any(one.away for one in entries)
             self.invocations.is_at(program, Where(entries[-1].devices[0], not away))
@@ -167,8 +175,14 @@ class Steward(PoolListener):
         """
         while True:
             await asyncio.sleep(AHEAD_SECONDS)
+            self._end_liars()
             for device in self.books.crowded():
                 await self._copy_ahead(device)
+
+    def _end_liars(self) -> None:
+        for server in [self._servers[key] for key in self.books.liars() if key in self._servers]:
+            log.error("an API server took more of the disk than it was given", server=server.pid)
+            server.kill()
 
     async def _copy_ahead(self, device: int) -> None:
         await self._refresh(device)
@@ -200,7 +214,7 @@ class Steward(PoolListener):
         wishes = self._wishes[device]
         try:
             while wishes:
-                await self._grant(device, _first(wishes))
+                await self._grant(device, self._first(wishes))
         except Exception:
             log.exception("room could not be made", gpu=device)
         finally:
@@ -212,9 +226,9 @@ class Steward(PoolListener):
         """The oldest wish: it is granted, refused, or void, or another one comes before it."""
         wishes = self._wishes[device]
         while (wish := wishes.get(key)) and (entry := self.books.get(key)):
-            if _first(wishes) != key:
+            if self._first(wishes) != key:
                 return
-            if key in self._leaving:  # an operator sends it away: it will say again what it wants
+            if self._is_busy(key):  # an operator sends it away, say: it will say again what it wants
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
             lack = wish.bytes - entry.allowance - self.books.free(device) if self.elastic else 0
@@ -228,11 +242,18 @@ class Steward(PoolListener):
             if not wish.away and waited > CALL_SECONDS:
                 refusal = node_pb2.Allow(session=entry.session, allowance=entry.allowance, refused=True)
                 wishes.pop(key)
-                await self._order(entry, allow=refusal)
+                await self._order(entry, hurry=True, allow=refusal)
                 return
             if not await self._make_room(device, key, wish, lack):
                 await asyncio.sleep(LOOK_SECONDS)
         wishes.pop(key, None)
+
+    def _first(self, wishes: dict[int, Wish]) -> int:
+        """Whose wish is granted next: the oldest one of those that are not for a turn to come. Who carries
+        another order out has its turn when that is over.
+        """
+        able = {key: wish for key, wish in wishes.items() if not self._is_busy(key)} or wishes
+        return next((key for key, wish in able.items() if not wish.ahead), next(iter(able)))
 
     async def _give(self, entry: Entry, wish: Wish) -> bool:
         """There is room for it."""
@@ -243,8 +264,11 @@ class Steward(PoolListener):
             more = max(0, min(SLACK, entry.quota - wish.bytes, self.books.free(entry.devices[0])))
             self.books.allow(entry, wish.bytes + more)
             allow = node_pb2.Allow(session=entry.session, allowance=entry.allowance)
-            return await self._order(entry, allow=allow) is not None
+            told = await self._order(entry, hurry=True, allow=allow)
+            return told is not None or self._is_late(entry.server)
         told = await self._bring_back(entry, wish.bytes)
+        if told is None and self._is_late(entry.server):
+            return True  # what it was allowed stays its own until it answers
         if told is None or told.reason:
             self.books.allow(entry, before)
             return told is not None and told.reason == "the session is over"
@@ -270,7 +294,7 @@ class Steward(PoolListener):
         if entry is None:
             return False
         try:
-            await self._send_away(entry, insist=insist)
+            await self._send_away(entry, insist=insist, hurry=True)
         except NoRoom as error:
             log.debug("a session did not leave its device", session=session, reason=str(error))
             return False
@@ -278,12 +302,15 @@ class Steward(PoolListener):
 
     async def _trim(self, device: int, key: int) -> bool:
         """What sessions may have and do not use is taken back. Whether there was any."""
-        before = self.books.free(device)
-        for entry in list(self.books.on(device)):
+        before, orders = self.books.free(device), []
+        for entry in self.books.on(device):
             server = self._servers.get(entry.server)
             used = server.stats.memory_mapped if server and server.stats.session == entry.session else 0
-            if entry.server != key and not entry.away and len(entry.devices) == 1 and entry.allowance > used:
-                await self._order(entry, allow=node_pb2.Allow(session=entry.session, allowance=0))
+            fixed = entry.server == key or entry.away or len(entry.devices) > 1 or self._is_late(entry.server)
+            if not fixed and entry.allowance > used:
+                allow = node_pb2.Allow(session=entry.session, allowance=0)
+                orders.append(self._order(entry, hurry=True, allow=allow))
+        await asyncio.gather(*orders)
         return self.books.free(device) > before
 
     async def _refresh(self, device: int) -> None:
@@ -295,7 +322,7 @@ class Steward(PoolListener):
         found = []
         for entry in self.books.on(device):
             server = self._servers.get(entry.server)
-            if server is None or entry.away or entry.server in self._leaving:
+            if server is None or entry.away or self._is_busy(entry.server):
                 continue
             stats = server.stats
             if stats.session != entry.session:
@@ -329,6 +356,8 @@ class Steward(PoolListener):
         self,
         entry: Entry,
         files: Sequence[CopyFile] = (),
+        size: int = 0,
+        hurry: bool = False,
         *,
         leave: node_pb2.Leave | None = None,
         come_back: node_pb2.ComeBack | None = None,
@@ -336,7 +365,10 @@ class Steward(PoolListener):
         forget: node_pb2.Forget | None = None,
         demote: node_pb2.Demote | None = None,
     ) -> node_pb2.Resides | None:
-        """Give an order. Returns what the API server says of it; None: it is gone."""
+        """Give an order, for which `size` bytes must be copied. Returns what the API server says of it; None:
+        it is gone, or late. `hurry`: others wait in line, and what is said after their time is noted all the
+        same.
+        """
         server = self._servers.get(entry.server)
         if server is None:
             return None
@@ -349,22 +381,47 @@ class Steward(PoolListener):
         )
         answer: asyncio.Future[node_pb2.Resides] = asyncio.get_running_loop().create_future()
         self._answers[entry.server, number] = answer
-        gone = asyncio.ensure_future(server.over.wait())
         try:
             server.send(message, *files)
-            waiting: set[asyncio.Future[Any]] = {answer, gone}
-            await asyncio.wait(waiting, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         except ChannelBroken:
+            del self._answers[entry.server, number]
             return None
+        hearing = asyncio.ensure_future(self._hear(entry, server, number, answer))
+        patience = IN_LINE_SECONDS + size / BYTES_PER_SECOND if hurry else None
+        await asyncio.wait({hearing}, timeout=patience)
+        if not hearing.done():
+            self._late[hearing] = entry.server
+            hearing.add_done_callback(self._late.pop)
+            return None
+        return answer.result() if answer.done() else None
+
+    async def _hear(
+        self, entry: Entry, server: ApiServer, number: int, answer: asyncio.Future[node_pb2.Resides]
+    ) -> None:
+        """The answer to an order, however late; who owes it for too long is ended."""
+        gone = asyncio.ensure_future(server.over.wait())
+        waiting: set[asyncio.Future[Any]] = {answer, gone}
+        try:
+            await asyncio.wait(waiting, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone.cancel()
             self._answers.pop((entry.server, number), None)
-        if not answer.done():
-            return None
-        told = answer.result()
-        if told.reason != "the session is over":
-            self._note(entry, told)
-        return told
+        if answer.done():
+            if (told := answer.result()).reason != "the session is over":
+                self._note(entry, told)
+                if asyncio.current_task() in self._late:
+                    self._tell_arbiter(entry)
+        elif not server.over.is_set():
+            log.error("an API server does not say what became of its memory", server=server.pid)
+            server.kill()
+
+    def _is_late(self, key: int) -> bool:
+        """Whether the API server owes an answer for which nobody waits any longer."""
+        return key in self._late.values()
+
+    def _is_busy(self, key: int) -> bool:
+        """Whether the API server has an order that must be over before it gets another one."""
+        return key in self._leaving or self._is_late(key)
 
     def _note(self, entry: Entry, told: node_pb2.Resides) -> None:
         entry.where = told.where
@@ -373,7 +430,7 @@ class Steward(PoolListener):
             self.books.allow(entry, told.allowance)
 
     async def _send_away(
-        self, entry: Entry, *, insist: bool = False, copy_only: bool = False
+        self, entry: Entry, *, insist: bool = False, copy_only: bool = False, hurry: bool = False
     ) -> node_pb2.Resides:
         """Raises NoRoom."""
         if entry.server in self._leaving:
@@ -384,10 +441,12 @@ class Steward(PoolListener):
         try:
             began = time.monotonic()
             server = self._servers.get(entry.server)
+            if len(entry.files) >= FILES_MOST:
+                await self._give_copies_up(entry)
             wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
             entry.used_at = began - (self._idle(entry, server.stats.idle_seconds) if server else 0.0)
             for _ in range(LEAVE_ATTEMPTS):
-                told = await self._leave(entry, wanted, insist, copy_only)
+                told = await self._leave(entry, wanted, insist, copy_only, hurry)
                 if not told.missing:
                     break
                 wanted = told.missing
@@ -408,7 +467,9 @@ class Steward(PoolListener):
             if not copy_only:
                 self._tell_arbiter(entry)
 
-    async def _leave(self, entry: Entry, wanted: int, insist: bool, copy_only: bool) -> node_pb2.Resides:
+    async def _leave(
+        self, entry: Entry, wanted: int, insist: bool, copy_only: bool, hurry: bool
+    ) -> node_pb2.Resides:
         most = entry.quota * len(entry.devices) - entry.copy_bytes
         files = await self._files(entry, min(wanted, most), ahead=copy_only)
         try:
@@ -419,10 +480,13 @@ class Steward(PoolListener):
                 bytes=[file.size for file in files],
                 on_disk=[file.on_disk for file in files],
             )
-            told = await self._order(entry, files, leave=order)
+            told = await self._order(entry, files, wanted, hurry, leave=order)
         finally:
             for file in files:
-                file.close()
+                if file.on_disk and self.books.get(entry.server) is entry:
+                    entry.files.append(file)
+                else:
+                    file.close()
         if told is None:
             raise NoRoom("its API server is gone, or does not answer")
         return told
@@ -437,7 +501,7 @@ class Steward(PoolListener):
         for needless in self.books.needless():
             if self.books.host_free >= size:
                 break
-            if needless is not entry and needless.server not in self._leaving:
+            if needless is not entry and not self._is_busy(needless.server):
                 await self._give_copies_up(needless)
         if self.books.host_free < size and not ahead:
             await self._demote_for(entry, size)
@@ -475,49 +539,56 @@ class Steward(PoolListener):
             wanted = one.server in (
                 self._wishes.get(one.devices[0], {}).keys() | self._returning | self._demoted
             )
-            if not wanted and one.host_bytes <= self.books.disk_free:
+            if not wanted and not self._is_busy(one.server) and one.host_bytes <= self.books.disk_free:
                 await self._demote(one)
 
     async def _demote(self, entry: Entry) -> None:
         size = entry.host_bytes
-        entry.disk_bytes += size
-        self._demoted.add(entry.server)
-        try:
-            if why := await self._move_to_disk(entry, size):
-                entry.disk_bytes -= size
-                log.info("copies stay in host memory", session=entry.session, reason=why)
-            else:
-                entry.host_bytes -= size
-                log.info("copies moved to the disk", session=entry.session, bytes=size)
-        finally:
-            self._demoted.discard(entry.server)
-
-    async def _move_to_disk(self, entry: Entry, size: int) -> str:
-        """Returns why that could not be."""
+        entry.disk_bytes += size  # before anybody else looks what is left
         try:
             file = await on_disk(self._folder, size)
         except OSError as error:
-            return error.strerror or str(error)
+            entry.disk_bytes -= size
+            log.info("copies stay in host memory", session=entry.session, reason=error.strerror or str(error))
+            return
+        self._demoted.add(entry.server)
         try:
             order = node_pb2.Demote(session=entry.session, bytes=size)
-            told = await self._order(entry, [file], demote=order)
+            told = await self._order(entry, [file], size, hurry=True, demote=order)
         finally:
+            self._demoted.discard(entry.server)
+        if self.books.get(entry.server) is not entry:
             file.close()
-        return told.reason if told else "its API server is gone, or does not answer"
+            return
+        if told and told.reason:
+            entry.disk_bytes -= size
+            file.empty()
+            log.info("copies stay in host memory", session=entry.session, reason=told.reason)
+            return
+        entry.files.append(file)
+        if told:  # else it is late, and until its copies are given up both count
+            entry.host_bytes -= size
+            log.info("copies moved to the disk", session=entry.session, bytes=size)
 
     async def _give_copies_up(self, entry: Entry) -> None:
-        told = await self._order(entry, forget=node_pb2.Forget(session=entry.session))
+        told = await self._order(entry, hurry=True, forget=node_pb2.Forget(session=entry.session))
         if told is not None and not told.reason:
             entry.host_bytes = entry.disk_bytes = 0
+            self._give_files_up(entry)
+
+    def _give_files_up(self, entry: Entry | None) -> None:
+        """What its copies have on the disk is free, whoever has the files open. A disk may be slow."""
+        if entry and entry.files:
+            files, entry.files = entry.files, []
+            asyncio.get_running_loop().run_in_executor(None, empty, files)
 
     async def _bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
         began = time.monotonic()
         self._returning.add(entry.server)
         self._tell_arbiter(entry)
         try:
-            told = await self._order(
-                entry, come_back=node_pb2.ComeBack(session=entry.session, allowance=size)
-            )
+            order = node_pb2.ComeBack(session=entry.session, allowance=size)
+            told = await self._order(entry, size=size, hurry=True, come_back=order)
         finally:
             self._returning.discard(entry.server)
         if told is not None and not told.reason:
@@ -596,7 +667,8 @@ class Steward(PoolListener):
                 continue
             try:
                 await self._servers[entry.server].refresh_stats(ASK_SECONDS)
-                await self._send_away(entry)
+                if not self.invocations.runs(program):  # none has begun meanwhile
+                    await self._send_away(entry)
             except (NoRoom, KeyError) as error:
                 log.debug("a session did not leave its device", session=entry.session, reason=str(error))
         self._tell_again(program)
@@ -642,8 +714,3 @@ class Steward(PoolListener):
         """Return, for each session that has memory here, where it is."""
         found = ((server.session, self.books.get(key)) for key, server in self._servers.items())
         return {session: entry for session, entry in found if entry}
-
-
-def _first(wishes: dict[int, Wish]) -> int:
-    """Whose wish is granted next: the oldest one of those that are not for a turn to come."""
-    return next((key for key, wish in wishes.items() if not wish.ahead), next(iter(wishes)))

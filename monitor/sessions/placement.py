@@ -179,6 +179,10 @@ class Placer:
 
     # -- migration
 
+    def rehome(self, session: int, device: int) -> None:
+        """This device is the one that it wants, if it asked for one."""
+        self._policy.rehome(session, device)
+
     def request_migration(self, session: int, device: int) -> None:
         """Move the session to this device, as an operator wants: the decision is among the next ones.
         Raises Declined.

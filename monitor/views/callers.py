@@ -36,16 +36,16 @@ class Callers:
         self._holds = holds
         self._tenancy = tenancy
 
-    async def of(self, token: str) -> Caller | None:
-        """Return the caller that a token belongs to, or None. Raises TooOften, and StoreError if the token
-        cannot be looked up now.
+    async def of(self, token: str, counts: bool = True) -> Caller | None:
+        """Return the caller that a token belongs to, or None. `counts`: as a call of the tenant. Raises
+        TooOften, and StoreError if the token cannot be looked up now.
         """
         if hmac.compare_digest(token.encode(), self._token):
             return OPERATOR
         tenant = proof.tenant_of(token)
         if tenant is None or not await self._holds(tenant, proof.verifier(token)):
             return None
-        if refusal := self._tenancy.why_no_call(tenant):
+        if counts and (refusal := self._tenancy.why_no_call(tenant)):
             raise TooOften(refusal)
         return Caller(tenant)
 

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import ContextVar
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 import grpc
 from gpuferry.migration.errors import SnapshotError
-from gpuferry.specs._generated import control_pb2, control_pb2_grpc, migration_pb2, tenants_pb2
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc, tenants_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -21,6 +22,7 @@ from ..broker.broker import Broker
 from ..moves.migration import CannotMove, Target, ToDevice, ToDevices, ToFile, ToServer
 from ..residency.steward import NoRoom, Steward
 from ..service.ports import ALONE, add_port, bounded
+from ..service.rates import Buckets
 from ..service.tls import Identity
 from ..store.interface import StoreError
 from .callers import Caller, Callers, TooOften, visible
@@ -32,10 +34,15 @@ Serving = health_pb2.HealthCheckResponse.ServingStatus
 FOR_TENANTS = {"Status", "WatchStatus", "EndSession", "ListTenants", "Invocations"}
 RECALL_SECONDS = 30.0  # for room on the GPU
 REASON_MOST = 500  # characters, of why a session is ended
+LISTENING_MOST = 8  # calls of Invocations that a tenant may have at once
+JUDGED_SECONDS = 1.0  # until the token of one who has such a call is looked at again
+NOTES_A_SECOND = 1000.0  # of one tenant that are heard; the others wait on its side
 
-# Of the call that this task serves: who makes it, and how to ask whether that is so still.
+# Of the call that this task serves: who makes it, and how to ask whether that is so still: as a call that is
+# counted, or as part of this one.
 _caller: ContextVar[Caller] = ContextVar("caller")
 _again: ContextVar[Callable[[], Awaitable[Caller | Refused]]] = ContextVar("again")
+_still: ContextVar[Callable[[], Awaitable[Caller | Refused]]] = ContextVar("still")
 
 
 class Refused(NamedTuple):
@@ -78,17 +85,33 @@ class RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             return _aborting(grpc.StatusCode.PERMISSION_DENIED, text)
         _caller.set(caller)  # the call is served in this task
         _again.set(functools.partial(self._judge, token))
+        _still.set(functools.partial(self._judge, token, counts=False))
         return await continuation(details)
 
-    async def _judge(self, token: str) -> Caller | Refused:
-        """Who makes a call with this token, which is counted."""
+    async def _judge(self, token: str, counts: bool = True) -> Caller | Refused:
+        """Who makes a call with this token."""
         try:
-            caller = await self._callers.of(token)
+            caller = await self._callers.of(token, counts)
         except TooOften as error:
             return Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except StoreError as error:
             return Refused(grpc.StatusCode.UNAVAILABLE, f"tokens cannot be checked now: {error}")
         return caller or Refused(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
+
+
+async def _until_revoked(
+    judge: Callable[[], Awaitable[Caller | Refused]], listening: Listening, hearing: asyncio.Task[None]
+) -> None:
+    """Hear nothing more when its token is one no more, even if it does not read that. A store that does not
+    answer is no reason.
+    """
+    while True:
+        await asyncio.sleep(JUDGED_SECONDS)
+        judged = await judge()
+        if isinstance(judged, Refused) and judged.code is grpc.StatusCode.UNAUTHENTICATED:
+            listening.refuse(*judged)
+            hearing.cancel()
+            return
 
 
 def _aborting(code: grpc.StatusCode, text: str) -> Any:
@@ -114,6 +137,8 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         self._broker = broker
         self._steward = steward
         self._reports = reports
+        self._listening: Counter[str] = Counter()  # calls of Invocations, by tenant
+        self._notes = Buckets(time.monotonic)
 
     async def Status(self, request: control_pb2.StatusRequest, context: Any) -> control_pb2.StatusReply:
         """What the monitor knows, and the caller may see, at this moment."""
@@ -181,21 +206,33 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
     ) -> AsyncIterator[control_pb2.InvocationReply]:
         """Hear of invocations, and tell where memory is."""
         tenant = _caller.get().tenant
-        listening = Listening(self._steward, tenant, self._move)
-        hearing = asyncio.ensure_future(listening.hear(notes))
+        if tenant is not None and self._listening[tenant] >= LISTENING_MOST:
+            text = f"tenant {tenant} has {LISTENING_MOST} calls of Invocations already"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        listening = Listening(self._steward, tenant, self._move, lambda: self._may_speak(tenant))
+        tasks = [asyncio.ensure_future(listening.hear(notes))]
+        if tenant is not None:
+            tasks.append(asyncio.ensure_future(_until_revoked(_still.get(), listening, tasks[0])))
+        self._listening[tenant or ""] += 1
         try:
-            async for reply in listening.replies(hearing):
+            async for reply in listening.replies():
                 yield reply
         finally:
-            hearing.cancel()
+            self._listening -= Counter([tenant or ""])
+            for task in tasks:
+                task.cancel()
             listening.close()
-        if text := listening.refusal:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if refusal := listening.refusal:
+            await context.abort(*refusal)
+
+    def _may_speak(self, tenant: str | None) -> bool:
+        """Whether one more note is heard now."""
+        return tenant is None or self._notes.take(tenant, NOTES_A_SECOND, NOTES_A_SECOND)
 
     def _move(self, session: int, device: int) -> str | None:
         """Begin to move a session. Returns why it cannot be."""
         try:
-            self._broker.migrate(session, ToDevice(device), migration_pb2.STRATEGY_UNSPECIFIED, 0.0)
+            self._broker.rehome(session, device)
         except KeyError:
             return "it is over"
         except CannotMove as error:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
+import grpc
 from gpuferry.specs._generated import control_pb2, frames
 
 from ..door.handshake import program_digest
 from ..pool.adoption import LATEST_RETURN_SECONDS
 from ..residency.invocations import TooMany, Where
 from ..residency.steward import Steward
+
+PAUSE_SECONDS = 0.02  # until who has said too much is heard again
 
 Note = control_pb2.InvocationNote
 
@@ -22,11 +25,18 @@ def _not_yours(session: int, gpu: int) -> str:
 class Listening:
     """One call of Invocations. The latest about each program is told, however slowly it is read."""
 
-    def __init__(self, steward: Steward, tenant: str | None, move: Callable[[int, int], str | None]) -> None:
+    def __init__(
+        self,
+        steward: Steward,
+        tenant: str | None,
+        move: Callable[[int, int], str | None],
+        may_speak: Callable[[], bool] = lambda: True,
+    ) -> None:
         """`tenant`: whose programs it may speak of; None: those without one, as is the operator's. `move`:
-        moves a session to a GPU, or says why not.
+        moves a session to a GPU, or says why not. `may_speak`: whether one more note is heard now.
         """
         self._move = move
+        self._may_speak = may_speak
         self._steward = steward
         self._tenant = tenant
         self._words: dict[bytes, bytes] = {}  # what the caller calls a program, by its digest
@@ -35,8 +45,10 @@ class Listening:
         self._stirred = asyncio.Event()
         self._stirred.set()
         self._sending: dict[bytes, asyncio.Task[None]] = {}
+        self._looking: dict[bytes, asyncio.TimerHandle] = {}
         self._speaker = steward.invocations.speaker(self._moved, self._gpus_changed)
-        self.refusal = ""
+        self._over = False
+        self.refusal: tuple[grpc.StatusCode, str] | None = None  # why it is not listened to any more
 
     def _moved(self, program: bytes, where: Where | None) -> None:
         self._news[program] = where
@@ -50,38 +62,53 @@ class Listening:
         """Until the caller has said all."""
         try:
             async for note in notes:
+                while not self._may_speak():
+                    await asyncio.sleep(PAUSE_SECONDS)
                 self._hear(note)
         except TooMany as error:
-            self.refusal = str(error)
+            self.refuse(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
+            self._over = True
             self._stirred.set()
+
+    def refuse(self, code: grpc.StatusCode, text: str) -> None:
+        """Listen no more."""
+        self.refusal, self._over = (code, text), True
+        self._stirred.set()
 
     def _hear(self, note: control_pb2.InvocationNote) -> None:
         if len(note.program) != frames.PROGRAM_SIZE:
             raise TooMany(f"program: {frames.PROGRAM_SIZE} bytes are wanted")
         program = program_digest(note.program, self._tenant or "", self._tenant is not None)
-        self._words[program] = note.program
+        if note.what == Note.ENDS:
+            self._speaker.ends(program)
+        elif note.what == Note.OVER:
+            self._forget(program)
+        else:
+            self._words[program] = note.program  # which it hears of at once
+            self._begin(program, note)
+
+    def _begin(self, program: bytes, note: control_pb2.InvocationNote) -> None:
+        """It is invoked here, or is going to be."""
+        self._speaker.know(program)
         if note.what == Note.BEGINS:
             self._speaker.begins(program)
             self._steward.expect(program)
-        elif note.what == Note.ENDS:
-            self._speaker.ends(program)
         elif note.what == Note.BRING:
-            self._speaker.know(program)
             self._steward.expect(program)
         elif note.what == Note.MOVE:
-            self._speaker.know(program)
             self._steward.move(program, note.gpu, self._move if self._tenant is None else _not_yours)
         elif note.what == Note.STANDS:
-            self._speaker.know(program)
             self._look_later(program)
         elif note.what == Note.SEND:
-            self._speaker.know(program)
             self._send(program)
-        elif note.what == Note.OVER:
-            self._speaker.over(program)
-            del self._words[program]
-            self._news.pop(program, None)
+
+    def _forget(self, program: bytes) -> None:
+        self._speaker.over(program)
+        self._words.pop(program, None)
+        self._news.pop(program, None)
+        if timer := self._looking.pop(program, None):
+            timer.cancel()
 
     def _send(self, program: bytes) -> None:
         if program not in self._sending:
@@ -93,14 +120,17 @@ class Listening:
         """Once all API servers of an earlier monitor have come back that are going to."""
 
         def look() -> None:
-            if program in self._words and not self._steward.invocations.has(program):
+            del self._looking[program]
+            if not self._steward.invocations.has(program):
                 self._moved(program, None)
 
-        asyncio.get_running_loop().call_later(LATEST_RETURN_SECONDS, look)
+        if program not in self._looking:
+            loop = asyncio.get_running_loop()
+            self._looking[program] = loop.call_later(LATEST_RETURN_SECONDS, look)
 
-    async def replies(self, hearing: asyncio.Task[None]) -> AsyncIterator[control_pb2.InvocationReply]:
-        """What the caller is told, until it has said all."""
-        while not hearing.done():
+    async def replies(self) -> AsyncIterator[control_pb2.InvocationReply]:
+        """What the caller is told, until it has said all, or is not listened to."""
+        while not self._over:
             await self._stirred.wait()
             self._stirred.clear()
             if self._gpus:
@@ -124,3 +154,5 @@ class Listening:
     def close(self) -> None:
         """The call is over: nobody speaks for its programs."""
         self._speaker.close()
+        for timer in self._looking.values():
+            timer.cancel()

@@ -65,6 +65,26 @@ const char *nvmlErrorString(nvmlReturn_t result) {
     return "Unknown Error";
 }
 
+/* CUDA's version and the driver's, of the library itself: nobody need have begun. */
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length) {
+    struct nv_system system;
+    NV_REQUIRE(version != NULL);
+    NV_TRY(nv_begin());
+    nvmlReturn_t found = nv_find_system(&system);
+    nv_end();
+    NV_TRY(found);
+    char text[sizeof system.driver_version + 12];
+    snprintf(text, sizeof text, "%d.%s", system.cuda_version / 1000, system.driver_version);
+    return nv_text(version, length, text);
+}
+
+/* What nvidia-smi asks for beside nvml.h: there is no table here. */
+nvmlReturn_t nvmlInternalGetExportTable(const void **table, const void *id) {
+    NV_REQUIRE(table != NULL && id != NULL);
+    *table = NULL;
+    return NVML_ERROR_FUNCTION_NOT_FOUND;
+}
+
 /* The processes run on this machine, so the kernel knows their names. As NVML, it crops them to what fits. */
 nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {
     struct nv_system system;
@@ -78,6 +98,25 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length)
     }
     name[fread(name, 1, length - 1, file)] = '\0'; /* arguments end in zeros: the first one remains */
     fclose(file);
+    return NVML_SUCCESS;
+}
+
+/* Of compute capabilities; all that are newer count as unknown. */
+nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *arch) {
+    static const struct {
+        int capability;
+        unsigned arch;
+    } known[] = {{30, 2}, {50, 3}, {60, 4}, {70, 5},   {75, 6},
+                 {80, 7}, {89, 8}, {90, 9}, {100, 10}, {130, ~0u}};
+    struct nv_device found;
+    NV_TRY(nv_find_device(device, &found));
+    NV_REQUIRE(arch != NULL);
+    *arch = ~0u;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (10 * found.major + found.minor >= known[i].capability) {
+            *arch = known[i].arch;
+        }
+    }
     return NVML_SUCCESS;
 }
 

@@ -152,6 +152,7 @@ CUresult sim_conditional_op(struct sim_exec *exec, struct sim_node *node, struct
 struct defaults_op {
     struct sim_op op;
     struct sim_exec *exec;
+    const struct sim_graph *graph; /* that was launched: the executable graph may be another one by now */
 };
 
 static void set_defaults(const struct sim_graph *graph) {
@@ -166,10 +167,10 @@ static void set_defaults(const struct sim_graph *graph) {
 }
 
 static CUresult run_defaults(struct sim_op *op) {
-    struct sim_exec *exec = ((struct defaults_op *)op)->exec;
-    pthread_mutex_lock(&exec->lock);
-    set_defaults(exec->graph);
-    pthread_mutex_unlock(&exec->lock);
+    const struct defaults_op *defaults = (const struct defaults_op *)op;
+    pthread_mutex_lock(&defaults->exec->lock);
+    set_defaults(defaults->graph);
+    pthread_mutex_unlock(&defaults->exec->lock);
     return CUDA_SUCCESS;
 }
 
@@ -183,6 +184,7 @@ CUresult sim_conditional_defaults_op(struct sim_exec *exec, struct sim_op **out)
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     op->exec = exec;
+    op->graph = exec->graph;
     *out = &op->op;
     return CUDA_SUCCESS;
 }

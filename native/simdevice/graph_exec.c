@@ -5,12 +5,23 @@
 
 static _Atomic uint32_t next_id = 1;
 
+static void free_retired(struct sim_exec *exec) {
+    while (exec->retired) {
+        struct sim_retired *retired = exec->retired;
+        exec->retired = retired->next;
+        sim_graph_free(retired->graph);
+        sim_plan_free(&retired->plan);
+        free(retired);
+    }
+}
+
 /* In whichever thread lets go of it last: the program's, or the one that ends its last launch. */
 static void destroy(void *pointer) {
     struct sim_exec *exec = pointer;
     if (exec->last)
         sim_op_release(exec->last);
     sim_graphs_lock();
+    free_retired(exec);
     sim_graph_free(exec->graph);
     sim_graphs_unlock();
     sim_plan_free(&exec->plan);
@@ -76,6 +87,54 @@ static CUresult make(struct sim_graph *graph, cuuint64_t flags, struct sim_conte
     }
     free(exec);
     return result;
+}
+
+/* What nodes of the executable graph keep: whose they are, and whether they are switched off. */
+static void keep_places(struct sim_graph *fresh, const struct sim_graph *graph) {
+    for (size_t i = 0; i < graph->node_count; i++) {
+        const struct sim_node *before = graph->nodes[i]->partner;
+        fresh->nodes[i]->original = before->original;
+        fresh->nodes[i]->disabled = before->disabled;
+        for (unsigned j = 0; j < before->body_count; j++)
+            keep_places(fresh->nodes[i]->bodies[j], graph->nodes[i]->bodies[j]);
+    }
+}
+
+static CUresult prepare_again(struct sim_exec *exec, struct sim_graph *graph) {
+    CUgraphInstantiateResult why;
+    SIM_TRY(sim_graph_clone(graph, NULL, &exec->graph));
+    keep_places(exec->graph, graph);
+    CUresult result = sim_plan_make(&exec->plan, exec->graph, exec->object.context);
+    if (result == CUDA_SUCCESS)
+        result = sim_conditional_prepare(graph, exec, &why);
+    if (result != CUDA_SUCCESS) {
+        sim_plan_free(&exec->plan);
+        sim_graph_free(exec->graph);
+    }
+    return result;
+}
+
+CUresult sim_exec_remake(struct sim_exec *exec, struct sim_graph *graph) {
+    struct sim_retired *retired = malloc(sizeof *retired);
+    if (!retired)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!exec->last || sim_op_done(exec->last))
+        free_retired(exec);
+    *retired = (struct sim_retired){exec->retired, exec->graph, exec->plan};
+    CUresult result = prepare_again(exec, graph);
+    if (result != CUDA_SUCCESS) {
+        exec->graph = retired->graph;
+        exec->plan = retired->plan;
+        free(retired);
+        return result;
+    }
+    exec->retired = retired;
+    struct sim_graph *source = sim_graph_find((CUgraph)(uintptr_t)exec->source);
+    if (source)
+        source->instances--;
+    graph->instances++;
+    exec->source = graph->object.handle;
+    return CUDA_SUCCESS;
 }
 
 static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,

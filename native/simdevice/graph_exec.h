@@ -26,6 +26,13 @@ struct sim_plan {
     uint32_t lane_count;
 };
 
+/* What launches that are under way may still run, of an executable graph that has become another one. */
+struct sim_retired {
+    struct sim_retired *next;
+    struct sim_graph *graph;
+    struct sim_plan plan;
+};
+
 struct sim_exec {
     struct sim_object object;
     uint32_t id;
@@ -34,7 +41,8 @@ struct sim_exec {
     struct sim_graph *graph;
     struct sim_plan plan;
     struct sim_op *last; /* the end of the last launch, or NULL */
-    uint64_t source;     /* the handle of the graph that it was made from */
+    struct sim_retired *retired;
+    uint64_t source; /* the handle of the graph that it was made from, or by which it was last remade */
     bool has_memory, has_conditions;
 };
 
@@ -43,6 +51,9 @@ CUresult sim_exec_acquire(CUgraphExec handle, struct sim_exec **exec);
 /* INVALID_VALUE if the graph has a cycle. */
 CUresult sim_plan_make(struct sim_plan *plan, const struct sim_graph *graph, struct sim_context *context);
 void sim_plan_free(struct sim_plan *plan);
+/* Makes it what the graph is, whose nodes know by `partner` whose place they take; launches that are under
+ * way go on as they began. Both locks are held. */
+CUresult sim_exec_remake(struct sim_exec *exec, struct sim_graph *graph);
 /* The context in which they were made has ended: so do they. */
 void sim_execs_forget_context(struct sim_context *context);
 CUresult sim_exec_launch(struct sim_exec *exec, struct sim_stream *stream);

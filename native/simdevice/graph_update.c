@@ -63,8 +63,9 @@ static CUgraphExecUpdateResult compare(const struct sim_node *before, const stru
                    ? CU_GRAPH_EXEC_UPDATE_SUCCESS
                    : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-        return b->conditional.handle == a->conditional.handle ? CU_GRAPH_EXEC_UPDATE_SUCCESS
-                                                              : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        return b->conditional.type == a->conditional.type && before->context == after->context
+                   ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                   : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
@@ -175,9 +176,14 @@ static CUresult take_over(const struct sim_graph *after) {
 
 static CUresult update(struct sim_exec *exec, struct sim_graph *graph, CUgraphExecUpdateResultInfo *info) {
     info->result = compare_graphs(exec->graph, graph, info);
-    if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS)
-        return take_over(graph);
-    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    /* a value belongs to one executable graph */
+    if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && exec->has_conditions && graph->instances &&
+        exec->source != graph->object.handle)
+        info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+    if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    /* bodies are read while they run, so those of launches that are under way stay as they are */
+    return exec->has_conditions ? sim_exec_remake(exec, graph) : take_over(graph);
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo *info) {
@@ -222,6 +228,7 @@ static CUresult set_child(struct sim_node *node, CUgraph handle) {
 static CUresult set(struct sim_node *node, const struct sim_node_work *work) {
     const CUgraphNodeParams *params = &work->params;
     SIM_REQUIRE(node && node->params.type == params->type);
+    SIM_REQUIRE(params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL); /* what it decides by stays */
     if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
         return set_child(node, params->graph.graph);
     /* as cooperative as before: it keeps its attributes */

@@ -16,6 +16,7 @@ struct fill_op {
     uint32_t value;
     uint32_t element; /* bytes */
     enum sim_range_kind kind;
+    bool nowhere; /* no memory is there: a node may have such an address as long as it does not run */
 };
 
 static void fill(uint64_t address, uint32_t value, uint32_t element, uint64_t count) {
@@ -45,6 +46,8 @@ static bool discard(enum sim_range_kind kind, uint64_t from, uint64_t to) {
 
 static CUresult run(struct sim_op *op) {
     const struct fill_op *f = (struct fill_op *)op;
+    if (f->nowhere)
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
     uint64_t bytes = f->width * f->element, end = f->address + bytes;
     uint64_t first = sim_round_up(f->address, SIM_PAGE), last = end / SIM_PAGE * SIM_PAGE;
     if (f->height == 1 && f->value == 0 && bytes >= DISCARD_LEAST && discard(f->kind, first, last)) {
@@ -84,12 +87,16 @@ static CUresult prepare(uint64_t address, size_t pitch, uint32_t value, uint32_t
         return CUDA_SUCCESS;
     size += row;
     SIM_REQUIRE(size >= row);
-    SIM_TRY(sim_span_require(address, size, span));
+    bool nowhere = address && sim_span_require(address, 1, span) != CUDA_SUCCESS;
+    if (nowhere)
+        *span = (struct sim_span){0};
+    else
+        SIM_TRY(sim_span_require(address, size, span));
     SIM_REQUIRE(!span->read_only);
     *op = sim_op_new(sizeof **op, &fill_class);
     if (!*op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    **op = (struct fill_op){(*op)->op, address, pitch, width, height, value, element, span->kind};
+    **op = (struct fill_op){(*op)->op, address, pitch, width, height, value, element, span->kind, nowhere};
     return CUDA_SUCCESS;
 }
 
@@ -111,7 +118,10 @@ static CUresult set(CUstream handle, uint64_t address, size_t pitch, uint32_t va
     struct fill_op *op;
     SIM_TRY(sim_stream_acquire(handle, &stream));
     CUresult result = prepare(address, pitch, value, element, width, height, &span, &op);
-    if (result == CUDA_SUCCESS && op) {
+    if (op && op->nowhere && !sim_stream_captured(stream)) {
+        sim_op_discard(&op->op);
+        result = CUDA_ERROR_INVALID_VALUE;
+    } else if (result == CUDA_SUCCESS && op) {
         bool wait = span.sync_memops || (synchronous && (span.host || span.kind == SIM_RANGE_MANAGED));
         if (wait && (synchronous || !sim_stream_captured(stream)))
             result = sim_submit_and_wait(stream, &op->op);

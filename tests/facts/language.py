@@ -9,6 +9,7 @@ p == 0                          what must be true; or any other statement of Pyt
 ! alone                         in a process of its own
 ! fresh                         in one that has made no call before, @start included
 ! devices: 3                    in a program that has so many, which has made no call before
+! by: graph_conditional.c       programs of tests/programs show it, natively and remotely (tests/differential)
 ! not: it needs machine code    no check, and why
 ! differs: a bug of ours        it fails on both drivers as yet; `differs remotely`, `differs natively`: there
 """
@@ -19,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-MARKS = ("alone", "fresh", "devices", "not", "differs", "differs remotely", "differs natively")
+PROGRAMS = FOLDER.parent / "programs"
+MARKS = ("alone", "fresh", "devices", "by", "not", "differs", "differs remotely", "differs natively")
 
 
 @dataclass
@@ -35,6 +37,16 @@ class Row:
     def devices(self) -> int:
         """How many its program has, if they are several; else 0."""
         return int(self.marks.get("devices", "0"))
+
+    @property
+    def programs(self) -> list[str]:
+        """Those that show it in its stead."""
+        return self.marks["by"].split(", ") if "by" in self.marks else []
+
+    @property
+    def shown(self) -> bool:
+        """Whether anything fails if it is not so."""
+        return bool(self.steps or self.programs)
 
     def differs(self, where: str) -> str | None:
         """Why it is known to fail `natively` or `remotely`."""
@@ -78,6 +90,8 @@ def read(path: Path) -> Section:
         elif line and not line.startswith("#") and line != "@start":
             steps.append(line)
     for row in section.rows:
-        if bool(row.steps) == ("not" in row.marks):
-            raise ValueError(f"{path.name}:{row.number}: a row has steps, or says why not")
+        if bool(row.steps) + len(row.marks.keys() & {"by", "not"}) != 1:
+            raise ValueError(f"{path.name}:{row.number}: a row has steps, or says who shows it or why not")
+        if missing := [name for name in row.programs if not (PROGRAMS / name).exists()]:
+            raise ValueError(f"{path.name}:{row.number}: there is no program {missing[0]}")
     return section

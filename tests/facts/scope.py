@@ -11,7 +11,7 @@ import os
 import re
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +105,9 @@ def in_child(work: Callable[[], int]) -> int:
 
 
 class Scope(dict[str, Any]):
-    """Globals of the steps of one process."""
+    """Globals of the steps of one process; `libraries` by how the names of their functions begin."""
 
-    def __init__(self, libraries: list[Callable[[], Any]], known: dict[str, int]) -> None:
+    def __init__(self, libraries: Mapping[str, list[Callable[[], Any]]], known: dict[str, int]) -> None:
         super().__init__(
             NULL=0,
             SIZE_MAX=SIZE_MAX,
@@ -153,10 +153,11 @@ class Scope(dict[str, Any]):
     def look_up(self, name: str) -> Any:
         if name in self.known:
             return self.known[name]
-        for library in self.libraries:
-            if name.startswith("cu") and hasattr(library(), name):
-                self[name] = Function(getattr(library(), name), self.keep)
-                return super().__getitem__(name)
+        for prefix, libraries in self.libraries.items():
+            for library in libraries:
+                if name.startswith(prefix) and hasattr(library(), name):
+                    self[name] = Function(getattr(library(), name), self.keep)
+                    return super().__getitem__(name)
         raise KeyError(name)
 
     def at(self, name: str) -> Any:

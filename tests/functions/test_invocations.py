@@ -167,6 +167,48 @@ def test_a_replica_that_breaks_the_protocol_is_replaced(server: Server) -> None:
     assert server.invoke("liar").body == b"fine"
 
 
+LIAR = (
+    DEEDS
+    + """
+import struct
+def handle(request):
+    if request.body:
+        socket = j.loads(sys.argv[1])["socket"]
+        said = request.text().replace("ID", str(request.id)).encode()
+        os.write(socket, struct.pack("!IQ", len(said), 0) + said)
+        time.sleep(600)
+    return "fine"
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[" * 100_000,
+        '{"say": "done", "id": ID, "status": Infinity, "headers": []}',
+        '{"say": "done", "id": ID, "status": 200, "headers": [["a"]]}',
+        '{"say": "begun", "id": ID}',  # once more
+        '{"say": "raised", "id": ID, "gpu": "\\u001b[2J"}',
+    ],
+)
+def test_what_a_replica_makes_up_fails_its_own_invocation(server: Server, said: str) -> None:
+    """What it said is no answer: nothing of it is believed, and no defect of the server's is told."""
+    server.deploy("inventor", LIAR, most=1)
+    got = server.invoke("inventor", body=said)
+    assert (got.status, got.ran, got.error) == (502, "yes", "bad_answer")
+    assert server.invoke("inventor").body == b"fine"
+    assert all("\x1b" not in line["text"] for line in server.logs("inventor"))
+
+
+def test_why_a_replica_did_not_start_is_shown_as_text(server: Server) -> None:
+    source = "raise ValueError('\x1b[2J' + chr(0xd800))\n"
+    got = server.system("PUT", "functions/painter", {"source": source, "folder": "/"})
+    assert got.status == 422
+    assert b"\x1b" not in got.body
+    assert b"ValueError" in got.body
+
+
 def test_children_of_a_dead_replica_end_with_it(server: Server) -> None:
     server.deploy("family", most=1)
     said = "__import__('subprocess').Popen(['sleep', '600']).pid"

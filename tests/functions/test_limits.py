@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from .serving import DEADLINE, Asked, Meeting, Server, until
+from .serving import DEADLINE, Asked, Meeting, Server, serving, until
 
 
 def test_a_full_queue_says_when_to_come_again(server: Server) -> None:
@@ -214,3 +214,17 @@ def test_logs_are_followed_until_the_function_is_gone(server: Server) -> None:
     assert server.system("DELETE", "functions/followed").status == 204
     assert answer.read() == b""
     connection.close()
+
+
+def test_an_answer_counts_until_its_caller_has_read_it() -> None:
+    """It is in memory as long: whoever sends a body meanwhile may find no room for it."""
+    with serving("--driver", "none", "--bodies", "8MiB") as server:
+        server.deploy("large", most=2)
+        caller = server.connection()
+        caller.request("POST", f"/function/large?do=large&size={7 << 20}")
+        server.becomes("large", lambda shown: shown["invocations"]["ok"] == 1)
+        got = server.invoke("large", body=bytes(2 << 20))
+        assert (got.status, got.error, got.ran) == (503, "refused", "no")
+        assert len(caller.getresponse().read()) == 7 << 20
+        caller.close()
+        until(lambda: server.invoke("large", body=bytes(2 << 20)).status, (200).__eq__)

@@ -106,3 +106,19 @@ def test_without_a_sound_file_it_waits(server: FakeServer, guest: Guest, tmp_pat
     assert outcome.stdout == "1 0\n", outcome.stderr
     sizes = {"cut": 32, "foreign": 96, "disabled": 32, "no_folder": 32}
     assert kept.stat().st_size == sizes[damage]
+
+
+@pytest.mark.parametrize("way", ["symbolic", "hard"])
+def test_what_another_put_in_its_place_is_not_written(
+    server: FakeServer, guest: Guest, tmp_path: Path, way: str
+) -> None:
+    """XDG_CACHE_HOME may be a folder where others may write, and the name leads to a file of the user."""
+    mine = tmp_path / "mine"
+    mine.write_text("x" * 32)
+    (tmp_path / "gpuferry").mkdir()
+    name = tmp_path / "gpuferry" / "loads"
+    name.symlink_to(mine) if way == "symbolic" else name.hardlink_to(mine)
+    loads(server, LOADED)
+    outcome = guest(ONCE, CUDA_CACHE_DISABLE="0", XDG_CACHE_HOME=str(tmp_path))
+    assert outcome.stdout == "1 0\n", outcome.stderr
+    assert mine.read_text() == "x" * 32

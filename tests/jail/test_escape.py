@@ -204,11 +204,14 @@ def test_the_end_of_its_session_leaves_nothing(tmp_path_factory: pytest.TempPath
         cgroups = cgroups_of(running.pid)
         namespace = namespace_of(running.pid)
         assert namespace
+        # While it is open its number is nobody else's: the next jail of any test could have it.
+        held = os.open(f"/proc/{running.pid}/ns/pid", os.O_RDONLY)
         running.attacker.socket.close()
         os.kill(running.pid, signal.SIGKILL)  # or the monitor does, if it is not clean
         harness.wait_until(lambda: not left(folder), "the end of what it left")
         harness.wait_until(lambda: not any(group.exists() for group in cgroups), "the end of its cgroup")
         assert namespace not in {namespace_of(int(entry.name)) for entry in Path("/proc").glob("[0-9]*")}
+        os.close(held)
         running.bystander.is_fine()
     assert str(folder) not in Path("/proc/mounts").read_text()
 

@@ -6,7 +6,7 @@ import asyncio
 import math
 
 import pytest
-from gpuferry.monitor.pool.channel import ChannelBroken, channel_pair
+from gpuferry.monitor.pool.channel import ChannelBroken, channel_pair, read_message
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 MESSAGES = 100
@@ -81,3 +81,35 @@ def test_what_is_no_time_ends_who_says_it(say, seconds: float) -> None:  # type:
 
     with pytest.raises(ChannelBroken, match="seconds"):
         asyncio.run(hear())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        node_pb2.FromServer(stats=node_pb2.Stats(turn=7)),  # type: ignore[arg-type]
+        node_pb2.FromServer(stats=node_pb2.Stats(turn_ago=math.nan)),
+        node_pb2.FromServer(stats=node_pb2.Stats(resides=node_pb2.Resides(where=77))),  # type: ignore[arg-type]
+        node_pb2.FromServer(resides=node_pb2.Resides(where=77)),  # type: ignore[arg-type]
+        node_pb2.FromServer(returned=node_pb2.Returned(resides=node_pb2.Resides(where=77))),  # type: ignore[arg-type]
+        node_pb2.FromServer(moving=migration_pb2.Moving(phase=99)),  # type: ignore[arg-type]
+        node_pb2.FromServer(
+            moved=migration_pb2.Moved(
+                report=migration_pb2.Report(phases=[migration_pb2.PhaseTime(phase=99)])  # type: ignore[arg-type]
+            )
+        ),
+        node_pb2.FromServer(stats=node_pb2.Stats(memory_mapped=2**64 - 1)),
+        node_pb2.FromServer(stats=node_pb2.Stats(mapped_on=[1, 2**64 - 1])),
+        node_pb2.FromServer(stats=node_pb2.Stats(calls=[node_pb2.Calls(succeeded=2**64 - 1)])),
+        node_pb2.FromServer(moving=migration_pb2.Moving(bytes_done=2**64 - 1)),
+    ],
+)
+def test_what_nobody_could_name_or_add_up_ends_who_says_it(said: node_pb2.FromServer) -> None:
+    """The policy of residency, status and metrics of all sessions would fail, and with them the monitor."""
+    with pytest.raises(ChannelBroken):
+        read_message(said.SerializeToString())
+
+
+def test_what_an_api_server_says_of_a_session_is_heard() -> None:
+    stats = node_pb2.Stats(turn=node_pb2.TURN_STATE_HAS, turn_ago=-1.0, memory_mapped=1 << 40)
+    message = node_pb2.FromServer(stats=stats)
+    assert read_message(message.SerializeToString()) == message

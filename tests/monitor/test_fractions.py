@@ -217,6 +217,7 @@ def test_real_programs_are_where_their_labels_let_them_be() -> None:
         (("--affinity", "a b"), {}, "'a b' is no label"),
         (("--affinity", "red", "--gpus", "2"), {}, "GPUFERRY_AFFINITY is for programs of one GPU"),
         ((), {"GPUFERRY_EXCLUSIVE": "-"}, "GPUFERRY_EXCLUSIVE: '-' is no label"),
+        ((), {"GPUFERRY_LABELS": "zone=a,gpu"}, "GPUFERRY_LABELS: 'gpu' is no label of a GPU"),
     ],
 )
 @pytest.mark.parametrize("verb", ["run", "env"])
@@ -227,6 +228,13 @@ def test_the_launcher_refuses_nonsense(
     done = shared.run(verb, *options, *program, **settings)
     assert done.returncode == 2
     assert text in done.stderr
+
+
+@pytest.mark.parametrize("label", ["x", "zone=", "=a", "zone=a,gpu", ""])
+def test_the_launcher_refuses_labels_without_a_value(shared: harness.Monitor, label: str) -> None:
+    done = shared.run("run", "--label", label, "--", "true")
+    assert done.returncode == 2
+    assert "is no label of a GPU: write NAME=VALUE, as zone=a" in done.stderr
 
 
 def test_images_find_them_in_the_environment(shared: harness.Monitor) -> None:

@@ -83,7 +83,8 @@ def test_an_azure_trace(tmp_path: Path) -> None:
         (["dgsf-heavy", "--azure", "x.csv"], 2, "exclude each other"),
         (["--azure", "x.csv", "--minutes", "0-5"], 2, "minutes 1 to 1440"),
         (["--azure", "x.csv", "--minutes", "early"], 2, "write 1-6"),
-        (["--azure", "/nowhere/x.csv"], 1, "cannot read the trace"),
+        (["--azure", "/nowhere/x.csv"], 1, "cannot read the trace: /nowhere/x.csv: No such file"),
+        (["--trace", "/nowhere/x.csv"], 1, "cannot read the trace: /nowhere/x.csv: No such file"),
         (["dgsf-fig8", "--plot", "/nowhere/x.png"], 1, "cannot write the plot"),
     ],
 )

@@ -119,6 +119,20 @@ int main(void) {
     OK(cuGraphGetNodes(graph, NULL, &total));
     EXPECT(total == 10);
 
+    /* a fill of what is no memory can be captured, as cuDNN does; only its launch would fail */
+    CUgraph nowhere;
+    OK(cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuMemsetD8Async(128, 0, 65536, other));
+    OK(cuStreamEndCapture(other, &nowhere));
+    places = 1;
+    OK(cuGraphGetNodes(nowhere, &child, &places));
+    CUDA_MEMSET_NODE_PARAMS filled;
+    OK(cuGraphMemsetNodeGetParams(child, &filled));
+    EXPECT(filled.dst == 128 && filled.width == 65536);
+    OK(cuGraphDestroy(nowhere));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD8Async(128, 0, 65536, other));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD8Async(a, 0, WORDS * 4 + 1, other));
+
     OK(cuGraphExecDestroy(twice));
     OK(cuGraphExecDestroy(exec));
     OK(cuGraphDestroy(outer));

@@ -83,11 +83,10 @@ static void nested(void) {
     OK(cuGraphCreate(&copy, 0));
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphAddChildGraphNode(&node, copy, NULL, 0, graph));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(body));
-    // Another graph of the same shape decides by other values.
+    // A conditional node stays what it is.
     CUgraphConditionalHandle foreign = add_condition(copy, 1);
     CUgraphNode alike;
-    add_kernel(*add_conditional(copy, NULL, foreign, CU_GRAPH_COND_TYPE_WHILE, 1, &alike), NULL, set,
-               (void *[]){&foreign, &value});
+    add_conditional(copy, NULL, foreign, CU_GRAPH_COND_TYPE_SWITCH, 1, &alike);
     FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, copy, &info));
     EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED && info.errorNode == alike);
     OK(cuGraphDestroy(copy));
@@ -128,6 +127,67 @@ static void again(void) {
     EXPECT(launched(exec, counter, 0, 0) == 0);
     EXPECT(launched(exec, other, 0, 0) == 2);
     OK(cuGraphDestroy(graph));
+    OK(cuGraphExecDestroy(exec));
+}
+
+// A loop that counts `where` up, and then by the condition that it begins with as often as it may.
+static CUgraph loop(CUdeviceptr where, unsigned start, CUgraphNode *first, CUgraphNode *counts) {
+    CUgraph graph;
+    CUgraphNode node;
+    QUIET(cuGraphCreate(&graph, 0));
+    CUgraphConditionalHandle handle = add_condition(graph, start);
+    *first = add_kernel(graph, NULL, count_up, (void *[]){&where});
+    CUgraph body = *add_conditional(graph, *first, handle, CU_GRAPH_COND_TYPE_WHILE, 1, &node);
+    *counts = add_kernel(body, NULL, count_up, (void *[]){&where});
+    add_kernel(body, *counts, set, (void *[]){&handle, &value});
+    return graph;
+}
+
+// An executable graph becomes one that decides by values of its own.
+static void updated(void) {
+    CUgraphExec exec, second;
+    CUgraphNode first, counts, ignored;
+    CUgraphExecUpdateResultInfo info;
+    CUgraph graph = loop(counter, 1, &first, &counts);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT(launched(exec, counter, 3, 0) == 5);
+    CUgraph changed = loop(other, 1, &ignored, &ignored);
+    OK(cuMemsetD32(value, 5, 1));
+    OK(cuMemsetD32(other, 0, 1));
+    OK(cuStreamSynchronize(NULL));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuGraphExecUpdate(exec, changed, &info)); // while it may still run
+    OK(cuGraphDestroy(changed));
+    OK(cuStreamSynchronize(stream));
+    unsigned raised = 0;
+    OK(cuMemcpyDtoH(&raised, counter, 4));
+    EXPECT(raised == 12);
+    EXPECT(launched(exec, counter, 3, 0) == 0);
+    EXPECT(launched(exec, other, 3, 0) == 5);
+    // its nodes are still those of the graph that it was made from
+    CUDA_KERNEL_NODE_PARAMS launch = {
+        .func = count_up, 1, 1, 1, 1, 1, 1, 0, (void *[]){&counter}, NULL, NULL, NULL};
+    OK(cuGraphExecKernelNodeSetParams(exec, counts, &launch));
+    EXPECT(launched(exec, counter, 3, 0) == 4);
+    EXPECT(launched(exec, other, 3, 0) == 1);
+    OK(cuGraphNodeSetEnabled(exec, first, 0));
+    changed = loop(other, 0, &ignored, &ignored); // by default it does not begin
+    OK(cuGraphExecUpdate(exec, changed, &info));
+    EXPECT(launched(exec, other, 3, 0) == 0);
+    OK(cuGraphNodeSetEnabled(exec, first, 1));
+    EXPECT(launched(exec, other, 3, 0) == 1);
+    // a value is of one executable graph
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphInstantiate(&second, changed, 0));
+    OK(cuGraphInstantiate(&second, graph, 0));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, graph, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED);
+    EXPECT(launched(second, counter, 3, 0) == 5);
+    EXPECT(launched(exec, other, 3, 0) == 1);
+    OK(cuGraphExecDestroy(second));
+    OK(cuGraphExecUpdate(exec, graph, &info));
+    EXPECT(launched(exec, counter, 3, 0) == 5);
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphDestroy(changed));
     OK(cuGraphExecDestroy(exec));
 }
 
@@ -223,6 +283,7 @@ int main(void) {
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     nested();
     again();
+    updated();
     captured();
     other_contexts();
     return check_failed;

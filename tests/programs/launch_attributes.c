@@ -12,6 +12,8 @@ static const struct {
     {"access policy window", {.id = CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW}},
     {"not cooperative", {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE}},
     {"cluster of one block", {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {1, 1, 1}}},
+    {"cluster of two blocks", {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {2, 1, 1}}},
+    {"cluster of none", {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {1, 0, 1}}},
     {"cluster scheduling", {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE}},
     {"stream serialization", {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION}},
     {"priority", {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY}},

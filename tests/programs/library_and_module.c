@@ -44,6 +44,7 @@ int main(void) {
         EXPECT(value == sum);
         sum = sum * 3 + 1;
     }
+    FAILS(CUDA_ERROR_NOT_PERMITTED, cuModuleUnload(from_library)); // it is its library's
     OK(cuLibraryUnload(library));
     return check_failed;
 }

@@ -74,6 +74,21 @@ static void keeps(void) {
     OK(cuMemPoolDestroy(pool));
 }
 
+// What was taken in a context goes with it, and back to the device.
+static void goes_with_its_context(void) {
+    CUcontext own;
+    CUstream there;
+    CUdeviceptr memory;
+    size_t before = free_now();
+    OK(cuCtxCreate(&own, NULL, 0, device));
+    OK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAllocAsync(&memory, 2 * MIB2, there));
+    OK(cuStreamSynchronize(there));
+    OK(cuCtxDestroy(own));
+    OK(cuCtxSetCurrent(context));
+    EXPECT(free_now() == before);
+}
+
 static void properties(void) {
     CUmemoryPool pool = new_pool(0);
     CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
@@ -180,6 +195,7 @@ int main(void) {
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     accounts();
     keeps();
+    goes_with_its_context();
     properties();
     largest();
     current();

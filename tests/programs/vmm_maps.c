@@ -93,6 +93,9 @@ static void describe(void) {
 
 int main(void) {
     start_vmm();
+    int supported = 0;
+    OK(cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device));
+    EXPECT(supported == 1); // who asks first must not be told otherwise
     size_t before = free_bytes();
     grow();
     alias();

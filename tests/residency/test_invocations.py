@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from gpuferry.monitor.door.handshake import program_digest
 from gpuferry.monitor.residency import invocations as tried
+from gpuferry.monitor.residency.books import Entry
 from gpuferry.monitor.residency.invocations import Invocations, Speaker, TooMany, Where
+from gpuferry.monitor.residency.steward import Steward
+from gpuferry.monitor.views.invocations import Listening
+from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated.control_pb2 import InvocationNote as Note
+
+GIB = 1 << 30
 
 A, B = b"a", b"b"
 
@@ -77,3 +91,90 @@ def test_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         one.begins(B)
     one.over(A)
     one.begins(B)
+
+
+async def said(*notes: Note) -> AsyncIterator[Note]:
+    for note in notes:
+        yield note
+
+
+def test_what_is_said_of_programs_that_were_not_named_takes_no_memory(tmp_path: Path) -> None:
+    async def main() -> None:
+        listening = Listening(Steward(1.0, 0, 0, tmp_path), "a", lambda *_: None)
+        for what in (Note.ENDS, Note.OVER):
+            await listening.hear(said(*(Note(program=bytes([n] * 32), what=what) for n in range(100))))
+        assert not listening._words
+        stands = Note(program=bytes(32), what=Note.STANDS)
+        await listening.hear(said(*[stands] * 100))
+        assert len(listening._looking) == len(listening._words) == 1
+        await listening.hear(said(Note(program=bytes(32), what=Note.OVER)))
+        assert not listening._looking
+        assert not listening._words
+        listening.close()
+
+    asyncio.run(main())
+
+
+def test_a_tenant_speaks_of_its_own_programs(tmp_path: Path) -> None:
+    """Whatever it knows of another's, and whatever it says."""
+
+    async def main() -> None:
+        steward = Steward(1.0, 0, 0, tmp_path)
+        word, begun = bytes(32), list[str]()
+        other, operators = program_digest(word, "b", True), program_digest(word, "", False)
+        mine = program_digest(word, "a", True)
+        steward.invocations.is_at(other, Where(0, True))
+        listening = Listening(steward, "a", lambda *_: begun.append("moved"))
+        for what in (Note.BEGINS, Note.BRING, Note.SEND, Note.MOVE, Note.STANDS):
+            await listening.hear(said(Note(program=word, what=what, gpu=1)))
+        assert steward.invocations.runs(mine)
+        assert steward.invocations.runs(other) is steward.invocations.runs(operators) is None
+        assert steward.invocations.has(other)
+        assert not begun
+        assert not listening._news
+        listening.close()
+        assert steward.invocations.runs(mine) is None
+
+    asyncio.run(main())
+
+
+def test_who_says_too_much_is_heard_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        steward, may = Steward(1.0, 0, 0, tmp_path), [True, False, False, True]
+        listening = Listening(steward, "a", lambda *_: None, lambda: may.pop(0))
+        notes = [Note(program=bytes([n] * 32), what=Note.BEGINS) for n in range(2)]
+        hearing = asyncio.ensure_future(listening.hear(said(*notes)))
+        await asyncio.sleep(0)
+        assert len(listening._words) == 1
+        await hearing
+        assert len(listening._words) == 2
+        assert not may
+        listening.close()
+
+    asyncio.run(main())
+
+
+def test_who_begins_while_it_is_about_to_be_sent_away_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A policy sent it away between two invocations; the next began before that was carried out."""
+    steward = Steward(2.0, GIB, 0, tmp_path)
+    steward.grantable(0, GIB)
+    speaker = Heard(steward.invocations).speaker
+    sent = []
+
+    async def begins(_: float) -> None:
+        speaker.begins(A)
+
+    async def send(entry: Entry) -> None:
+        sent.append(entry.session)
+
+    server: Any = SimpleNamespace(key=1, devices=(0,), refresh_stats=begins)
+    steward.begin(server, node_pb2.Grant(session=7, memory_quota=GIB, program_id=A))
+    monkeypatch.setattr(steward, "_send_away", send)
+    asyncio.run(steward.dismiss(A))
+    assert sent == []
+    speaker.ends(A)
+    monkeypatch.setattr(speaker, "begins", lambda _: None)
+    asyncio.run(steward.dismiss(A))
+    assert sent == [7]

@@ -3,41 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from gpuferry.monitor.pool.api_server import ApiServer
+from gpuferry.monitor.residency import steward as tried
 from gpuferry.monitor.residency.books import AWAY, Books
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
 
 GIB = 1 << 30
+SMALL = 2 << 20
 TOO_MUCH = 1 << 60
 
 
 class Said:
     """An API server, as far as the steward knows it: what it was told stands in `orders`."""
 
-    def __init__(self, key: int) -> None:
+    def __init__(self, key: int, memory: int) -> None:
         self.key = self.session = key
         self.device, self.devices, self.several, self.is_keeper = 0, (0,), 0, False
         self.over = asyncio.Event()
         self.orders: list[node_pb2.ToServer] = []
-        self.stats = node_pb2.Stats(session=key, memory_mapped=GIB)
+        self.beside: list[Any] = []
+        self.stats = node_pb2.Stats(session=key, memory_mapped=memory)
+        self.pid, self.killed = 0, 0
 
-    def send(self, message: node_pb2.ToServer, *_: object) -> None:
+    def send(self, message: node_pb2.ToServer, *beside: object) -> None:
         self.orders.append(message)
+        self.beside += beside
+
+    def kill(self) -> None:
+        self.killed += 1
 
     async def refresh_stats(self, _: float) -> None:
         pass
 
 
-async def two(folder: Path) -> tuple[Steward, Any, Any]:
-    """Two sessions of 1 GiB on a device of 2 GiB, of which more may be promised."""
-    steward = Steward(2.0, 4 * GIB, 0, folder)
+async def two(folder: Path, disk: int = 0) -> tuple[Steward, Any, Any]:
+    """Two sessions of 1 GiB on a device of 2 GiB, of which more may be promised. With a disk each has little,
+    and its copies go there.
+    """
+    steward = Steward(2.0, 0 if disk else 4 * GIB, disk, folder)
     steward.grantable(0, 2 * GIB)
-    one, other = (cast(ApiServer, Said(key)) for key in (1, 2))
+    one, other = (cast(ApiServer, Said(key, SMALL if disk else GIB)) for key in (1, 2))
     for each in (one, other):
         steward.begin(each, node_pb2.Grant(session=each.key, memory_quota=GIB))
     return steward, one, other
@@ -102,3 +113,81 @@ def test_what_is_said_of_an_allowance_and_of_copies_is_bounded_by_the_quota() ->
     told = node_pb2.Resides(session=2, where=AWAY[0], host_bytes=TOO_MUCH, disk_bytes=TOO_MUCH)
     books.adopt(2, (0,), GIB, told)
     assert (books.host_used, books.disk_used) == (GIB, GIB)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_who_says_nothing_to_an_order_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    """It wished for room, or for its memory, has it, and does not say so; others' wishes are next."""
+    monkeypatch.setattr(tried, "IN_LINE_SECONDS", 0.01)
+
+    async def main() -> None:
+        steward, honest, liar = await two(tmp_path)
+        steward.room_wanted(liar, node_pb2.RoomWanted(session=2, bytes=SMALL, away=away))
+        steward.room_wanted(honest, node_pb2.RoomWanted(session=1, bytes=SMALL))
+        while not honest.orders:
+            await asyncio.sleep(0.001)
+        number = honest.orders[0].allow.number
+        steward.resides(honest, node_pb2.Resides(session=1, number=number, allowance=SMALL))
+        while honest.key in steward._wishes[0]:
+            await asyncio.sleep(0.001)
+        assert len(liar.orders) == 1
+        assert not liar.killed
+        kind = "come_back" if away else "allow"
+        number = getattr(liar.orders[0], kind).number
+        steward.resides(liar, node_pb2.Resides(session=2, number=number, allowance=SMALL))
+        while steward._late:
+            await asyncio.sleep(0.001)
+        entry = steward.books.get(liar.key)
+        assert entry
+        assert entry.allowance == SMALL  # late, and noted all the same
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_who_never_answers_an_order_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tried, "IN_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(tried, "ANSWER_SECONDS", 0.01)
+
+    async def main() -> None:
+        steward, _, liar = await two(tmp_path)
+        steward.room_wanted(liar, node_pb2.RoomWanted(session=2, bytes=SMALL))
+        while not liar.killed:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_who_takes_more_of_the_disk_than_it_was_given_is_ended(tmp_path: Path) -> None:
+    """A file on a disk is of no settled size: it is looked at, and is empty once it was given back."""
+
+    async def main() -> None:
+        steward, honest, liar = await two(tmp_path, disk=4 * GIB)
+        kept: dict[int, int] = {}
+        for one in (honest, liar):
+            asked = asyncio.ensure_future(steward.evict(one.key))
+            while not one.orders:
+                await asyncio.sleep(0.001)
+            (kept[one.key],) = (os.dup(file.fileno()) for file in one.beside)
+            number = one.orders[0].leave.number
+            told = node_pb2.Resides(session=one.key, number=number, where=AWAY[1], mapped=SMALL)
+            steward.resides(one, told)
+            await asked
+        steward._end_liars()
+        assert (honest.killed, liar.killed) == (0, 0)
+        os.ftruncate(kept[liar.key], 2 * SMALL)
+        steward._end_liars()
+        assert (honest.killed, liar.killed) == (0, 1)
+        os.ftruncate(kept[liar.key], SMALL)
+        os.posix_fallocate(kept[liar.key], 0, SMALL)
+        steward._end_liars()
+        assert liar.killed == 1
+        for one in (honest, liar):
+            steward.server_lost(one)
+        while any(os.fstat(file).st_size for file in kept.values()):
+            await asyncio.sleep(0.001)
+        for file in kept.values():
+            os.close(file)
+
+    asyncio.run(asyncio.wait_for(main(), 60))

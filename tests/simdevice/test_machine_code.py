@@ -42,6 +42,14 @@ def run(*arguments: str, code: str = "skip") -> subprocess.CompletedProcess[str]
 # -- the metadata
 
 
+def test_parts_that_lie_on_each_other_are_not_read_again_and_again() -> None:
+    """Two thousand kernels of one name have its records: half a megabyte would be read as 64."""
+    large = Kernel("same", tuple((at, 1) for at in range(2000)))
+    assert len(read(cubin.build((large,))).kernels[0].params) == 2000
+    with pytest.raises(ImageError, match="holds or expands to more than"):
+        read(cubin.build((large, *[Kernel("same")] * 2000)))
+
+
 @pytest.mark.parametrize("later", [False, True])
 def test_what_a_cubin_says(later: bool) -> None:
     code = read(cubin.sample(later=later))

@@ -6,11 +6,14 @@ import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
 import pytest
 from gpuferry.monitor.door.handshake import Extension, extension
+from gpuferry.monitor.views.control import LISTENING_MOST
 from gpuferry.monitor.views.web.key import page_key
 from gpuferry.specs._generated import control_pb2, tenants_pb2
 from gpuferry.specs._generated.frames import Frame
@@ -148,6 +151,39 @@ def test_who_watches_is_cut_off_with_the_token(monitor: harness.Monitor) -> None
     with pytest.raises(grpc.RpcError) as caught:
         list(watching)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+Note = control_pb2.InvocationNote
+
+
+def speaking(monitor: harness.Monitor, token: str, *notes: control_pb2.InvocationNote) -> Any:
+    """A call of Invocations that has said this, and says no more."""
+    said: SimpleQueue[control_pb2.InvocationNote] = SimpleQueue()
+    for note in notes:
+        said.put(note)
+    return monitor.stub.Invocations(iter(said.get, None), metadata=as_tenant(token), timeout=harness.DEADLINE)
+
+
+def test_who_speaks_of_invocations_is_cut_off_with_the_token(monitor: harness.Monitor) -> None:
+    leaver = tokens(monitor, "leaver")["leaver"]
+    call = speaking(monitor, leaver, Note(program=bytes(32), what=Note.BEGINS))
+    assert next(call).gpus
+    revoke(monitor, "leaver")
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_tenant_has_few_calls_that_stay_open(monitor: harness.Monitor, token: dict[str, str]) -> None:
+    calls = [speaking(monitor, token["a"]) for _ in range(LISTENING_MOST)]
+    assert all(next(call).gpus for call in calls)
+    other = speaking(monitor, token["b"])
+    assert next(other).gpus
+    with pytest.raises(grpc.RpcError) as caught:
+        next(speaking(monitor, token["a"]))
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    for call in (*calls, other):
+        call.cancel()
 
 
 def test_calls_beyond_the_limit_are_refused_and_others_are_not(

@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 
 import pytest
-from gpuferry.monitor.door.handshake import mac
+from gpuferry.monitor.door.mac import mac
 from gpuferry.monitor.door.tokens import proof
 from gpuferry.monitor.door.tokens.book import TOKENS_MOST, TokenBook, TooMany, new_record
 from gpuferry.monitor.store.sqlite import SqliteStore

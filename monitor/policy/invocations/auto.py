@@ -96,7 +96,7 @@ class Auto(FlowPolicy):
             return False
         free = list(self._free)
         if len(free) > 1:
-            free.sort(key=lambda card: (-card.open, card.index))
+            free.sort(key=lambda card: (card.others, -card.open, card.index))
         for card in free:
             flow = self._best(card)
             if flow is None:

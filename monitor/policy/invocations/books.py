@@ -144,6 +144,13 @@ class Books:
         for flow in list(self._flows.values()):
             self._refuse_if_hopeless(flow)
 
+    def on_others(self, gpu: int, others: int, now: float) -> None:
+        self._now = now
+        card = self._cards.get(gpu)
+        if card and card.others != others:
+            card.others = others
+            self._moved(card)
+
     # -- replicas
 
     def on_replica(self, replica: int, function: str, gpu: int | None, now: float) -> None:

@@ -55,7 +55,7 @@ class FlowPolicy(Books):
     def _card_for(self, flow: Flow) -> Card | None:
         warm = [card for card in flow.at if card.open > 0 and flow.idle_on(card) and self._may_use(card)]
         if warm:
-            return max(warm, key=lambda card: (card.open, -card.index))
+            return max(warm, key=lambda card: (-card.others, card.open, -card.index))
         for replica in flow.away:
             card = replica.card
             if card and not card.gone and card.open > 0 and card.holds(flow) and self._may_use(card):
@@ -88,6 +88,6 @@ class FlowPolicy(Books):
 
     def _moved(self, card: Card) -> None:
         if card.open > 0 and not card.gone:
-            self._free.set(card, -card.open, card.index)
+            self._free.set(card, card.others, -card.open, card.index)
         else:
             self._free.discard(card)

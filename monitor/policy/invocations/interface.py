@@ -109,6 +109,9 @@ class Policy(Protocol):
     def on_gpu_lost(self, gpu: int, now: float) -> None:
         """A GPU left, with all that was resident there. Its invocations complete one by one, as failed."""
 
+    def on_others(self, gpu: int, others: int, now: float) -> None:
+        """So many other dispatchers keep this GPU busy: those that nobody does go first."""
+
     def on_replica(self, replica: int, function: str, gpu: int | None, now: float) -> None:
         """An idle replica is there that no Run asked for: kept warm, or found at start. `gpu`: where it is
         resident; None: its memory is away.

@@ -108,7 +108,9 @@ class Lalb(LocalPolicy):
         """Idle GPUs, least used first; before them those with a queue, or others could keep it waiting."""
         if not self._line and not self._parked:
             return []
-        return sorted(self._idlers, key=lambda card: (not self._local[card], card.assigned, card.index))
+        return sorted(
+            self._idlers, key=lambda card: (not self._local[card], card.others, card.assigned, card.index)
+        )
 
     def _serve(self, card: Card) -> None:
         """What the thesis does for one idle GPU."""
@@ -155,7 +157,7 @@ class Lalb(LocalPolicy):
         """Find a place for the function's first one; whether it is this GPU, which has no replica of it."""
         idle = [other for other in flow.at if other.open > 0 and other.holds(flow)]
         if idle:
-            self._run_head(min(idle, key=lambda other: (other.assigned, other.index)), flow)
+            self._run_head(min(idle, key=lambda other: (other.others, other.assigned, other.index)), flow)
             return False
         busy = [(self._finish(other), other.index, other) for other in flow.at]
         if busy:

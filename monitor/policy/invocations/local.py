@@ -139,7 +139,7 @@ class LocalPolicy(Books):
 
     def _moved(self, card: Card) -> None:
         if card.open > 0 and not card.gone:
-            self._idlers.set(card, card.assigned, card.index)
+            self._idlers.set(card, card.others, card.assigned, card.index)
         else:
             self._idlers.discard(card)
 

@@ -22,6 +22,7 @@ class Card:
     pinned: int = 0  # of these, bytes of the ones that run
     absent: int = 0  # bytes of the replicas that were here last and are away
     assigned: int = 0  # how often an invocation was given to it
+    others: int = 0  # other dispatchers that keep it busy
     gone: bool = False
     idle: OrderedDict[Replica, None] = field(
         default_factory=OrderedDict

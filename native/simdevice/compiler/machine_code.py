@@ -19,6 +19,8 @@ from .fatbin import Room
 
 ELF = b"\x7fELF"
 MOST = 512 << 20  # bytes of one file, and of what is read of it
+# What is read of a file is a part of it, and read a few times: more is of parts that lie on each other.
+PARTS_MOST, PARTS_SLACK = 8, 1 << 16
 MOST_PARAMETER_BYTES = 32764
 MOST_SHARED = 1 << 20
 
@@ -98,7 +100,7 @@ class _Kernel:
 
 def read(image: bytes, cc: int, room: Room) -> MachineCode:
     """The metadata of a cubin that a device of that capability can run. Raises ImageError."""
-    file = _File(image, room)
+    file = _File(image, Room(min(room.left, PARTS_MOST * len(image) + PARTS_SLACK)))
     if file.target // 10 != cc // 10 or file.target > cc:
         raise ImageError(
             NO_BINARY_FOR_GPU, f"the machine code is for sm_{file.target}, the device is sm_{cc}"
@@ -136,7 +138,7 @@ class _File:
         found = []
         for name, kind, _, _, offset, size, link, info, align, each in raw:
             if kind != _NOBITS and kind != 0:
-                self._bytes(offset, size)
+                self._check(offset, size)
             found.append(_Section(self._text(texts, name), kind, offset, size, link, info, each, align))
         return found
 
@@ -308,9 +310,12 @@ class _File:
 
     # -- bytes
 
-    def _bytes(self, offset: int, size: int) -> bytes:
+    def _check(self, offset: int, size: int) -> None:
         if offset > len(self._image) or size > len(self._image) - offset:
             raise _damaged("has a part outside itself")
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        self._check(offset, size)
         return self._image[offset : offset + size]
 
     def _contents(self, section: _Section) -> bytes:

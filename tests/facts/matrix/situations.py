@@ -21,7 +21,7 @@ class Bench:
     """A process with a primary context, which is current, and what calls need."""
 
     def __init__(self, known: dict[str, int], init: bool = True) -> None:
-        self.names = Scope([driver], known)
+        self.names = Scope({"cu": [driver]}, known)
         self.known = known
         if init:
             self.ok("cuInit", 0)

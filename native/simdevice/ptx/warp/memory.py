@@ -385,3 +385,8 @@ def store(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
             store_parameter(e, place, offset + index * kind.bytes, kind.bits, value)
     elif address is not None:
         store_each(e, address, space, kind, values)
+
+
+@warp_opcode("alloca", "stacksave", "stackrestore")
+def stack(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
+    raise Unsuitable("each lane takes memory from a stack of its own")

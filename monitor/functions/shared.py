@@ -1,0 +1,176 @@
+"""What several function servers have in common, in a store: functions, what was measured, who uses which GPU.
+
+Keys, as in policies.md §4.1: `function/<name>` is a deployment, `model/<name>/load` and `/infer` are seconds;
+they stay. `gpu/<node>/<i>/status/<server>` and `/lru/<server>` are each server's own, and go with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import socket
+from collections import Counter
+from collections.abc import Iterable
+from typing import Protocol
+
+import structlog
+
+from ..service.waiting import within
+from ..store.interface import ABSENT, Store, StoreError
+from .deployment import Deployment, WrongDeployment, read
+from .schedule import Schedule
+
+FUNCTIONS, MODELS = "function/", "model/"
+PUBLISH_SECONDS = 1.0  # between two looks at what is to be told
+LEAVE_SECONDS = 2.0  # that its keys may take to go
+LEASE_SECONDS = 10.0  # that a server may be silent, before it counts as gone
+
+log = structlog.get_logger()
+
+
+class Catalogued(Protocol):
+    """The functions of this server."""
+
+    def names(self) -> Iterable[str]:
+        """Which there are."""
+
+    async def follow(self, name: str) -> bool:
+        """Have of this function what the store has. False: the store does not answer."""
+
+
+class Shared:
+    """This server's part of what is in the store, and the others'."""
+
+    def __init__(self, store: Store, node: str, schedule: Schedule) -> None:
+        """`node`: the name of the GPU server, the same for all who use it."""
+        self._store = store
+        self._node = node.replace("/", "-")
+        self._schedule = schedule
+        self.name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+        self.others: tuple[str, ...] = ()  # servers that use the same GPUs
+        self._models = schedule.models
+        self._written: dict[str, tuple[str, float]] = {}
+
+    # -- functions
+
+    async def deployments(self) -> dict[str, Deployment]:
+        """Those that are deployed, on whatever server. Raises StoreError."""
+        found = (_read(key, entry.value) for key, entry in (await self._store.read(FUNCTIONS)).items())
+        for key, entry in (await self._store.read(MODELS)).items():
+            self._models.put(key, entry.value.decode())
+        return {deployment.name: deployment for deployment in found if deployment}
+
+    async def deployed(self, name: str) -> Deployment | None:
+        """What is deployed under this name now. Raises StoreError."""
+        entry = await self._store.get(FUNCTIONS + name)
+        return _read(FUNCTIONS + name, entry.value) if entry else None
+
+    async def keep(self, deployment: Deployment) -> None:
+        """Let all have this revision: the one after what is deployed. Raises WrongDeployment, StoreError."""
+        key = FUNCTIONS + deployment.name
+        entry = await self._store.get(key)
+        known = _read(key, entry.value) if entry else None
+        version = entry.version if entry else ABSENT
+        text = json.dumps(deployment.as_json()).encode()
+        if (known and known.revision >= deployment.revision) or not await self._store.swap(
+            key, text, version
+        ):
+            raise WrongDeployment("another server deployed it at the same time")
+
+    async def forget(self, name: str) -> None:
+        """Let nobody have it any more. Raises StoreError."""
+        while entry := await self._store.get(FUNCTIONS + name):
+            if await self._store.swap(FUNCTIONS + name, None, entry.version):
+                return
+
+    # -- what goes on all the time
+
+    async def follow(self, catalogue: Catalogued) -> None:
+        """Have what others deploy, and no more what they remove. Until cancelled."""
+        async for state in self._store.watch(FUNCTIONS):
+            names = {key.removeprefix(FUNCTIONS) for key in state}
+            names.update(catalogue.names())
+            await asyncio.gather(*(_follow(catalogue, name) for name in names))
+
+    async def learn(self) -> None:
+        """Hear what others measured. Until cancelled."""
+        async for state in self._store.watch(MODELS):
+            for key, value in state.items():
+                self._models.put(key, value.decode())
+
+    async def look(self) -> None:
+        """See which GPUs others use. Until cancelled."""
+        async for state in self._store.watch(f"gpu/{self._node}/"):
+            busy: Counter[int] = Counter()
+            servers = set()
+            for key, value in state.items():
+                _, _, gpu, what, server = [*key.split("/", 4), ""][:5]
+                if what == "status" and server != self.name and gpu.isdecimal():
+                    servers.add(server)
+                    busy[int(gpu)] += value == b"busy"
+            self.others = tuple(sorted(servers))
+            self._schedule.others(busy)
+
+    async def publish(self) -> None:
+        """Tell what this server does and measures. Until cancelled."""
+        complained = False
+        while True:
+            try:
+                await self._publish()
+                complained = False
+            except StoreError as error:
+                if not complained:
+                    log.warning("other function servers do not hear of this one", why=str(error))
+                complained = True
+            await asyncio.sleep(PUBLISH_SECONDS)
+
+    async def _publish(self) -> None:
+        now = asyncio.get_running_loop().time()
+        wanted = self._schedule.published(self._node)
+        for key, value in wanted.items():
+            mine = key.startswith("gpu/")
+            known, at = self._written.get(key, ("", 0.0))
+            if known == value and not (mine and now - at > LEASE_SECONDS / 3):
+                continue
+            await self._store.put(
+                f"{key}/{self.name}" if mine else key, value.encode(), LEASE_SECONDS if mine else None
+            )
+            self._written[key] = value, now
+        for key in self._written.keys() - wanted.keys():
+            del self._written[key]  # its lease ends; what was measured stays for the next one
+
+    async def close(self) -> None:
+        """Tell that this server is no more, if the store answers, and close it."""
+        with contextlib.suppress(StoreError, asyncio.TimeoutError):
+            await within(LEAVE_SECONDS, self._leave())
+        await self._store.close()
+
+    async def _leave(self) -> None:
+        for key in [key for key in self._written if key.startswith("gpu/")]:
+            full = f"{key}/{self.name}"
+            if entry := await self._store.get(full):
+                await self._store.swap(full, None, entry.version)
+
+
+def _read(key: str, value: bytes) -> Deployment | None:
+    """What cannot be read, of a newer gpuferry perhaps, is left alone."""
+    try:
+        deployment = read(json.loads(value))
+        if key != FUNCTIONS + deployment.name:
+            raise WrongDeployment("it is of another function")
+    except ValueError as error:
+        log.error("a deployment cannot be read", key=key, error=str(error))
+        return None
+    return deployment
+
+
+async def _follow(catalogue: Catalogued, name: str) -> None:
+    while not await catalogue.follow(name):
+        await asyncio.sleep(PUBLISH_SECONDS)
+
+
+async def run(shared: Shared, catalogue: Catalogued) -> None:
+    """All that goes on. Until cancelled."""
+    await asyncio.gather(shared.follow(catalogue), shared.learn(), shared.look(), shared.publish())

@@ -1,0 +1,228 @@
+"""What the GPU server hears of invocations, and when: without a function server, and without a GPU server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import grpc
+import pytest
+from gpuferry.monitor.functions import gpu_server as tried
+from gpuferry.monitor.functions.deployment import Deployment
+from gpuferry.monitor.functions.engine import Engine, Job
+from gpuferry.monitor.functions.fleet import Fleet, Function, Place, Unit
+from gpuferry.monitor.functions.gpu_server import GpuServer, Note, Way
+from gpuferry.monitor.functions.invocation import Answer, Call
+from gpuferry.monitor.functions.replica import Replica
+from gpuferry.monitor.functions.schedule import Schedule
+from gpuferry.monitor.residency.steward import Steward
+from gpuferry.monitor.views import control
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc
+
+PROGRAM = bytes(range(32))
+CALL = Call("POST", "", "", (), b"")
+
+
+class FakeReplica:
+    """Answers when it is let."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.alive, self.retiring, self.program = True, False, PROGRAM
+        self.begun, self.may = asyncio.Event(), asyncio.Event()
+
+    async def invoke(self, *_: Any) -> Answer:
+        self.begun.set()
+        await self.may.wait()
+        return Answer(200, (), b"done")
+
+
+class FakeFleet:
+    """One replica."""
+
+    def __init__(self, function: Function) -> None:
+        self.replica = FakeReplica(function.deployment)
+        self.unit = Unit(function, cast(Replica, self.replica))
+        self.places: dict[int, Place] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def tell(self, *_: Any) -> None:
+        pass
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.add(asyncio.ensure_future(work))
+
+    async def obtain(self, *_: Any) -> Place:
+        self.places[1] = Place(1, self.unit, 0)
+        return self.places[1]
+
+    def usable(self, _: Place) -> bool:
+        return True
+
+
+@contextlib.asynccontextmanager
+async def engine(gpu_server: GpuServer) -> AsyncIterator[tuple[Engine, Function, FakeReplica]]:
+    schedule = Schedule("fcfs", 0)
+    function = Function(Deployment("f", source="x"))
+    schedule.deploy(function.deployment)
+    fleet = FakeFleet(function)
+    made = Engine(schedule, cast(Fleet, fleet), gpu_server, 10, [gpu_server])
+    yield made, function, fleet.replica
+    await made.drained()
+
+
+class FakeMonitor(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
+    """Hears notes, and hangs up when it is told to."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[tuple[int, int]] = asyncio.Queue()  # call and what
+        self.hang_up = asyncio.Event()
+        self._calls = 0
+
+    async def Invocations(self, notes: Any, context: Any) -> AsyncIterator[control_pb2.InvocationReply]:
+        self._calls += 1
+        hearing = asyncio.ensure_future(self._hear(self._calls, notes))
+        yield control_pb2.InvocationReply(gpus=[control_pb2.InvocationGpu(ordinal=0, memory=1)])
+        await self.hang_up.wait()
+        self.hang_up.clear()
+        hearing.cancel()
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "it restarts")
+
+    async def _hear(self, call: int, notes: Any) -> None:
+        async for note in notes:
+            assert note.program == PROGRAM
+            await self.heard.put((call, note.what))
+
+
+@contextlib.asynccontextmanager
+async def heard_by(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> AsyncIterator[tuple[FakeMonitor, GpuServer]]:
+    monkeypatch.setattr(tried, "AGAIN_SECONDS", (0.01, 0.01))
+    monitor, server = FakeMonitor(), grpc.aio.server()
+    control_pb2_grpc.add_MonitorServicer_to_server(monitor, server)
+    address = f"unix:{folder}/control"
+    server.add_insecure_port(address)
+    await server.start()
+    gpu_server = GpuServer(Way(address, "token", None, True))
+    telling = asyncio.ensure_future(gpu_server.run())
+    try:
+        await gpu_server.settled()
+        yield monitor, gpu_server
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+        await server.stop(None)
+
+
+def test_who_runs_is_told_again_after_the_call_broke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def tell() -> list[tuple[int, int]]:
+        async with (
+            heard_by(monkeypatch, tmp_path) as (monitor, gpu_server),
+            engine(gpu_server) as (made, function, replica),
+        ):
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            seen = [await monitor.heard.get()]
+            monitor.hang_up.set()
+            seen.append(await monitor.heard.get())
+            replica.may.set()
+            await asked
+            seen.append(await monitor.heard.get())
+        return seen
+
+    assert asyncio.run(tell()) == [(1, Note.BEGINS), (2, Note.BEGINS), (2, Note.ENDS)]
+
+
+def test_one_that_ends_while_nobody_hears_is_not_told_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def tell() -> list[tuple[int, int]]:
+        async with (
+            heard_by(monkeypatch, tmp_path) as (monitor, gpu_server),
+            engine(gpu_server) as (made, function, replica),
+        ):
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            seen = [await monitor.heard.get()]
+            gpu_server._silent()  # the call has broken, and the next is not made yet
+            replica.may.set()
+            await asked
+            monitor.hang_up.set()
+            replica.may.clear()
+            while gpu_server._notes is None:
+                await asyncio.sleep(0)
+            again = asyncio.ensure_future(made.invoke(function, CALL))
+            seen.append(await monitor.heard.get())
+            replica.may.set()
+            await again
+        return seen
+
+    assert asyncio.run(tell()) == [(1, Note.BEGINS), (2, Note.BEGINS)]
+
+
+def test_the_end_is_told_before_the_answer_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So who asks next finds the GPU server informed as soon as the note can be there."""
+
+    async def told() -> list[str]:
+        gpu_server, seen = GpuServer(None), []
+        ended = gpu_server.ended
+
+        def hear(job: Job, result: str, seconds: float) -> None:
+            ended(job, result, seconds)
+            seen.append(f"told {result}")
+
+        monkeypatch.setattr(gpu_server, "ended", hear)
+        async with engine(gpu_server) as (made, function, replica):
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            asked.add_done_callback(lambda _: seen.append("answered"))
+            await replica.begun.wait()
+            replica.may.set()
+            await asked
+        return seen
+
+    assert asyncio.run(told()) == ["told ok", "answered"]
+
+
+class Refusing(Exception):
+    """The call was ended, with a code and a text."""
+
+
+@pytest.mark.parametrize("judged", ["revoked", "unknown"])
+def test_a_call_ends_when_its_token_is_revoked(
+    judged: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A store that does not answer revokes nothing."""
+    monkeypatch.setattr(control, "JUDGED_SECONDS", 0.0)
+    caller = SimpleNamespace(tenant="a")
+    gone = control.Refused(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
+    unknown = control.Refused(grpc.StatusCode.UNAVAILABLE, "tokens cannot be checked now")
+    answers = [caller, gone] if judged == "revoked" else [unknown, caller, unknown, caller, gone]
+    asked = []
+
+    async def judge() -> Any:
+        asked.append(answers.pop(0))
+        return asked[-1]
+
+    async def nothing() -> AsyncIterator[Any]:
+        await asyncio.Event().wait()
+        yield
+
+    async def abort(*refusal: Any) -> None:
+        raise Refusing(*refusal)
+
+    async def call() -> None:
+        control._caller.set(cast(Any, caller))
+        control._still.set(judge)
+        steward = Steward(1.0, 0, 0, tmp_path)
+        nobody = cast(Any, None)
+        service = control.MonitorService(nobody, nobody, nobody, steward, nobody)
+        async for _ in service.Invocations(nothing(), SimpleNamespace(abort=abort)):
+            pass
+
+    with pytest.raises(Refusing) as refused:
+        asyncio.run(call())
+    assert refused.value.args == gone
+    assert answers == []
