@@ -680,7 +680,8 @@ class Steward(PoolListener):
     async def evict(self, session: int) -> node_pb2.Resides:
         """Send a session away, as an operator wants. Raises KeyError, or NoRoom: why not."""
         entry = self._entry_of(session)
-        while entry.server in self._leaving:  # or its copies are being made ahead
+        # Or its copies are being made ahead; or it is back, which its program knows before we do.
+        while entry.server in self._leaving | self._returning:
             await asyncio.sleep(LOOK_SECONDS)
         if entry.away:
             raise NoRoom("it is away already")
