@@ -52,7 +52,7 @@ def _measure(server: Monitor, operator: Operator, size: int) -> _Times:
         number = operator.session().id
         for _ in range(ROUNDS):
             one.work()
-            found.leave_floor = min(found.leave_floor, _copy(size))
+            found.leave_floor = min(found.leave_floor, copy_seconds(size))
             one.work("s")  # its last call is over when its API server waits for the next
             told = operator.evict(number)
             if told.copied_bytes < size:
@@ -69,7 +69,7 @@ def _measure(server: Monitor, operator: Operator, size: int) -> _Times:
     return found
 
 
-def _copy(size: int) -> float:
+def copy_seconds(size: int) -> float:
     """Seconds to copy so many bytes in chunks between files in memory that have their pages."""
     source, target = _Memory(size), _Memory(size)
     with source, target:

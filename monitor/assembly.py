@@ -31,6 +31,7 @@ from .policy import build as build_policy
 from .pool.adoption import LATEST_RETURN_SECONDS, Ledger
 from .pool.events import PoolEvents
 from .pool.losses import LostDevices
+from .pool.mps import Mps, find
 from .pool.pool import Pool
 from .pool.released import Door
 from .pool.returns import Returns, Rounds
@@ -97,6 +98,7 @@ class Monitor:
     callers: Callers
     room: Shares
     office: Office | None  # of turns, where sessions take them
+    mps: Mps | None
 
 
 def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
@@ -139,6 +141,8 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     returns = Returns(premises.runtime.path, ledger.secret, config.orphan_grace)
     environment = server_environment(config.simulated, config.simulated and config.check_kernels == "on")
     jail = _jail(config, environment)
+    mps = Mps(premises.runtime.path / "mps", find()) if config.mps else None
+    environment |= mps.environment if mps else {}
     pool = Pool(
         config,
         environment,
@@ -146,6 +150,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         jail,
         SpareMemory(placer, gpus).of,
         events,
+        mps,
     )
 
     cluster = cluster_of(config, premises.identity)
@@ -235,6 +240,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         callers,
         room,
         office,
+        mps,
     )
 
 

@@ -46,6 +46,8 @@ class Daemon:
             stack.push_async_callback(monitor.control.stop)
             control_name = await monitor.control.start(self._config.control)
             self._heed_signals()
+            if monitor.mps:
+                stack.push_async_callback(monitor.mps.stop)  # when its clients are gone
             stack.push_async_callback(monitor.pool.stop)
             if not premises.ledger.inherited:
                 asyncio.get_running_loop().call_soon(monitor.pool.start)
@@ -108,7 +110,9 @@ class Daemon:
             self._notifier.watch(),
         ]
         jobs += [
-            part.run() for part in (monitor.rounds, monitor.door, monitor.balance, monitor.office) if part
+            part.run()
+            for part in (monitor.rounds, monitor.door, monitor.balance, monitor.office, monitor.mps)
+            if part
         ]
         return [asyncio.ensure_future(job) for job in jobs]
 

@@ -352,7 +352,11 @@ class Broker(PoolListener):
         self._refuse(guest, Reason.NO_CAPACITY, why.reason, error)
 
     def _place(self, session: Session, placement: Placement) -> None:
-        """On one device an API server is idle for the session; for several, one is started."""
+        """An API server is idle for the session; if it has several devices, or a part of one by MPS, one is
+        started for it.
+        """
+        if not session.file and self._pool.percentage(session.hello.portion.limit):
+            placement = placement.to_start()
         if not placement.devices:
             self._grant(session, placement)
         elif why_not := self._several.begin(session, placement):
@@ -396,7 +400,7 @@ class Broker(PoolListener):
 
     def server_ready(self, server: ApiServer) -> None:
         """The API server is idle: whoever moves to its device, or waits, may get it."""
-        if server.several:
+        if server.own:
             self._servers[server.key] = server
             if server.key in self._orders.expected:
                 return

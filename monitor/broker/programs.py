@@ -153,7 +153,7 @@ class Programs:
             assert host.server
             device = host.server.device
             tenant = session.hello.tenant
-            if host.server.several:
+            if host.server.own:
                 found = found or (
                     session,
                     Placement(session.id, device, TO_BE_STARTED, host.quota, host.server.devices),
@@ -173,7 +173,7 @@ class Programs:
         """Sessions that join where no further API server can be, and why."""
         for session in self.joining:
             host = self._host(session.lease)
-            if host is None or host.server is None or host.server.several:
+            if host is None or host.server is None or host.server.own:
                 continue
             device = host.server.device
             here = [one for one in self._pool.servers.values() if one.device == device]

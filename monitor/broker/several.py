@@ -1,4 +1,4 @@
-"""Sessions of several devices: each gets an API server of its own, which is started for it on all of them."""
+"""Sessions of several devices, or of a percentage of one: each gets an API server that is started for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def named(devices: tuple[int, ...]) -> str:
 
 
 class Several:
-    """The sessions that have several devices, and whose API server is being started. The policy's books have
+    """The sessions whose API server is being started for them. The policy's books have
     their lease already, so that all of the devices are theirs, or none is.
     """
 
@@ -34,7 +34,7 @@ class Several:
         """
         for device, idle in zip(placement.devices, placement.servers, strict=bool(placement.servers)):
             self._placer.on_idle(device, idle)
-        if self._pool.divided:
+        if self._pool.divided and len(placement.devices) > 1:
             return "GPUs are divided here (MIG), and CUDA shows a program one instance: ask for one GPU"
         full = tuple(device for device in placement.devices if not self._pool.can_start(device))
         if full:
@@ -42,7 +42,8 @@ class Several:
         failures = self._failures.get(session.id, 0)
         if failures >= ATTEMPTS:
             return f"no API server starts on {named(placement.devices)}: {self._pool.last_failure}"
-        server = self._pool.start_several(placement.devices)
+        percentage = self._pool.percentage(session.hello.portion.limit)
+        server = self._pool.start_own(placement.devices, percentage)
         self._starting[server.key] = session, placement
         return None
 

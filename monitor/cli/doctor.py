@@ -27,11 +27,12 @@ def _server_checks() -> Iterator[Check]:
         detail = f"not looked at, for here are guests only ({reason})"
         yield Check("what a monitor needs", "note", detail, "else: pip install 'gpuferry[server]'")
         return
-    from .checks import jail, settings
+    from .checks import jail, settings, sharing
 
     yield from settings.settings_checks(machine.monitor_runs())
     yield from machine.runtime_folder()
     yield machine.offer()
+    yield sharing.sharing()
     yield from jail.jail()
 
 

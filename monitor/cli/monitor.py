@@ -34,11 +34,20 @@ def _command(variable: str, module: str) -> tuple[str, ...]:
 
 def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: int | None) -> None:
     """Run a monitor with these settings until it is told to stop. Raises CliError, ConfigError."""
+    import structlog
+
     from ..cluster.membership import lets_somebody_in
     from ..daemon import run
     from ..devices.choice import choose
     from ..service import logs
-    from ..settings.monitor import Config, check_exposure, check_turns, choose_token
+    from ..settings.monitor import (
+        Config,
+        check_exposure,
+        check_mps,
+        check_turns,
+        choose_token,
+        without_effect,
+    )
 
     settings = load(MonitorOptions, "monitor", flags, file)
     chosen = settings.values
@@ -55,7 +64,10 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
     has_tenants = lets_somebody_in(chosen)
     check_exposure(chosen, given or has_tenants)
     check_turns(chosen)
+    for setting in without_effect(chosen):
+        structlog.get_logger().warning("a setting is ignored", reason=setting)
     machine = choose(chosen.device)
+    check_mps(chosen, machine.simulated, has_tenants)
     run(
         Config(
             **fields_of(chosen),

@@ -112,7 +112,7 @@ def render(reply: control_pb2.StatusReply) -> str:
 def _json(reply: control_pb2.StatusReply) -> dict[str, Any]:
     gpus = []
     for device in reply.devices:
-        uuid = text_of_uuid(device.uuid) if device.uuid else None
+        uuid = text_of_uuid(device.uuid, device.instance) if device.uuid else None
         gpus.append(as_json(device) | {"uuid": uuid})
     return {"schema": SCHEMA, "gpus": gpus, "sessions": [as_json(session) for session in reply.sessions]}
 

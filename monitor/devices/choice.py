@@ -15,6 +15,7 @@ from gpuferry.guest.units import parse_size
 from ..settings.errors import ConfigError
 
 CHOICES = ("auto", "gpu", "sim")
+INSTANCE_PREFIX = "MIG-"  # of the UUID of an instance of a GPU
 CHECKED = {"GPUFERRY_SIM_CHECK": "1"}  # kernels on the simulated device are held to their own memory
 
 # In a process of its own: a driver that was initialised cannot be unloaded, and may not survive a fork.

@@ -18,13 +18,14 @@ from gpuferry.guest import paths
 from gpuferry.guest.launch import clean_environment
 
 from ..settings.monitor import Config
+from .choice import INSTANCE_PREFIX
 
 SAMPLES = 5  # of the moving average
 SILENCE_FACTOR, SILENCE_LEAST = 10, 3.0  # intervals, seconds: after that a sampler is taken to hang
 BACKOFF_FIRST, BACKOFF_MOST = 1.0, 60.0  # seconds
 FIRST_FACTOR = 6
 SECRETS = ("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE")
-PREFIX = "GPU-"  # of a UUID; of an instance (MIG) NVML writes "MIG-", which is as long
+PREFIX = "GPU-"  # of a UUID; of an instance (MIG) NVML writes another, which is as long
 LAST_MOMENT = 0.05  # seconds that a process may take to die before others have their turn
 
 log = structlog.get_logger()
@@ -197,10 +198,10 @@ class _Answers(asyncio.Protocol):
         self._finish("")
 
 
-def text_of_uuid(uuid: bytes) -> str:
-    """A UUID as NVML and nvidia-smi write it: `GPU-…`."""
-    digits = uuid.hex()
-    return f"{PREFIX}{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+def text_of_uuid(uuid: bytes, instance: bool = False) -> str:
+    """A UUID as NVML and nvidia-smi write it: `GPU-…`, or `MIG-…` of an instance of a GPU."""
+    digits, prefix = uuid.hex(), INSTANCE_PREFIX if instance else PREFIX
+    return f"{prefix}{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 async def _end(process: subprocess.Popen[bytes]) -> None:

@@ -331,7 +331,7 @@ class Orders:
             self._placer.move_several(lease, devices)
         except Declined as error:
             raise CannotMove(str(error)) from None
-        servers = [self._pool.start_several(devices) for _ in migration.gang.members]
+        servers = [self._pool.start_own(devices, 0) for _ in migration.gang.members]
         keys = [server.key for server in servers]
         self.expected.update(keys)
         try:

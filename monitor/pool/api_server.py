@@ -121,8 +121,10 @@ class ApiServer:
         replenish: Callable[[int], None],
         events: PoolListener,
         neighbourhood: Neighbourhood,
+        percentage: int = 0,
     ) -> None:
         self._neighbourhood = neighbourhood
+        self.percentage = percentage  # of its device's threads, by MPS: for one session; 0: all
         self._apart = False  # started since tenants come
         self.key = next(_keys)
         self.devices = tuple(devices)  # ordinals
@@ -166,8 +168,13 @@ class ApiServer:
 
     @property
     def several(self) -> bool:
-        """Whether it was started for one session, which has several devices."""
+        """Whether its session has several devices."""
         return len(self.devices) > 1
+
+    @property
+    def own(self) -> bool:
+        """Whether it was started for one session, and is no other's."""
+        return self.several or self.percentage > 0
 
     @property
     def is_keeper(self) -> bool:
@@ -397,8 +404,8 @@ class ApiServer:
         if self._neighbourhood.tenants and not (self._apart and not self._given):
             self.dismiss("tenants come: none gets the process that another had")
             return
-        if self.several and self._given:
-            self.dismiss("its session of several GPUs is over")
+        if self.own and self._given:
+            self.dismiss("it was started for one session, which is over")
             return
         self.state = State.IDLE
         assert self.ready

@@ -8,13 +8,16 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 from gpuferry.specs._generated import node_pb2
 
-from ..devices.choice import CHECKED
+from ..devices.choice import CHECKED, INSTANCE_PREFIX
 from ..jail.jail import Jail
+from ..policy.portion import FULL
 from ..settings.monitor import Config
+from . import mps
 from .api_server import NOWHERE, ApiServer, Neighbourhood, PoolListener, State
 from .channel import Channel, ChannelBroken
 from .health import PAUSE_MOST, Health
@@ -39,8 +42,10 @@ class Pool:
         jail: Jail | None,
         spare: Callable[[int, bytes], int],
         events: PoolListener,
+        control: mps.Mps | None = None,
     ) -> None:
         self._config = config
+        self._mps = control
         self._jail = jail
         self.neighbourhood = Neighbourhood(config.has_tenants)
         checked = CHECKED if config.checks_tenants else {}
@@ -51,6 +56,7 @@ class Pool:
             jail,
             apart=checked,
             names=config.device_names,
+            ahead=control.ready if control else None,
         )
         self._keeper_launch = Launch(config.keeper_command, environment, config.ready_timeout, jail)
         self._returns = returns  # how the next monitor finds API servers; none: they end with this one
@@ -73,7 +79,12 @@ class Pool:
     @property
     def divided(self) -> bool:
         """Whether a device may be an instance of a GPU (MIG), of which a process can have one only."""
-        return any(name.startswith("MIG-") for name in self._config.device_names)
+        return any(map(self.is_instance, range(len(self._config.device_names))))
+
+    def is_instance(self, device: int) -> bool:
+        """Whether the device is an instance of a GPU (MIG)."""
+        names = self._config.device_names
+        return device < len(names) and names[device].startswith(INSTANCE_PREFIX)
 
     def start(self) -> None:
         """Start API servers on each device, and replace those that end, until `stop`."""
@@ -108,6 +119,7 @@ class Pool:
             self._fill,
             self._events,
             self.neighbourhood,
+            self.percentage(returned.grant.portion.limit or FULL),
         )
         log.info("server adopted", server=record.pid, gpu=server.device, session=returned.grant.session)
         self._keep(server, server.adopt(channel, process, record, returned, told, returns))
@@ -162,12 +174,20 @@ class Pool:
         for device in range(self._config.devices):
             self._fill(device)
 
-    def start_several(self, devices: Sequence[int]) -> ApiServer:
+    def percentage(self, limit: int) -> int:
+        """The percentage of a GPU's threads that a session with this limit gets by MPS; 0: all."""
+        return mps.percentage(limit) if self._mps else 0
+
+    def start_own(self, devices: Sequence[int], percentage: int) -> ApiServer:
         """Start an API server on all of these devices, for one session; the pool does not replace it."""
+        launch = self._server_launch
+        if percentage:
+            environment = {**launch.environment, mps.PERCENTAGE: str(percentage)}
+            launch = replace(launch, environment=environment)
         server = ApiServer(
-            devices, self._health[devices[0]], lambda _: None, self._events, self.neighbourhood
+            devices, self._health[devices[0]], lambda _: None, self._events, self.neighbourhood, percentage
         )
-        self._keep(server, server.run(self._server_launch, self._returns, self._turns))
+        self._keep(server, server.run(launch, self._returns, self._turns))
         return server
 
     def want_server(self, device: int) -> None:
@@ -231,7 +251,7 @@ class Pool:
         return [
             server
             for server in self.servers.values()
-            if server.device == device and not server.several and server.state is not State.STOPPING
+            if server.device == device and not server.own and server.state is not State.STOPPING
         ]
 
     def _wanted(self, device: int, here: list[ApiServer]) -> int:
@@ -309,7 +329,7 @@ class Pool:
         tell("server ended", server=server.pid, gpu=server.device, reason=server.end_reason)
         if crowded_out:  # no fault of the device: connections that wait have all descriptors
             asyncio.get_running_loop().call_later(CROWDED_SECONDS, self._fill, server.device)
-        elif not server.several:
+        elif not server.own:
             self._replace(server)
 
     def _replace(self, server: ApiServer) -> None:

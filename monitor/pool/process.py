@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -77,6 +77,7 @@ class Launch:
     jail: Jail | None = None
     apart: Mapping[str, str] = field(default_factory=dict)  # added where tenants come; a jail has its own
     names: Sequence[str] = ()  # of the devices, in CUDA_VISIBLE_DEVICES, where numbers will not do
+    ahead: Callable[[float], Awaitable[None]] | None = None  # waits for what must be there first, or OSError
 
     def on(self, devices: Sequence[int]) -> tuple[str, ...]:
         """The options that say on which devices."""
@@ -89,6 +90,8 @@ class Launch:
         """Start it with these options; `end` is its end of the control channel; `apart`: where tenants must
         not know of each other. Raises OSError.
         """
+        if self.ahead:
+            await self.ahead(self.ready_timeout)
         command = (*self.command, *options, "--control-fd", str(end.fileno()))
         if self.jail is None:
             environment = {**self.environment, **(self.apart if apart else {})}

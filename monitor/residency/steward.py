@@ -28,6 +28,7 @@ IN_LINE_SECONDS = 3.0  # that those who wish for room wait for an answer; more w
 BYTES_PER_SECOND = 64 << 20
 ASK_SECONDS = 0.2  # for figures of sessions
 AHEAD_SECONDS = 1.0  # without work, until a session's memory is copied ahead
+LEAVE_ATTEMPTS = 4  # with more room for copies each time: its program may map more meanwhile
 LOOK_SECONDS = 0.01  # until who works is looked at again
 SLACK = 64 << 20  # bytes
 FILES_MOST = 32  # on the disk, of one session: then its copies are made anew, in one
@@ -444,7 +445,7 @@ class Steward(PoolListener):
                 await self._give_copies_up(entry)
             wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
             entry.used_at = began - (self._idle(entry, server.stats.idle_seconds) if server else 0.0)
-            for _ in range(2):
+            for _ in range(LEAVE_ATTEMPTS):
                 told = await self._leave(entry, wanted, insist, copy_only, hurry)
                 if not told.missing:
                     break
@@ -679,7 +680,8 @@ class Steward(PoolListener):
     async def evict(self, session: int) -> node_pb2.Resides:
         """Send a session away, as an operator wants. Raises KeyError, or NoRoom: why not."""
         entry = self._entry_of(session)
-        while entry.server in self._leaving:  # or its copies are being made ahead
+        # Or its copies are being made ahead; or it is back, which its program knows before we do.
+        while entry.server in self._leaving | self._returning:
             await asyncio.sleep(LOOK_SECONDS)
         if entry.away:
             raise NoRoom("it is away already")

@@ -12,8 +12,12 @@ class Placement(NamedTuple):
     device: int  # of several, the first
     server: int
     quota: int  # on each device
-    devices: tuple[int, ...] = ()  # where they are several: all of them, ascending,
+    devices: tuple[int, ...] = ()  # where an API server is to be started: all of them, ascending,
     servers: tuple[int, ...] = ()  # and an idle API server of each, if the policy placed it
+
+    def to_start(self) -> Placement:
+        """Return the same, with an API server of its own in place of an idle one."""
+        return self if self.devices else self._replace(devices=(self.device,), servers=(self.server,))
 
 
 class Impossible(NamedTuple):

@@ -82,6 +82,41 @@ def check_turns(options: MonitorOptions) -> None:
         )
 
 
+def without_effect(options: MonitorOptions) -> list[str]:
+    """What was set that means nothing with this --sharing, in words."""
+    usual = MonitorOptions()
+    only = {"tokens": ("turns",), "quota": ("turns", "time"), "overrun": ("turns", "time")}
+    only |= dict.fromkeys(("quota_rule", "window", "deficit", "gemini"), ("time",))
+    return [
+        f"--{name.replace('_', '-')} means nothing with --sharing {options.sharing}"
+        for name, kinds in only.items()
+        if options.sharing not in kinds and getattr(options, name) != getattr(usual, name)
+    ]
+
+
+def check_mps(options: MonitorOptions, simulated: bool, has_tenants: bool) -> None:
+    """Raise ConfigError if --mps cannot be, or not be safe."""
+    if not options.mps:
+        return
+    if simulated:
+        raise ConfigError("--mps is for NVIDIA's GPUs: the simulated device has no MPS", "leave --mps out")
+    if has_tenants:
+        raise ConfigError(
+            "under --mps a fault in one program's kernel ends all programs on the GPU, and tenants come here",
+            "leave --mps out, or divide GPUs by MIG",
+        )
+    if options.jail != "off":
+        raise ConfigError(
+            "--mps: clients of MPS share memory and a user with its server, which jails keep apart",
+            "give --jail off, if all programs may do what the monitor may",
+        )
+    if options.sharing == "time":
+        raise ConfigError(
+            "--mps and --sharing time: both would hold sessions to their limits",
+            "give --sharing free or turns",
+        )
+
+
 def resolve(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
     """Address family and address to bind for `host:port`. Raises ConfigError."""
     try:

@@ -146,6 +146,12 @@ class TimeSharing:
         options.choice(*QUOTAS), "fixed", "With --sharing time: --quota, or as long as a session's bursts are"
     )
     window: float = option(options.seconds(0.001), 10.0, "The time in which requests and limits must hold")
+    mps: bool = option(
+        options.switch(),
+        False,
+        "Let API servers share GPUs by NVIDIA's MPS, and run its daemon; a limit below 1 is a percentage of "
+        "a GPU's threads. Needs --jail off",
+    )
     overrun: float = option(
         options.seconds(0.001),
         2.0,

@@ -120,6 +120,7 @@ class StatusReporter:
             simulated=self._config.simulated,
             pool_size=self._config.pool,
             pool_idle=sum(server.state is State.IDLE for server in mine),
+            instance=self._pool.is_instance(ordinal),
         )
         for server in mine:
             if server.ready:

@@ -80,6 +80,10 @@ def natively(program: str, **more: str) -> Any:
     return json.loads(subprocess.check_output([sys.executable, "-c", program], env=environment, text=True))
 
 
+def natively_named() -> list[str]:
+    return [one[0] for gpu in natively(NVML) for one in gpu[3]]
+
+
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     for name, value in divided(GPUFERRY_DEVICE="sim").items():
@@ -152,6 +156,8 @@ def test_each_is_a_device_of_the_server(monitor: harness.Monitor) -> None:
     devices = monitor.status().devices
     assert [device.memory_total >> 20 for device in devices] == [1024] * 2 * INSTANCES
     assert len({device.uuid for device in devices}) == 2 * INSTANCES
+    told = [gpu["uuid"] for gpu in json.loads(monitor.run("smi", "--json").stdout)["gpus"]]
+    assert told == natively_named(), "with MIG- in front"
     sampled = monitor.wait_for(
         lambda status: all(device.HasField("memory_used") for device in status.devices), "NVML was asked"
     )

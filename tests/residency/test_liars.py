@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from gpuferry.monitor.pool.api_server import ApiServer
 from gpuferry.monitor.residency import steward as tried
-from gpuferry.monitor.residency.books import AWAY, Books
+from gpuferry.monitor.residency.books import AWAY, RESIDENT, Books
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
 
@@ -191,3 +191,32 @@ def test_who_takes_more_of_the_disk_than_it_was_given_is_ended(tmp_path: Path) -
             os.close(file)
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_who_has_just_come_back_can_be_sent_away_again(tmp_path: Path) -> None:
+    """Its program goes on before the steward hears that it is back."""
+
+    async def main() -> None:
+        steward, server, _ = await two(tmp_path)
+
+        async def answered(kind: str, where: node_pb2.Residence, allowance: int) -> None:
+            while not (server.orders and server.orders[-1].HasField(kind)):  # type: ignore[arg-type]
+                await asyncio.sleep(0)
+            number = getattr(server.orders[-1], kind).number
+            said = node_pb2.Resides(session=1, number=number, where=where, allowance=allowance)
+            steward.resides(server, said)
+
+        first = asyncio.ensure_future(steward.evict(1))
+        await answered("leave", AWAY[0], 0)
+        await first
+        steward.room_wanted(server, node_pb2.RoomWanted(session=1, bytes=GIB, away=True))
+        while not server.orders[-1].HasField("come_back"):
+            await asyncio.sleep(0)
+        again = asyncio.ensure_future(steward.evict(1))
+        await asyncio.sleep(0.02)
+        assert not again.done()
+        await answered("come_back", RESIDENT, GIB)
+        await answered("leave", AWAY[0], 0)
+        await again
+
+    asyncio.run(main())

@@ -137,7 +137,7 @@ class Metrics:
         for device in self._status.devices:
             labels = (
                 str(device.ordinal),
-                text_of_uuid(device.uuid) if device.uuid else "",
+                text_of_uuid(device.uuid, device.instance) if device.uuid else "",
                 device.name,
                 self._status.monitor.hostname,
             )
