@@ -56,7 +56,7 @@ def eligible(server: registry_pb2.Server, wish: Wish) -> bool:
 
 
 def _has_gpu(server: registry_pb2.Server, name: str, value: str) -> bool:
-    """Whether the label is one of a GPU that the server has: it gives those itself, and nobody registers them."""
+    """Whether the label is one of a GPU that the server has, which it gives itself: nobody registers it."""
     return name == "gpu" and value.isdecimal() and int(value) < len(server.load.devices)
 
 
