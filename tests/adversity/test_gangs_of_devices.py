@@ -17,6 +17,9 @@ from .gpus import gpus, whole
 SOURCE = "gpuferry.migration.source:Source."
 SHARED = "gpuferry.migration.sharing:Shared."
 BEFORE = [f"{SOURCE}_rebuild", f"{SOURCE}_catch_up", f"{SHARED}show", f"{SHARED}open", f"{SOURCE}_take_over"]
+# The first and the last of what only several devices have; the others are in `make test-all`.
+SOME = (BEFORE[0], BEFORE[-1])
+EACH = [pytest.param(name, marks=() if name in SOME else pytest.mark.slow) for name in BEFORE]
 COMMITTED = "gpuferry.migration.targets:Local.take_over"
 HERE, THERE = [0, 1], [1, 2]
 pytestmark = pytest.mark.timeout(180)
@@ -78,7 +81,7 @@ def pair(monitor: harness.Monitor) -> Iterator[Pair]:
         yield Pair(monitor, members)
 
 
-@pytest.mark.parametrize("point", BEFORE)
+@pytest.mark.parametrize("point", EACH)
 def test_what_fails_for_one_fails_for_both(monitor: harness.Monitor, points: Points, point: str) -> None:
     """They stay, whole, on both GPUs; and can be moved after that."""
     with pair(monitor) as two:
@@ -89,7 +92,7 @@ def test_what_fails_for_one_fails_for_both(monitor: harness.Monitor, points: Poi
         two.is_whole_on(THERE)
 
 
-@pytest.mark.parametrize("point", BEFORE)
+@pytest.mark.parametrize("point", EACH)
 def test_an_api_server_dies(monitor: harness.Monitor, points: Points, point: str) -> None:
     """Its process gets an error; the other stays, and goes on."""
     with pair(monitor) as two:

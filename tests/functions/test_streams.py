@@ -139,6 +139,7 @@ def broken(server: Server, path: str) -> tuple[Got, str]:
 
 def test_a_part_is_there_before_the_next_is_made(server: Server, name: str) -> None:
     here, go = server.folder / "stream-here", server.folder / "stream-go"
+    answered = server.show(name)["invocations"]["ok"]
     os.mkfifo(here)
     os.mkfifo(go)
     with reading(server, f"/function/{name}?do=met&here={here}&go={go}") as answer:
@@ -150,7 +151,7 @@ def test_a_part_is_there_before_the_next_is_made(server: Server, name: str) -> N
         here.read_text()
         go.write_text("second")
         assert answer.read() == b"secondlast"
-    assert server.show(name)["invocations"]["ok"] == 1
+    assert server.show(name)["invocations"]["ok"] == answered + 1
 
 
 @pytest.mark.parametrize(
