@@ -68,8 +68,8 @@ class Auto(FlowPolicy):
         return flow.cost or UNKNOWN
 
     def _score(self, flow: Flow, start: float) -> float:
-        """The gain over the root of the cost: between the shortest first, whose waits lie far apart, and the oldest
-        first, who waits for no other's load.
+        """The gain over the root of the cost: between the shortest first, whose waits lie far apart, and the
+        oldest first, who waits for no other's load.
         """
         head = flow.head
         gain = self._patience + self._now - head.arrival
