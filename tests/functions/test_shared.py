@@ -102,6 +102,7 @@ def test_two_who_deploy_at_once_do_not_both_win(cluster: Etcd) -> None:
         assert statuses in ([200, 200], [200, 400])  # one after the other, or one of them
         revision = 2 if statuses == [200, 200] else 1
         for server in (one, other):
+            until(lambda s=server: names(s), lambda seen: "both" in seen)  # type: ignore[misc]
             server.becomes("both", lambda shown: shown["revision"] == revision)
         assert len({until(lambda s=server: s.invoke("both").body, bool) for server in (one, other)}) == 1  # type: ignore[misc]
         one.system("DELETE", "functions/both")
