@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from http.client import HTTPResponse, IncompleteRead
 from pathlib import Path
 from typing import Annotated, Any
@@ -287,7 +288,7 @@ def invoke(
     client = _client(server, token_file, timeout)
     with client.ask(method, f"/function/{_path(name)}", _body(data), headers) as answer:
         if as_json:
-            body = answer.read()
+            body = b"".join(_parts(name, answer))
             said = {
                 "schema": SCHEMA,
                 "status": answer.status,
@@ -300,17 +301,18 @@ def invoke(
         elif answer.headers.get("X-Gpuferry-Error"):
             check(answer.status, answer.read())
         else:
-            _print(name, answer)
+            for part in _parts(name, answer):
+                sys.stdout.buffer.write(part)
+                sys.stdout.buffer.flush()
         if answer.status >= 400:
             raise typer.Exit(Exit.FAILED)
 
 
-def _print(name: str, answer: HTTPResponse) -> None:
-    """Print an answer as it comes."""
+def _parts(name: str, answer: HTTPResponse) -> Iterator[bytes]:
+    """The answer as it comes. Raises CliError where the rest does not."""
     try:
         while part := answer.read1(PART):
-            sys.stdout.buffer.write(part)
-            sys.stdout.buffer.flush()
+            yield part
     except (IncompleteRead, ConnectionError):
         hint = f"`gpuferry functions logs {name}` says why"
         raise CliError(Exit.FAILED, "the answer broke off", hint) from None

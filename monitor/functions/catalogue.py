@@ -30,7 +30,7 @@ class Common(Protocol):
         """All of them. Raises StoreError."""
 
     async def deployed(self, name: str) -> Deployment | None:
-        """What is deployed under this name now. Raises StoreError."""
+        """What is deployed under this name now. Raises StoreError, WrongDeployment if nobody can read it."""
 
     async def keep(self, deployment: Deployment) -> None:
         """Let all have this revision. Raises WrongDeployment, StoreError."""
@@ -99,7 +99,7 @@ class Catalogue:
                     await self._roll_out(function, wanted)
             except StoreError:
                 return False
-            except (StartFailed, OSError) as error:
+            except (StartFailed, OSError, WrongDeployment) as error:
                 log.error("what another server deployed does not start here", function=name, why=str(error))
             return True
 

@@ -275,7 +275,7 @@ class Engine:
             if not again:
                 self._fail(job, gone)
         except Failed as error:
-            result = error.code.value
+            result = (Code.CANCELLED if job.stream and job.gone else error.code).value
             if isinstance(error, Lost) and place:
                 place.unit.replica.retiring = True
             self._fail(job, error)

@@ -14,7 +14,7 @@ from ..service.waiting import within
 from .deployment import Deployment
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
 from .process import Process
-from .replica import Begins, Heard, Replica, StartFailed
+from .replica import Begins, Heard, Replica
 
 PROBE_SECONDS = (0.005, 0.1)  # between two looks whether it listens: at first, at last
 EVENTS = "text/event-stream"
@@ -70,7 +70,7 @@ class ProgramReplica(Replica):
             else:
                 writer.close()
                 return
-        raise StartFailed(f"its process ended before it listened on $PORT: {self.process.status}")
+        raise self.never_ready("listened on $PORT")
 
     async def invoke(self, number: int, call: Call, begins: Begins) -> Answer | None:
         assert self._client
@@ -98,7 +98,7 @@ class ProgramReplica(Replica):
             raise NotBegun from None
         except (_Broken, aiohttp.ClientError) as error:
             await self._look()
-            why = f"the program gave no answer: {error or type(error).__name__}"
+            why = f"the program gave no answer: {_text(error)}"
             if self.reason:
                 raise Lost(self.reason.code, self.reason.why, Ran.UNKNOWN) from None
             if not self.alive and self.process:
@@ -144,6 +144,11 @@ async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             yield part
     except RuntimeError as error:  # aiohttp's, where the connection was lost between two parts
         raise _Broken(str(error)) from None
+
+
+def _text(error: Exception) -> str:
+    """What was wrong, without where: the address is of no use to a caller."""
+    return str(getattr(error, "message", "") or error or type(error).__name__)
 
 
 class _Broken(Exception):

@@ -47,10 +47,19 @@ class Replica(ABC):
         self.reason: Failed | None = None  # why the server has ended it
         self.program = b""  # by which the GPU server knows its sessions; empty: it uses none
         self._heard = heard
+        self._last = ""  # line of its errors
 
     def hear(self, stream: str, text: str) -> None:
         """A line of its output, or of what the server says of it."""
+        if stream == "err" and text.strip():
+            self._last = text
         self._heard(self.number, stream, text)
+
+    def never_ready(self, what: str) -> StartFailed:
+        """The error of a process that ended too early, with its last words: its log may be nobody's."""
+        assert self.process
+        words = f": {self._last[:500]}" if self._last else ""
+        return StartFailed(f"its process ended before it {what}: {self.process.status}{words}")
 
     async def start(self, environment: Mapping[str, str]) -> None:
         """Start the process and wait until it is ready. Raises StartFailed; then nothing is left of it."""
@@ -149,7 +158,7 @@ class PythonReplica(Replica):
             raise StartFailed(error.why) from None
         except (EOFError, ConnectionError):
             await self.process.gone.wait()
-            raise StartFailed(f"its process ended before it was ready: {self.process.status}") from None
+            raise self.never_ready("was ready") from None
         if said.get("say") != "ready":
             raise StartFailed(plain(str(said.get("why", "it says nothing that makes sense"))))
 

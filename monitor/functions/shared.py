@@ -18,7 +18,7 @@ from typing import Protocol
 import structlog
 
 from ..service.waiting import within
-from ..store.interface import ABSENT, Store, StoreError
+from ..store.interface import ABSENT, Entry, Store, StoreError
 from .deployment import Deployment, WrongDeployment, read
 from .schedule import Schedule
 
@@ -57,33 +57,34 @@ class Shared:
 
     async def deployments(self) -> dict[str, Deployment]:
         """Those that are deployed, on whatever server. Raises StoreError."""
-        found = (_read(key, entry.value) for key, entry in (await self._store.read(FUNCTIONS)).items())
+        found: dict[str, Deployment] = {}
+        for key, entry in (await self._store.read(FUNCTIONS)).items():
+            with contextlib.suppress(WrongDeployment):  # the log says it
+                found[key.removeprefix(FUNCTIONS)] = _read(key, entry)
         for key, entry in (await self._store.read(MODELS)).items():
             self._models.put(key, entry.value.decode())
-        return {deployment.name: deployment for deployment in found if deployment}
+        return found
 
     async def deployed(self, name: str) -> Deployment | None:
-        """What is deployed under this name now. Raises StoreError."""
+        """What is deployed under this name now. Raises StoreError, WrongDeployment if nobody can read it."""
         entry = await self._store.get(FUNCTIONS + name)
-        return _read(FUNCTIONS + name, entry.value) if entry else None
+        return _read(FUNCTIONS + name, entry) if entry else None
 
     async def keep(self, deployment: Deployment) -> None:
         """Let all have this revision: the one after what is deployed. Raises WrongDeployment, StoreError."""
         key = FUNCTIONS + deployment.name
         entry = await self._store.get(key)
-        known = _read(key, entry.value) if entry else None
-        version = entry.version if entry else ABSENT
+        late = entry and _read(key, entry).revision >= deployment.revision
         text = json.dumps(deployment.as_json()).encode()
-        if (known and known.revision >= deployment.revision) or not await self._store.swap(
-            key, text, version
-        ):
+        if late or not await self._store.swap(key, text, entry.version if entry else ABSENT):
             raise WrongDeployment("another server deployed it at the same time")
 
     async def forget(self, name: str) -> None:
         """Let nobody have it any more. Raises StoreError."""
-        while entry := await self._store.get(FUNCTIONS + name):
-            if await self._store.swap(FUNCTIONS + name, None, entry.version):
-                return
+        for key in (FUNCTIONS + name, *await self._store.read(f"{MODELS}{name}/")):
+            while entry := await self._store.get(key):
+                if await self._store.swap(key, None, entry.version):
+                    break
 
     # -- what goes on all the time
 
@@ -154,15 +155,15 @@ class Shared:
                 await self._store.swap(full, None, entry.version)
 
 
-def _read(key: str, value: bytes) -> Deployment | None:
-    """What cannot be read, of a newer gpuferry perhaps, is left alone."""
+def _read(key: str, entry: Entry) -> Deployment:
+    """Raises WrongDeployment: a newer gpuferry has written it perhaps. It is left alone."""
     try:
-        deployment = read(json.loads(value))
+        deployment = read(json.loads(entry.value))
         if key != FUNCTIONS + deployment.name:
             raise WrongDeployment("it is of another function")
     except ValueError as error:
         log.error("a deployment cannot be read", key=key, error=str(error))
-        return None
+        raise WrongDeployment(f"what is deployed there cannot be read: {error}") from None
     return deployment
 
 

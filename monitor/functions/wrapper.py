@@ -75,7 +75,8 @@ def answer_of(result: Any) -> tuple[Any, int, list[list[str]]]:
         raise ValueError(f"handle returned the status {status!r}: a number from 200 to 599 is wanted")
     if result is None and status == 200:
         status = 204
-    return result, status, [[str(name), str(value)] for name, value in dict(headers).items()]
+    pairs = headers.items() if hasattr(headers, "items") else headers  # a list may name one twice
+    return result, status, [[str(name), str(value)] for name, value in pairs]
 
 
 def content_of(result: Any, verb: str = "returned") -> tuple[bytes, str]:
@@ -301,12 +302,20 @@ def told(error: BaseException) -> dict[str, str]:
     """What is said of an exception. The traceback begins in the function's own file."""
     import traceback
 
-    if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-        error = error.with_traceback(error.__traceback__.tb_next)
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    sys.stderr.write(text)
-    sys.stderr.flush()
-    return {"why": f"{type(error).__name__}: {error}"[:1000], "trace": text[-TRACE_MOST:]}
+    frames = each = error.__traceback__
+    while each is not None:
+        if each.tb_next is not None and each.tb_frame.f_code.co_filename == __file__:
+            frames = each.tb_next
+        each = each.tb_next
+    text = "".join(traceback.format_exception(type(error), error.with_traceback(frames), frames))
+    with suppress(OSError, ValueError):  # if the handler has not closed that
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    try:
+        why = f"{type(error).__name__}: {error}".rstrip(": ")
+    except Exception:
+        why = f"{type(error).__name__}, whose text cannot be made"
+    return {"why": why[:1000], "trace": text[-TRACE_MOST:]}
 
 
 def confine(config: dict[str, Any]) -> None:

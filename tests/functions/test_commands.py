@@ -11,6 +11,13 @@ from tests.helpers.warm import CLI, Popen
 
 from .serving import Server
 
+YIELDS = """
+def handle(request):
+    yield "one\\n"
+    if request.body: raise ValueError("no two")
+    yield "two\\n"
+"""
+
 
 def gpuferry(
     server: Server | None, *words: str, cwd: Path | None = None, **environment: str
@@ -73,3 +80,13 @@ def test_the_page_and_the_settings(server: Server) -> None:
     assert status == 0
     key = link.strip().partition("#")[2]
     assert server.ask("GET", "/system/status", Authorization=f"Bearer {key}").status == 200
+
+
+def test_an_answer_is_printed_as_it_comes_and_said_to_be_broken_where_it_is(server: Server) -> None:
+    server.deploy("printed", YIELDS)
+    assert gpuferry(server, "invoke", "printed") == (0, "one\ntwo\n", "")
+    for form in ((), ("--json",)):
+        status, said, wrong = gpuferry(server, "invoke", "printed", "-d", "x", *form)
+        assert (status, said) == (1, "" if form else "one\n")
+        assert "the answer broke off" in wrong
+        assert "functions logs printed" in wrong

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -216,3 +217,53 @@ def test_children_of_a_dead_replica_end_with_it(server: Server) -> None:
     assert not gone(child)
     assert server.invoke("family", "crash").status == 502
     until(lambda: gone(child), bool)
+
+
+ODD = """
+import os, sys
+
+class Mute(Exception):
+    def __str__(self): raise ValueError("no text")
+
+async def parts():
+    raise KeyError("k")
+    yield
+
+def handle(request):
+    do = request.query["do"]
+    if do == "cookies": return "x", 200, [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]
+    if do == "mute": raise Mute
+    if do == "close": os.closerange(0, 3); return "closed"
+    if do == "raise": raise KeyboardInterrupt
+    if do == "parts": return parts()
+    return str(os.getpid())
+"""
+
+
+def test_odd_handlers_keep_their_replica(server: Server) -> None:
+    """Errors without a text, closed descriptors, headers that come twice."""
+    server.deploy("odd", ODD, most=1)
+    pid = server.invoke("odd", "pid").body
+    with contextlib.closing(server.connection()) as connection:
+        connection.request("POST", "/function/odd?do=cookies")
+        assert connection.getresponse().headers.get_all("Set-Cookie") == ["a=1", "b=2"]
+    for do, why in (("mute", "Mute, whose text cannot be made"), ("raise", "raised KeyboardInterrupt")):
+        got = server.invoke("odd", do)
+        assert (got.status, got.error) == (500, "raised")
+        assert json.loads(got.body)["why"].endswith(why)
+    trace = json.loads(server.invoke("odd", "parts").body)["trace"].splitlines()
+    assert "handler.py" in trace[1]  # nothing of ours before
+    assert server.invoke("odd", "close").body == b"closed"
+    assert server.invoke("odd", "mute").error == "raised"
+    assert server.invoke("odd", "pid").body == pid
+
+
+def test_who_cannot_deploy_is_told_the_last_words(server: Server) -> None:
+    """There is no function yet, and so no log."""
+    said = {"command": ["/no/such/program"], "folder": "/"}
+    got = server.system("PUT", "functions/silent", said)
+    assert (got.status, b"cannot execute /no/such/program: No such file" in got.body) == (422, True)
+    source = "import os, sys\nsys.stderr.write('my words\\n')\nsys.stderr.flush()\nos._exit(3)"
+    said = {"source": source, "folder": "/"}
+    got = server.system("PUT", "functions/silent", said)
+    assert (got.status, b"status 3: my words" in got.body) == (422, True)

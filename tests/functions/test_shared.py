@@ -49,6 +49,19 @@ def kept(cluster: Etcd, prefix: str) -> dict[str, bytes]:
     return asyncio.run(read())
 
 
+def write(cluster: Etcd, key: str, value: bytes) -> None:
+    """Into the store, as another program."""
+
+    async def put() -> None:
+        store = EtcdStore(cluster.addresses)
+        try:
+            await store.put(key, value)
+        finally:
+            await store.close()
+
+    asyncio.run(put())
+
+
 def names(server: Server) -> list[str]:
     return [one["name"] for one in json.loads(server.system("GET", "functions").body)["functions"]]
 
@@ -89,6 +102,7 @@ def test_two_who_deploy_at_once_do_not_both_win(cluster: Etcd) -> None:
         assert statuses in ([200, 200], [200, 400])  # one after the other, or one of them
         revision = 2 if statuses == [200, 200] else 1
         for server in (one, other):
+            until(lambda s=server: names(s), lambda seen: "both" in seen)  # type: ignore[misc]
             server.becomes("both", lambda shown: shown["revision"] == revision)
         assert len({until(lambda s=server: s.invoke("both").body, bool) for server in (one, other)}) == 1  # type: ignore[misc]
         one.system("DELETE", "functions/both")
@@ -119,6 +133,21 @@ def test_gpus_are_told_with_a_lease(cluster: Etcd) -> None:
 def _others(server: Server) -> list[str]:
     others: list[str] = json.loads(server.system("GET", "status").body)["server"]["others"]
     return others
+
+
+def test_what_cannot_be_read_is_left_alone(cluster: Etcd) -> None:
+    """A newer gpuferry has written it perhaps: the function stays what it was, and nobody overwrites it."""
+    with sharing(cluster) as server:
+        server.deploy("future", SAYS.format("before"))
+        write(cluster, "function/future", b'{"name": "future", "of": "tomorrow"}')
+        log = server.folder / "server.log"
+        until(log.read_text, lambda text: "cannot be read" in text)
+        assert server.invoke("future").body == b"before"
+        got = server.system("PUT", "functions/future", {"source": SAYS.format("x"), "folder": "/"})
+        assert (got.status, b"cannot be read" in got.body) == (400, True)
+        assert server.invoke("future").body == b"before"
+        assert server.system("DELETE", "functions/future").status == 204
+    assert not [key for key in kept(cluster, "") if "future" in key]
 
 
 def test_a_store_that_does_not_answer_hurts_commands_alone(tmp_path: Path) -> None:

@@ -99,6 +99,15 @@ def test_as_many_gpus_as_are_asked_for(policy: str) -> None:
     )
 
 
+def test_a_gpus_own_label_is_the_servers_to_judge() -> None:
+    """Nobody registers it: a function server asks for the GPU of its policy through a registry, too."""
+    servers = [server("one", gpus=1), server("two", gpus=2, zone="a")]
+    for index, found in (("0", "two"), ("1", "two"), ("2", None), ("x", None), ("-1", None)):
+        assert choose("least-loaded", servers, Wish(0, labels=(("gpu", index),)), {}) == found
+    assert choose("least-loaded", servers, Wish(0, labels=(("gpu", "0"), ("zone", "a"))), {}) == "two"
+    assert choose("least-loaded", servers, Wish(0, labels=(("zone", "b"),)), {}) is None
+
+
 # -- parts of a GPU, and labels
 
 

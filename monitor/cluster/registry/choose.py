@@ -50,9 +50,14 @@ def eligible(server: registry_pb2.Server, wish: Wish) -> bool:
         server.alive
         and server.load.accepting
         and not server.registration.drained
-        and labels.issuperset(wish.labels)
+        and all(label in labels or _has_gpu(server, *label) for label in wish.labels)
         and sum(device.memory_grantable >= wish.memory for device in server.load.devices) >= wish.devices
     )
+
+
+def _has_gpu(server: registry_pb2.Server, name: str, value: str) -> bool:
+    """Whether the label is one of a GPU that the server has, which it gives itself: nobody registers it."""
+    return name == "gpu" and value.isdecimal() and int(value) < len(server.load.devices)
 
 
 def _gpu(index: int, device: registry_pb2.Device) -> Gpu:

@@ -15,7 +15,7 @@ from .ranking import Ranking
 from .state import Card, Flow, Replica, Running
 
 OVERRUN = 10.0  # seconds of each token that a function may be ahead
-PATIENCE = 1.0  # seconds; the longer, the more short and resident functions are preferred to old invocations
+PATIENCE = 0.3  # seconds; the longer, the more short and resident functions are preferred to old invocations
 SHORTLIST = 3  # functions from each of the rankings that are compared exactly
 LOOKED_AT = 64  # idle replicas, from the one used longest ago, when one has to leave
 URGENT = 10.0  # times the patience: what an invocation is ahead whose answer would be late otherwise
@@ -68,7 +68,9 @@ class Auto(FlowPolicy):
         return flow.cost or UNKNOWN
 
     def _score(self, flow: Flow, start: float) -> float:
-        """The gain over the cost."""
+        """The gain over the root of the cost: between the shortest first, whose waits lie far apart, and the
+        oldest first, who waits for no other's load.
+        """
         head = flow.head
         gain = self._patience + self._now - head.arrival
         cost = self._run_cost(flow) + start / len(flow.waiting)
@@ -76,7 +78,7 @@ class Auto(FlowPolicy):
             slack = head.wanted - self._now - start - self._run_cost(flow)
             if 0 <= slack < 2 * (start + self._run_cost(flow)):
                 gain += URGENT * self._patience
-        return gain / max(cost, 1e-6)
+        return gain / math.sqrt(max(cost, 1e-6))
 
     def _left(self, card: Card) -> float:
         """Seconds until a token of this GPU is free."""
@@ -151,13 +153,14 @@ class Auto(FlowPolicy):
             return card
         warm = [other for other in flow.at if other.open > 0 and flow.idle_on(other)]
         if warm:
-            return max(warm, key=lambda other: (other.open, -other.index))
+            return max(warm, key=lambda other: (-other.others, other.open, -other.index))
         if len(self._free) == 1:
             return card
         able = [other for other in islice(self._free, SHORTLIST) if other.holds(flow)]
         if card not in able:
             able.append(card)
-        return min(able, key=lambda other: (self._loss(other, flow.function.memory), other.index))
+        memory = flow.function.memory
+        return min(able, key=lambda other: (other.others, self._loss(other, memory), other.index))
 
     # -- who leaves
 

@@ -260,6 +260,20 @@ def test_above_the_limit_of_utilisation_a_busy_gpu_gets_no_more() -> None:
     assert made.log[1:] == ["b@0 cold"]
 
 
+@pytest.mark.parametrize("name", ["fcfs", "mqfq", "lb", "lalbo3", "auto"])
+def test_a_gpu_that_another_dispatcher_keeps_busy_comes_last_but_is_not_idle(name: str) -> None:
+    made = world(name, gpus=3, tokens=1)
+    made.policy.on_others(0, 2, made.now)
+    made.policy.on_others(1, 1, made.now)
+    together(made, "aba")
+    assert [word.split()[0][-2:] for word in made.log] == ["@2", "@1", "@0"]
+    made = world(name, gpus=3, tokens=1)
+    made.policy.on_others(0, 1, made.now)
+    made.policy.on_others(0, 0, made.now)  # it is gone
+    together(made, "a")
+    assert made.log == ["a@0 cold"]
+
+
 # -- LALB
 
 
