@@ -200,7 +200,7 @@ def test_who_has_just_come_back_can_be_sent_away_again(tmp_path: Path) -> None:
         steward, server, _ = await two(tmp_path)
 
         async def answered(kind: str, where: node_pb2.Residence, allowance: int) -> None:
-            while not (server.orders and server.orders[-1].HasField(kind)):  # type: ignore[arg-type]
+            while not (server.orders and server.orders[-1].HasField(kind)):
                 await asyncio.sleep(0)
             number = getattr(server.orders[-1], kind).number
             said = node_pb2.Resides(session=1, number=number, where=where, allowance=allowance)
