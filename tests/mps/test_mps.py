@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,16 +30,17 @@ from tests.residency.lodgers import MIB, Lodger, Operator
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the stand-in's, which is in PATH."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    shutil.copy(stand_in.__file__, folder / stand_in.NAME)
-    (folder / stand_in.NAME).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setenv("GPUFERRY_TEST_MPS", str(tmp_path))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    return tmp_path
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of the stand-in's, which is in PATH. Not below pytest's own: sockets are made in it."""
+    with tempfile.TemporaryDirectory(prefix="gf-mps-", dir="/tmp") as name:
+        folder = Path(name, "bin")
+        folder.mkdir()
+        shutil.copy(stand_in.__file__, folder / stand_in.NAME)
+        (folder / stand_in.NAME).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        monkeypatch.setenv("GPUFERRY_TEST_MPS", name)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        yield Path(name)
 
 
 def asked(told: Path) -> list[str]:
@@ -205,7 +207,7 @@ def with_mps(told: Path, *options: str) -> Iterator[Monitor]:
     shutil.copytree(Path(paths.simulated_driver()).parent, driver)
     environment = {"GPUFERRY_DEVICE": "gpu", "LD_LIBRARY_PATH": str(driver), "GPUFERRY_TEST_MPS": str(told)}
     environment |= {"PATH": os.environ["PATH"]}
-    flags = ("--mps", "--jail", "off", "--pool", "1", "--headroom", "0")
+    flags = ("--mps", "--jail", "off", "--pool", "2", "--headroom", "0")
     with monitor(*flags, *options, environment=environment) as server:
         yield server
 
