@@ -76,6 +76,7 @@ def test_alloca() -> None:
     check_all()
 
 
+@pytest.mark.slow
 def test_alloca_where_kernels_are_held_to_their_memory() -> None:
     code = "from tests.ptx.test_alloca import check_all; check_all()"
     settings = os.environ | {"GPUFERRY_SIM_CHECK": "1"}
