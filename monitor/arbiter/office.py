@@ -20,15 +20,14 @@ from ..policy.place import Place, Residence
 from ..policy.sharing import Sharing
 from ..pool.api_server import ApiServer, PoolListener, State
 from ..pool.channel import ChannelBroken
+from ..service.restarts import Restarts
 from .gpu import Use
 from .shares import Wishes
 from .words import new_page
 
 PACKET_MOST = 64 << 10
 ROOM = 4 << 20  # bytes that may wait for an arbiter, or for us
-PAUSE_SECONDS = 0.05  # before another is started in place of one that ended, and twice as long each time
-PAUSE_MOST_SECONDS = 5.0
-LIVED_SECONDS = 10.0  # who lived that long was well
+PAUSE_SECONDS = 0.05  # before another is started in place of the first that ended
 PING_SECONDS = 1.0
 SILENT_SECONDS = 10.0  # who does not answer for so long is ended
 REPORT_SECONDS = 0.5
@@ -99,18 +98,15 @@ class Office(PoolListener):
 
     async def run(self) -> None:
         """Keep an arbiter, and start another if it ends, until cancelled."""
-        pause = PAUSE_SECONDS
+        restarts = Restarts(PAUSE_SECONDS)
         while True:
-            began = time.monotonic()
+            restarts.begin()
             try:
                 await self._keep_one()
             finally:
                 self._lose()
-            if time.monotonic() > began + LIVED_SECONDS:
-                pause = PAUSE_SECONDS
             log.error("the arbiter of turns ended; sessions are free until the next one is there")
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, PAUSE_MOST_SECONDS)
+            await restarts.pause()
 
     async def _keep_one(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -60,7 +60,7 @@ class Catalogue:
         return self._functions.get(name)
 
     def names(self) -> list[str]:
-        """The functions' names."""
+        """Names of the deployed functions, sorted."""
         return sorted(self._functions)
 
     def all(self) -> list[Function]:

@@ -34,7 +34,7 @@ class Catalogued(Protocol):
     """The functions of this server."""
 
     def names(self) -> Iterable[str]:
-        """Which there are."""
+        """Names of the functions that this server has."""
 
     async def follow(self, name: str) -> bool:
         """Have of this function what the store has. False: the store does not answer."""

@@ -25,7 +25,7 @@ class Stream:
 
     @property
     def unfinished(self) -> bool:
-        """Whether more may come."""
+        """Whether more parts of the answer may come."""
         return not self._over
 
     async def put(self, part: bytes) -> None:

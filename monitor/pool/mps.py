@@ -19,6 +19,7 @@ import structlog
 from ..devices.choice import server_environment
 from ..policy.portion import FULL
 from ..service.processes import start_time
+from ..service.restarts import Restarts
 from ..settings.errors import ConfigError
 from .process import Adopted
 
@@ -29,8 +30,9 @@ READY_SECONDS = 10.0  # for the daemon to answer once it was started
 ANSWER_SECONDS = 5.0
 LOOK_SECONDS = 1.0  # between two questions whether it is well
 QUIT_SECONDS = 10.0
-PAUSE_SECONDS, PAUSE_MOST_SECONDS = 0.1, 5.0  # before the next one is started, doubled each time
-LIVED_SECONDS = 10.0  # who lived that long was well
+PAUSE_SECONDS = (
+    0.1  # before another is started in place of the first that ended, and between looks at a new one
+)
 
 log = structlog.get_logger()
 
@@ -87,9 +89,9 @@ class Mps:
 
     async def run(self) -> None:
         """Keep a daemon, that of an earlier monitor if it answers, until cancelled."""
-        pause = PAUSE_SECONDS
+        restarts = Restarts(PAUSE_SECONDS)
         while True:
-            began = time.monotonic()
+            restarts.begin()
             try:
                 await self._keep_one()
                 reason = "it ended"
@@ -97,11 +99,8 @@ class Mps:
                 reason = str(error) or "it does not answer"
             self._up.clear()
             self._kill()
-            if time.monotonic() > began + LIVED_SECONDS:
-                pause = PAUSE_SECONDS
             log.error("MPS's control daemon is gone; another is started", reason=reason, log=str(self._logs))
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, PAUSE_MOST_SECONDS)
+            await restarts.pause()
 
     async def _keep_one(self) -> None:
         daemon = self._daemon = await self._found() or await self._start()

@@ -28,7 +28,7 @@ def store_name(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class EtcdOptions:
-    """Towards etcd."""
+    """How a daemon that keeps its state in etcd reaches it: certificates, user and prefix."""
 
     etcd_ca: str | None = option(
         options.optional(options.path()), None, "Certificate of etcd's authority; none: no TLS towards etcd"

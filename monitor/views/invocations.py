@@ -72,7 +72,7 @@ class Listening:
             self._stirred.set()
 
     def refuse(self, code: grpc.StatusCode, text: str) -> None:
-        """Listen no more."""
+        """End the call with this status, and hear nothing more of its caller."""
         self.refusal, self._over = (code, text), True
         self._stirred.set()
 

@@ -28,7 +28,7 @@ CALL = Call("POST", "", "", (), b"")
 
 
 class FakeReplica:
-    """Answers when it is let."""
+    """A replica whose invocations are answered once `may` is set."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
@@ -42,7 +42,7 @@ class FakeReplica:
 
 
 class FakeFleet:
-    """One replica."""
+    """A fleet of one fake replica, which has a place at once."""
 
     def __init__(self, function: Function) -> None:
         self.replica = FakeReplica(function.deployment)

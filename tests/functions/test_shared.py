@@ -37,7 +37,7 @@ def sharing(cluster: Etcd, *options: str, **settings: Any) -> Iterator[Server]:
 
 
 def kept(cluster: Etcd, prefix: str) -> dict[str, bytes]:
-    """What is in the store."""
+    """Keys below the prefix in the store, with their values."""
 
     async def read() -> dict[str, bytes]:
         store: Store = EtcdStore(cluster.addresses)
