@@ -23,7 +23,7 @@ for kind in "$@"; do
     # Python itself leaks by design at exit, so leaks are looked for by the programs' own checks.
     export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0:abort_on_error=1:use_sigaltstack=0
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-    export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0
+    export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:suppressions=$PWD/.ci/thread.suppressions
     export GPUFERRY_SIM_LIBRARY=$PWD/$build/sim/libcuda.so.1
     GPUFERRY_SANITIZER=$kind GPUFERRY_SANITIZER_RUNTIME=$runtime GPUFERRY_GUEST_LIBRARY=$PWD/$build/guest/libcuda.so.1 \
         "$venv/bin/python" -m pytest -q -m "sanitize and not slow" --timeout 600 || failed=1

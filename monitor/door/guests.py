@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import socket
 from collections.abc import Sequence
@@ -48,11 +47,7 @@ class Guest:
     nonces: bytes  # the server's, then the guest's
     key: bytes = field(repr=False)  # the server proves itself with it
     invited: bool  # by a registry
-
-    @functools.cached_property
-    def welcome_proof(self) -> bytes:
-        """The server's proof, with which WELCOME begins (32 bytes)."""
-        return server_proof(self.key, self.nonces[:32], self.nonces[32:])
+    welcome_proof: bytes = field(repr=False)  # the server's own, with which WELCOME begins (32 bytes)
 
     def welcome(self, frame: bytes) -> None:
         """Send the WELCOME frame. A guest that does not take it is gone, as its API server will see."""
@@ -143,7 +138,9 @@ def admit(connection: Connection, peer: str, claim: Claim, proven: Proven | None
     """The Guest that made a claim; Refusal if nobody knows it, or it asks for what cannot be."""
     hello = accept_hello(claim, proven)
     assert proven
-    return Guest(connection, peer, hello, claim.server_nonce + hello.nonce, proven.key, proven.invited)
+    proof = server_proof(proven.key, claim.server_nonce, hello.nonce)
+    nonces = claim.server_nonce + hello.nonce
+    return Guest(connection, peer, hello, nonces, proven.key, proven.invited, proof)
 
 
 def address_of(peer: str) -> str:

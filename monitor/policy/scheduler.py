@@ -341,11 +341,6 @@ class Scheduler:
         if dropped:
             self._decided.append(Refuse(dropped, reason, memory))
 
-    def _is_within_one_gpu(self, request: Request) -> bool:
-        """Whether some GPU has the memory and the labels for it when nobody else is there."""
-        memory, labels = request.memory, request.labels
-        return any(memory <= gpu.most and labels <= gpu.labels for gpu in self._gpus.values())
-
     def _refuse_if_hopeless(self, request: Request) -> None:
         """What no release could ever make possible; before the first GPU is known, nothing is."""
         if never := self._holdings.never(request):
@@ -354,8 +349,6 @@ class Scheduler:
         if not self._gpus:
             return
         leave = self._holdings.share(request.tenant).leave
-        if not leave and request.devices == 1 and self._is_within_one_gpu(request):
-            return
         time = request.portion.request * request.devices
         if leave and time > (longest := time_ever_obtainable(self._gpus.values(), leave)):
             self._refuse(

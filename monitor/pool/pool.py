@@ -26,6 +26,7 @@ from .returns import Record, Returns
 
 STARTING_MOST = 2 * (os.cpu_count() or 1)  # at once: more would only wait for each other
 SURPLUS_SECONDS = 10.0  # for which an API server may be one too many
+FILL_SECONDS = 0.005  # for which grants gather: to look at all API servers takes longer than one
 CROWDED_SECONDS = 0.25  # until another start is tried where no descriptor was free
 
 log = structlog.get_logger()
@@ -227,7 +228,7 @@ class Pool:
     def _fill_soon(self, device: int) -> None:
         if device not in self._to_fill:
             self._to_fill.add(device)
-            asyncio.get_running_loop().call_soon(self._fill, device)
+            asyncio.get_running_loop().call_later(FILL_SECONDS, self._fill, device)
 
     def _fill(self, device: int) -> None:
         self._to_fill.discard(device)

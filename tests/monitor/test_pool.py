@@ -111,6 +111,30 @@ def test_a_device_without_api_servers_is_a_problem_even_without_words(tmp_path: 
     assert asyncio.run(life()) == {0: ""}
 
 
+def test_between_the_grants_of_a_crowd_nobody_looks_at_all_api_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That took longer than a grant, in each round of the loop in which there was one."""
+    monkeypatch.setattr(pool_module, "FILL_SECONDS", 3600.0)
+    config = Config(
+        runtime=tmp_path, token=b"", simulated=False, devices=1, pool=3, server_command=("sleep", "600")
+    )
+    looks: list[int] = []
+
+    async def life() -> None:
+        pool = Pool(config, {}, None, None, lambda device, uuid: 4 * GIB, PoolListener())
+        pool.start()
+        monkeypatch.setattr(pool, "_fill", looks.append)
+        for session, server in enumerate([*pool.servers.values()], 1):
+            server.serve(session)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not looks
+        await pool.stop()
+
+    asyncio.run(life())
+
+
 def test_no_free_descriptor_is_no_fault_of_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,17 +121,17 @@ def test_the_stream_waits_for_all_branches(cu: Driver, context: int) -> None:
 
 def test_threads_launch_and_destroy(cu: Driver, context: int) -> None:
     """Instances end while they run, in several threads."""
-    memory = cu.alloc(4 * 4)
+    memory = cu.alloc(8 * 4)
     failed: list[int] = []
 
     def work(number: int) -> None:
         failed.append(cu.status("cuCtxSetCurrent", context))
-        stream = cu.stream()
+        stream, left, right = cu.stream(), memory + 8 * number, memory + 8 * number + 4
         for round_ in range(20):
             graph = Graph(cu)
-            first = graph.fill(memory + 4 * number, 0, context)
-            graph.fill(memory + 4 * number, round_, context, first)
-            graph.fill(memory + 4 * number, round_, context, first)
+            first = graph.fill(left, 0, context)
+            graph.fill(left, round_, context, first)
+            graph.fill(right, round_, context, first)
             instance = graph.instance()
             failed.append(cu.status("cuGraphDestroy", graph.handle))
             failed.append(cu.status("cuGraphLaunch", instance, stream))
@@ -144,7 +144,7 @@ def test_threads_launch_and_destroy(cu: Driver, context: int) -> None:
     for thread in threads:
         thread.join(120)
     assert set(failed) == {SUCCESS}
-    assert cu.read(memory, 16) == (19).to_bytes(4, "little") * 4
+    assert cu.read(memory, 32) == (19).to_bytes(4, "little") * 8
 
 
 def test_threads_capture(cu: Driver, context: int) -> None:
