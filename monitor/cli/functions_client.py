@@ -91,7 +91,7 @@ class Client:
 
     def _what_next(self, error: Exception) -> str:
         secret = self.address.startswith(TLS_SCHEME)
-        if not secret and isinstance(error, http.client.RemoteDisconnected):
+        if not secret and isinstance(error, ConnectionResetError):  # which http.client raises too
             return f"if it has a certificate, its address is {TLS_SCHEME}{self.address}"
         if secret and isinstance(error, ssl.SSLCertVerificationError):
             return "set GPUFERRY_TLS_CA to the certificate of its authority"
