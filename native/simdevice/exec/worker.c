@@ -15,9 +15,9 @@ enum { STACK = 60 << 10, WARP_STACK = 512 << 10 };
 /* Beside its variables, where addresses are checked: arguments whose addresses are taken. */
 enum { LOCAL = 16 << 10 };
 
-/* A block whose threads do nothing but spin may wait for one that has not started. How long that is watched,
- * at first. */
-enum { PATIENCE_NS = 10000000 };
+/* A block whose threads do nothing but spin may wait for one that has not started. How long that is watched, at
+ * first: each further block costs a stack and twice the patience, so a short one costs little where it is wrong. */
+enum { PATIENCE_NS = 250000 };
 
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sim_worker *spare;
