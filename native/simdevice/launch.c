@@ -15,6 +15,7 @@ struct launch_op {
     struct sim_function *function;
     CUfunction given; /* may be a CUkernel */
     struct sim_grid grid;
+    struct sim_view_user views;
     unsigned attribute_count;
     CUlaunchAttribute *attributes; /* behind the parameters */
     _Alignas(16) uint8_t params[];
@@ -33,6 +34,7 @@ static CUresult run(struct sim_op *op) {
 static void drop(struct sim_op *op) {
     const struct sim_grid *grid = &((struct launch_op *)op)->grid;
     sim_references_release((struct sim_bound *)grid->bound, grid->bound_count);
+    sim_views_leave(&((struct launch_op *)op)->views);
     sim_release(((struct launch_op *)op)->function);
 }
 
@@ -222,6 +224,7 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
         .cooperative = cooperative,
         .resident = resident,
     };
+    sim_views_enter(&op->views);
     *out = &op->op;
     return CUDA_SUCCESS;
 }
