@@ -35,11 +35,8 @@ CUresult sim_image_load(const void *image, size_t size, const struct gf_jit_log 
         if (result != CUDA_SUCCESS)
             sim_image_close(*out);
     }
-    /* Who probes for an image that fits wants no message; who brings PTX that is none has no other one, but
-     * for a log that few ask for. */
     if (result != CUDA_SUCCESS)
-        sim_message(result == CUDA_ERROR_INVALID_PTX ? SIM_LOG_ERROR : SIM_LOG_INFO, "image refused: %s",
-                    message);
+        sim_message(SIM_LOG_INFO, "image refused: %s", message);
     else
         sim_message(SIM_LOG_DEBUG, "image with %u kernels", sim_image_kernel_count(*out));
     sim_jit_report(log, message, started);
