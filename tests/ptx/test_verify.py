@@ -111,7 +111,7 @@ def ptxas(statements: Sequence[str], folder: Path) -> dict[str, str | None]:
     source = folder / "asked.ptx"
     whole = text("\n".join(statements)).replace(".version 8.8\n.target sm_80", ".version 9.0\n.target sm_100")
     source.write_text(whole)
-    command = [nvcc.with_name("ptxas"), "-arch=sm_100", "-o", folder / "made", source]
+    command = [str(each) for each in (nvcc.with_name("ptxas"), "-arch=sm_100", "-o", folder / "made", source)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     first = whole[: whole.index("\nL:\n")].count("\n") + 3
     found: dict[str, str | None] = dict.fromkeys(statements)
