@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from .types import TYPES
 
-NEWEST = 92  # the version that is described; a later one may have more
-
 
 @dataclass(frozen=True)
 class Form:

@@ -51,8 +51,6 @@ _OTHER = isa.OPCODES | {"_", "WARP_SZ"}
 def check_bodies(module: Module) -> None:
     """Raises PtxError for the first function whose body NVIDIA's assembler would refuse."""
     for unit in module.units:
-        if unit.isa > isa.NEWEST:
-            continue
         shapes = _Shapes()
         for function in unit.functions:
             if function.start >= 0 and not _in_order(unit, function, shapes):
