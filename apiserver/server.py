@@ -1,15 +1,12 @@
-"""The shell around the session engine: the control socket, grants, scrubbing, statistics."""
+"""What the monitor orders and is told, around one session at a time."""
 
 from __future__ import annotations
 
-import array
 import contextlib
 import math
 import os
-import queue
 import select
 import socket
-import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -21,274 +18,22 @@ from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 from . import orders
 from ._core import Core, DeviceError
 from .book import Book
-from .control import DESCRIPTORS, Control
+from .control import Control
+from .dispatcher import Dispatcher
 from .end import LOST, End, revoked
+from .ipc import Ipc
 from .log import Log
 from .orders import RESIDENCE, Unsound
 from .process import rss
-from .residing import Residing
+from .session import Session
+from .stats import stats_of
 
 if TYPE_CHECKING:
     from .confinement import Confinement
-    from .moving import Mover
 
-TURN_STATES = (
-    node_pb2.TURN_STATE_UNSPECIFIED,
-    node_pb2.TURN_STATE_WAITS,
-    node_pb2.TURN_STATE_HAS,
-)
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
-PAUSE_LEAST, PAUSE_MOST = 0.5, 64.0  # seconds between looks at what kernels printed
-LEAVE_SECONDS = 0.6  # for the engine to stop once its guest is gone; a running kernel cannot be stopped
-COPY_SECONDS = 10.0  # likewise, if all it did is copy: copies end by themselves, on a busy machine later
-LOOK_SECONDS = 0.05  # between looks at one that takes longer
-RESTORE_SECONDS = 10.0  # likewise, if it is the source of a session that is gone
+LOOK_SECONDS = 0.05  # between looks at a session whose end takes longer
 STOP_SECONDS = 30.0  # for a migration; what it waits for has shorter limits
-FOLLOW_SECONDS = 30.0  # for a guest to come after its session, once it has left where it was
-SCRUB_SECONDS = 10.0  # to reset a context takes a real driver a while
-
-
-class Session:
-    """One session of this API server, from its Grant to the scrub. The engine's dispatcher serves it on a
-    thread of its own.
-    """
-
-    def __init__(
-        self,
-        core: Core,
-        grant: node_pb2.Grant,
-        guest: socket.socket,
-        log: Log,
-        started: float,
-        tls: bytes = b"",
-        book: Book | None = None,
-    ) -> None:
-        """`tls`: what TLS needs to go on, on the guest's socket; empty: it is in clear. `book`: of the lease,
-        if other processes have it too.
-        """
-        self.id = grant.session
-        self._book: Book | None = None
-        self.grant = grant
-        self.started = started
-        self.ended: End | None = None  # why it did
-        self.clean = False
-        self.stats: dict[str, int] = {}  # once it is over: a scrub leaves none
-        self.deadline: float | None = None  # when the process ends if the session has not
-        self._leaving = -math.inf  # since when its guest is gone
-        self.watched = False  # the monitor wants to know of the next launch
-        self.away_until: float | None = None  # the guest lost its connection, and may come back until then
-        self.mover: Mover | None = None  # until its end was told
-        self.left: migration_pb2.Migrate | None = None  # by this order: it only has to be cleared away here
-        self._end_after: End | None = None  # why the session ends, once it is known that it stays
-        self._core = core
-        self._guest = guest
-        self._log = log.bind(session=grant.session)
-        self._calls = 0
-        self._active = time.monotonic()  # when calls were last seen
-        self._pause = PAUSE_LEAST
-        self._look = math.inf  # when to look for output: a session that launches nothing needs no look
-        grace = int(grant.resume_seconds * 1000)
-        spoken = array.array("H", grant.operations).tobytes() if grant.limited else None
-        resumable, memory = grace > 0, grant.host_memory
-        core.begin(guest.fileno(), grant.memory_quota, resumable, grant.restore, spoken, tls, memory)
-        self.residing = Residing(core, grant.session, self._log)
-        if grant.elastic:
-            self.residing.limit(grant.allowance)
-        if book:
-            self.share(book, tell=False)
-        if not grant.welcomed:
-            try:
-                guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota, grace))
-            except OSError:
-                core.end(LOST)
-        self._log.info("session started", tenant=grant.tenant, function=grant.function, program=grant.program)
-
-    def share(self, book: Book, tell: bool = True) -> None:
-        """Other processes have the lease too. `tell`: the guest, which does not know."""
-        before, self._book = self._book, book
-        book.note_active(self._active)
-        self._core.open_book(book.file, book.seat, tell and before is None)
-        if before:
-            before.close()
-
-    @property
-    def guest(self) -> socket.socket:
-        """The connected socket over which this session's guest speaks."""
-        return self._guest
-
-    def end(self, end: End) -> None:
-        """End the session for this reason. One that is being moved is stopped first, and ends if it then
-        is still here.
-        """
-        if self.mover is not None:
-            self.mover.cancel(end.reason)
-            self._end_after = self._end_after or end
-            return
-        self._core.end(end)
-        self.leave()
-
-    @property
-    def restoring(self) -> bool:
-        """Whether the session is still another API server's, from which it comes."""
-        return self.grant.restore and not self._core.taken_over
-
-    @property
-    def ours(self) -> bool:
-        """Whether this API server has the session, and nobody else is about to."""
-        return self.left is None and not self.restoring
-
-    def taken_over(self) -> bool:
-        """Whether a session that was restored here has just become this API server's. True once."""
-        if not (self.grant.restore and self._core.taken_over):
-            return False
-        self.grant.restore = False
-        self.deadline = None
-        return True
-
-    def moving_over(self) -> None:
-        """Close the mover, which has said how the migration ended; the session was left, or goes on here."""
-        self.residing.may_leave()
-        mover, self.mover = self.mover, None
-        assert mover is not None
-        mover.close()
-        if mover.left:
-            self.left = mover.order
-            self.leave()
-        elif self._end_after:
-            self.end(self._end_after)
-
-    def hung_up(self) -> None:
-        """The connection is broken. A session that may be resumed waits for its guest; another one ends."""
-        if self.mover is not None:
-            self.mover.cancel("its program ended, or lost its connection")
-        if self.grant.restore:  # the engine sees it after what came before it, which may be TAKE OVER
-            self.deadline = time.monotonic() + RESTORE_SECONDS
-            return
-        grace = self.grant.resume_seconds
-        if self._core.following:
-            grace = max(grace, FOLLOW_SECONDS)
-        if not grace:
-            self.leave()
-        elif self.away_until is None:
-            self.away_until = time.monotonic() + grace
-
-    def resume(self, guest: socket.socket, resume: node_pb2.Resume, tls: bytes) -> bool:
-        """Go on with this connection in place of the one before. Returns False if the guest's proof or its
-        count of bytes is wrong.
-        """
-        if not self._core.resume(guest.fileno(), resume.proof, resume.received, tls):
-            return False
-        self.away_until = None
-        self._log.info("session resumed", received=resume.received)
-        return True
-
-    def leave(self) -> None:
-        """Start the deadline for the session's end: the guest is gone, or must go."""
-        self._core.give_up_turn()
-        if self.deadline is None:
-            self._leaving = time.monotonic()
-            self.deadline = self._leaving + LEAVE_SECONDS
-
-    def may_take_longer(self) -> bool:
-        """Whether to wait beyond the deadline: only copies are under way, which end by themselves, for 10
-        s at most.
-        """
-        late = self.stats or time.monotonic() > self._leaving + COPY_SECONDS
-        return not late and not self._core.may_never_end
-
-    def launched(self) -> None:
-        """A kernel was launched, which may print: look for output soon."""
-        self._pause = PAUSE_LEAST
-        self._look = time.monotonic() + self._pause
-
-    def look_for_output(self) -> None:
-        """Send the guest what kernels printed, if it is time to look: half a second after a launch, then
-        ever more rarely.
-        """
-        if time.monotonic() < self._look:
-            return
-        self._core.forward_output()
-        self._core.rest()
-        self._pause = min(2 * self._pause, PAUSE_MOST)
-        self._look = time.monotonic() + self._pause
-
-    def enforce_limits(self) -> None:
-        """End the session if it has lived, or made no call, for as long as its Grant allows."""
-        now = time.monotonic()
-        wall, idle = self.grant.wall_seconds, self.grant.idle_seconds
-        if idle:
-            stats = self._core.stats()
-            calls = stats["calls_async"] + stats["calls_sync"]
-            if calls != self._calls or self._core.waiting:
-                self._calls, self._active = calls, now
-            if self._book:  # the limit is the program's: it is idle when all of its processes are
-                self._book.note_active(self._active)
-                self._active = max(self._active, self._book.last_active())
-        if wall and now >= self.started + wall:
-            self.end(revoked(f"the time limit of {wall:g} s is over"))
-        elif idle and now >= self._active + idle:
-            self.end(revoked(f"no CUDA call for {idle:g} s, which is the limit"))
-
-    def look_again(self) -> float:
-        """Seconds until there may be output, or a limit may be reached."""
-        now = time.monotonic()
-        wall, idle = self.grant.wall_seconds, self.grant.idle_seconds
-        waits = [self._look - now]
-        if wall:
-            waits.append(self.started + wall - now)
-        if idle:  # it may have become active meanwhile, or not
-            waits.append(max(self._active + idle - now, idle / 4))
-        return max(0.0, min(waits))
-
-    def close(self) -> None:
-        """Close the guest's socket and log how the session ended."""
-        self._guest.close()
-        self.residing.close()
-        if self._book:
-            self._book.close()
-        assert self.ended
-        self._log.info("session ended", reason=self.ended.reason, clean=self.clean)
-
-    def serve(self) -> None:
-        """Serve the guest until the session ends, then scrub. On the dispatcher's thread."""
-        self.ended = self._core.serve()
-        mover = self.mover  # the main thread takes it away when it is over
-        if mover is not None:
-            mover.cancel("the session ended")
-            mover.join()
-        self.residing.end()
-        self.stats = self._core.stats()
-        self.deadline = time.monotonic() + SCRUB_SECONDS
-        os.eventfd_write(self._core.bell, 1)
-        self.clean = self._core.scrub()
-
-
-class Dispatcher:
-    """The thread that serves sessions, one after the other. It is started ahead, so that no guest waits
-    for it.
-    """
-
-    def __init__(self) -> None:
-        self._over, self._tell = socket.socketpair()
-        self._sessions: queue.SimpleQueue[Session] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="dispatcher", daemon=True).start()
-
-    def fileno(self) -> int:
-        """A descriptor that is readable when a session is over and scrubbed."""
-        return self._over.fileno()
-
-    def serve(self, session: Session) -> None:
-        """Queue a session; it begins when the one before is over and scrubbed."""
-        self._sessions.put(session)
-
-    def over(self) -> None:
-        """Take note that a session is over."""
-        self._over.recv(1)
-
-    def _run(self) -> None:
-        while True:
-            self._sessions.get().serve()
-            self._tell.send(b"\0")
 
 
 class Server:
@@ -324,6 +69,7 @@ class Server:
             self._log.error("start failed", reason=str(error))
             self._control.send(node_pb2.FromServer(failed=node_pb2.Failed(reason=str(error))))
             return 1
+        self._ipc = Ipc(self._core, self._control)
         if self._confinement:
             self._confinement.seal()  # the driver has what it needs, and no guest has come
         self._poller.register(self._control, select.POLLIN)
@@ -444,7 +190,7 @@ class Server:
             self._migrate(message.migrate, descriptors, message.tls)
             return True
         if kind == "fetched":
-            self._fetched(message.fetched, descriptors)
+            self._ipc.fetched(message.fetched, descriptors)
             return True
         if kind == "share" and descriptors:
             self._share(message.share, Book(descriptors[0], message.share.seat))
@@ -477,56 +223,14 @@ class Server:
             if self._session.mover is not None:
                 self._session.mover.cancel(message.cancel.reason)
         elif kind == "export":
-            self._export(message.export)
+            self._ipc.export(self._session, message.export)
         elif kind == "stats":
-            self._control.send(node_pb2.FromServer(stats=self._stats()))
+            self._control.send(node_pb2.FromServer(stats=stats_of(self._core, self._session)))
         elif kind == "next_launch":
             self._tell_next_launch(message.next_launch.session)
         elif kind == "shutdown":
             return self._shut_down(message.shutdown.grace_seconds)
         return True
-
-    def _ask_for_imports(self, session: Session) -> None:
-        """The session wants to open what other processes of its program have exported."""
-        while wanted := self._core.wanted():
-            number, exporter, token = wanted
-            fetch = node_pb2.Fetch(session=session.id, number=number, exporter=exporter, token=token)
-            self._control.send(node_pb2.FromServer(fetch=fetch))
-        if self._control.lost_at is not None:
-            self._core.give_up_imports()
-
-    def _fetched(self, fetched: node_pb2.Fetched, descriptors: list[int]) -> None:
-        """The answer, or a part of it; one that does not fit together is none."""
-        offer = fetched.offer
-        sound = len(descriptors) == len(offer.pages) == len(offer.extents)
-        parts = list(zip(descriptors, offer.pages, offer.extents, strict=True)) if sound else []
-        for each in descriptors[len(parts) :]:
-            os.close(each)
-        found = offer.found and sound
-        self._core.deliver(fetched.number, found, found and offer.more, offer.offset, offer.bytes, parts)
-
-    def _export(self, export: node_pb2.Export) -> None:
-        """Another process of the program wants to open what this session has exported."""
-        session = self._session
-        here = session is not None and session.id == export.session
-        ours = here and session is not None and (session.restoring if export.arriving else session.ours)
-        found = self._core.export(export.token, export.seat) if ours else None
-        offset, size, parts = found or (0, 0, [])
-        for begin in range(0, max(len(parts), 1), DESCRIPTORS):
-            some = parts[begin : begin + DESCRIPTORS]
-            offer = node_pb2.Offer(
-                found=found is not None,
-                more=begin + DESCRIPTORS < len(parts),
-                offset=offset,
-                bytes=size,
-                pages=[pages for _, pages, _ in some],
-                extents=[extent for _, _, extent in some],
-            )
-            exported = node_pb2.Exported(session=export.session, number=export.number, offer=offer)
-            descriptors = [descriptor for descriptor, _, _ in some]
-            self._control.send(node_pb2.FromServer(exported=exported), descriptors)
-            for each in descriptors:
-                os.close(each)
 
     def _take_turns(self, arbiter: int, page: int) -> None:
         """From here on this session, and those after it, work only while they have a turn."""
@@ -670,7 +374,7 @@ class Server:
         """The engine has something to say."""
         if self._tell_taken_over(session):
             self._poller.register(session.guest, select.POLLRDHUP)  # it is another one now
-        self._ask_for_imports(session)
+        self._ipc.ask(session)
         self._tell_wish(session)
         session.launched()
         if session.watched:
@@ -747,37 +451,11 @@ class Server:
         return True
 
     def _report(self, session: Session, end: End, clean: bool) -> None:
-        stats = self._stats()
+        stats = stats_of(self._core, self._session)
         ended = node_pb2.SessionEnded(
             session=session.id, reason=end.reason, cause=end.cause, clean=clean, stats=stats
         )
         self._control.send(node_pb2.FromServer(ended=ended))
-
-    def _stats(self) -> node_pb2.Stats:
-        if self._session is None or self._session.restoring:
-            return node_pb2.Stats(rss=rss())
-        values = dict(self._session.stats or self._core.stats())
-        busy = values.pop("busy_nanoseconds") / 1e9
-        away = self._session.away_until is not None
-        stats = node_pb2.Stats(session=self._session.id, busy_seconds=busy, rss=rss(), disconnected=away)
-        for name, value in values.items():
-            setattr(stats, name, value)
-        stats.mapped_on.extend(self._core.mapped_on())
-        stats.resides.CopyFrom(self._session.residing.describe())
-        stats.idle_seconds, stats.stays = self._core.idle_seconds, self._core.stays
-        turn, stats.turn_ago = self._core.turn
-        stats.turn = TURN_STATES[turn]
-        for operation, succeeded, failed, timed, nanoseconds in self._core.calls():
-            stats.calls.add(
-                operation=operation,
-                succeeded=succeeded,
-                failed=failed,
-                timed=timed,
-                seconds=nanoseconds / 1e9,
-            )
-        for function, calls in self._core.unsupported():
-            stats.unsupported.add(function=function, calls=calls)
-        return stats
 
     def _shut_down(self, grace: float) -> bool:
         if self._session is None:

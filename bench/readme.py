@@ -1,7 +1,7 @@
 """Fills the generated blocks of documents.
 
-README.md tells what is carried (from the spec) and what was measured (bench/results/), codegen/DESIGN.md what
-three families of functions take.
+README.md tells what is carried (from the spec) and the numbers that people ask for first, bench/NUMBERS.md
+all that was measured (bench/results/), codegen/DESIGN.md what three families of functions take.
 
 python -m bench.readme            rewrite them
 python -m bench.readme --check    exit 1 if one is not up to date
@@ -19,13 +19,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from .rows import promises
+from . import tables
 
 ROOT = Path(__file__).parent.parent
 MEASURED = ROOT / "build" / "bench" / "results.json"
-RESULTS = Path(__file__).parent / "results"
 FAMILIES = {
     "Linking at run time": ("link",),
     "The program's own virtual memory": (
@@ -44,7 +42,7 @@ FAMILIES = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.readme", description="the generated blocks of README.md and codegen/DESIGN.md"
+        prog="python -m bench.readme", description="the generated blocks of documents"
     )
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
     parser.add_argument(
@@ -117,93 +115,6 @@ def families() -> str:
     )
 
 
-def numbers() -> str:
-    """One table for each kind of device that was measured."""
-    blocks = [_table(json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json"))]
-    blocks += [_figure8(json.loads(path.read_text())) for path in RESULTS.glob("policy/figure8.json")]
-    blocks += [_figure6(json.loads(path.read_text())) for path in RESULTS.glob("policy/figure6.json")]
-    blocks += [_invoked(json.loads(path.read_text())) for path in RESULTS.glob("policy/invoked.json")]
-    return "\n".join(blocks) or "Nothing measured yet.\n"
-
-
-def _table(results: dict[str, Any]) -> str:
-    titles = promises()
-    lines = [
-        f"{results['device']}, {results['date']}, {results['machine']} (`make bench`):",
-        "",
-        "| measured | value | floor | times the floor | target |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    for row in results["rows"]:
-        promise = titles[row["name"]]
-        value, floor = (f"{row[key]:.3g} {row['unit']}" for key in ("value", "floor"))
-        verdict = "" if row["holds"] else ", missed"
-        lines.append(
-            f"| {promise.title} | {value} | {floor} ({promise.floor}) "
-            f"| {row['ratio']:.2f} | {row['target']:.3g}{verdict} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _figure8(results: dict[str, Any]) -> str:
-    def spread(seconds: dict[str, float]) -> str:
-        return f"{seconds['median']:.1f} ({seconds['least']:.1f} to {seconds['most']:.1f})"
-
-    lines = [
-        f"DGSF's figure 8 on four simulated devices, {results['date']}, {results['machine']} "
-        f"(`python -m bench.figure8`); seconds, median of {results['rounds']} rounds "
-        f"(least to most); in real time, with memory of {results['memory']}:",
-        "",
-        "| placement, migration | published | simulated | measured | sum of all functions | migrations |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    for row in results["configurations"]:
-        lines.append(
-            f"| {row['policy']}, {row['migration']} | {row['published'] or ''} | {row['simulated']:.1f} "
-            f"| {spread(row['end_to_end'])} | {spread(row['total'])} "
-            f"| {', '.join(map(str, row['migrations']))} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _figure6(results: dict[str, Any]) -> str:
-    lines = [
-        f"KubeShare's figure 6 on a simulated device, {results['date']}, {results['machine']} "
-        f"(`python -m bench.figure6`): programs that are always busy, {results['seconds']:g} s of each "
-        f"phase, window {results['window']:g} s, quota {results['quota']:g} s:",
-        "",
-        "| published shares | measured | settled after |",
-        "|---|---|--:|",
-    ]
-    for phase in results["phases"]:
-        published, measured = (
-            ", ".join(f"{name.upper()} {share:.{digits}f}" for name, share in phase[key].items())
-            for key, digits in (("published", 1), ("measured", 3))
-        )
-        verdict = "" if phase["holds"] else " (missed)"
-        lines.append(f"| {published} | {measured}{verdict} | {phase['settled']} s |")
-    return "\n".join(lines) + "\n"
-
-
-def _invoked(results: dict[str, Any]) -> str:
-    lines = [
-        f"Functions invoked for real on four simulated devices, {results['date']}, {results['machine']} "
-        "(`python -m bench.invoked`), with loads and runs of a tenth to a fifth of the papers'; in brackets "
-        "the same calls simulated:",
-        "",
-        "| workload | policy | latency, s | of the calls load | calls a second | most / least service |",
-        "|---|---|--:|--:|--:|--:|",
-    ]
-    for row in results["rows"]:
-        cells = [
-            f"{row['measured'][key]:.3g} ({row['simulated'][key]:.3g})" for key in ("latency", "cold", "rate")
-        ]
-        uneven = f"{row['measured']['uneven']:.2f}" if row["paper"] == "mqfq" else ""
-        cells += [f"{uneven} ({row['simulated']['uneven']:.2f})" if uneven else ""]
-        lines.append(f"| {row['what']} | {row['policy']} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
 def record() -> None:
     """Copies the last measurement, with what is needed to read it later."""
     measured = json.loads(MEASURED.read_text())
@@ -214,8 +125,8 @@ def record() -> None:
         "machine": f"{platform.machine()}, {len(_cpus())} cores",
         "rows": measured["rows"],
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{re.sub(r'[^a-z0-9]+', '-', device.lower())}.json").write_text(
+    tables.RESULTS.mkdir(exist_ok=True)
+    (tables.RESULTS / f"{re.sub(r'[^a-z0-9]+', '-', device.lower())}.json").write_text(
         json.dumps(kept, indent=1) + "\n"
     )
 
@@ -225,7 +136,8 @@ def _cpus() -> list[str]:
 
 
 DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"coverage": coverage, "numbers": numbers},
+    "README.md": {"coverage": coverage, "numbers": tables.headlines},
+    "bench/NUMBERS.md": {"numbers": tables.numbers},
     "codegen/DESIGN.md": {"families": families},
 }
 

@@ -24,6 +24,7 @@ class Promise:
     target: float = 0.0  # times the floor
     plus: float = 0.0  # and so much more, in the row's own unit
     limit: float = 0.0  # or in the row's own unit, whatever the floor
+    headline: bool = False  # README shows it
 
     def times(self, floor: float) -> float:
         """The most that the row may cost, as a multiple of its floor."""

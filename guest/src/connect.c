@@ -119,17 +119,24 @@ static bool differs_after_all(const struct gf_header *header, const char *body) 
            !gf_operations_offered();
 }
 
-/* CUDA_SUCCESS with a session, or with `next` set to where the session is to be had with the new credential.
- */
-static CUresult shake_hands(struct gf_transport *transport, const char *address,
-                            struct gf_credential *credential, struct gf_queue *queue, bool insist,
-                            char next[GF_ADDRESS_MAX]) {
+/* What this side says, too large for the stacks of some threads. */
+struct said {
+    struct gf_extensions extensions;
+    struct {
+        struct gf_header header;
+        struct gf_hello hello;
+        uint8_t extensions[sizeof(((struct gf_extensions *)NULL)->data)];
+    } __attribute__((packed)) frame;
+};
+
+static CUresult shake_hands_saying(struct said *said, struct gf_transport *transport, const char *address,
+                                   struct gf_credential *credential, struct gf_queue *queue, bool insist,
+                                   char next[GF_ADDRESS_MAX]) {
     struct gf_header header;
     struct gf_hello hello;
-    struct gf_extensions extensions;
+    struct gf_extensions *extensions = &said->extensions;
     uint8_t proof[GF_HASH_SIZE], key[GF_HASH_SIZE];
     CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
-    next[0] = '\0';
     char *greeting_body = gf_read_frame(transport, &header, GF_HANDSHAKE_TIMEOUT_MS);
     if (greeting_body != NULL && header.op == GF_OP_REFUSED) {
         result = refused(&header, greeting_body, address, credential);
@@ -158,27 +165,25 @@ static CUresult shake_hands(struct gf_transport *transport, const char *address,
         gf_error("cannot read /dev/urandom: %s", strerror(errno));
         return result;
     }
-    extensions.size = 0;
+    extensions->size = 0;
     if (hello.devices == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!gf_operations_offer(&greeting, insist, hello.spec_hash, &extensions) ||
-        !gf_hello_extend(&extensions, credential, queue)) {
+    if (!gf_operations_offer(&greeting, insist, hello.spec_hash, extensions) ||
+        !gf_hello_extend(extensions, credential, queue)) {
         gf_error("not connecting: check GPUFERRY_LABELS, GPUFERRY_MAX_WAIT, GPUFERRY_WALL_LIMIT, "
                  "GPUFERRY_IDLE_LIMIT, GPUFERRY_GPU_REQUEST, GPUFERRY_GPU_LIMIT");
         return CUDA_ERROR_INVALID_VALUE;
     }
-    gf_credential_prove(credential, &greeting, &hello, &extensions, hello.proof);
+    gf_credential_prove(credential, &greeting, &hello, extensions, hello.proof);
     gf_credential_mac(credential, GF_PROOF_SERVER, &greeting, &hello, NULL, 0, proof);
 
-    struct {
-        struct gf_header header;
-        struct gf_hello hello;
-        uint8_t extensions[sizeof extensions.data];
-    } __attribute__((packed)) out = {{.op = GF_OP_HELLO}, hello, {0}};
-    memcpy(out.extensions, extensions.data, extensions.size);
-    out.header.size = (uint32_t)(offsetof(typeof(out), extensions) + extensions.size);
-    bool sent = gf_transport_write(transport, &out, out.header.size) == 0;
+    said->frame.header = (struct gf_header){.op = GF_OP_HELLO};
+    said->frame.hello = hello;
+    memcpy(said->frame.extensions, extensions->data, extensions->size);
+    uint32_t size = (uint32_t)(offsetof(typeof(said->frame), extensions) + extensions->size);
+    said->frame.header.size = size;
+    bool sent = gf_transport_write(transport, &said->frame, size) == 0;
     char *body =
         read_answer(transport, &header, queue); /* even if not all was sent: it may hold the refusal */
     if (body == NULL && hung_up() && gf_queue_broke(queue)) {
@@ -216,6 +221,21 @@ static CUresult shake_hands(struct gf_transport *transport, const char *address,
         result = CUDA_SUCCESS;
     }
     free(body);
+    return result;
+}
+
+/* CUDA_SUCCESS with a session, or with `next` set to where the session is to be had with the new credential.
+ */
+static CUresult shake_hands(struct gf_transport *transport, const char *address,
+                            struct gf_credential *credential, struct gf_queue *queue, bool insist,
+                            char next[GF_ADDRESS_MAX]) {
+    struct said *said = malloc(sizeof *said);
+    next[0] = '\0';
+    if (said == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = shake_hands_saying(said, transport, address, credential, queue, insist, next);
+    free(said);
     return result;
 }
 

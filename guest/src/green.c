@@ -169,8 +169,10 @@ CUresult gf_green_stream(CUstream *stream, CUgreenCtx handle, unsigned flags, in
 
 static CUresult green_of_stream(CUstream handle, struct gf_stream **stream, uint64_t *green) {
     uint64_t wire;
+    *stream = NULL;
     CUresult result = gf_stream_look_up(handle, stream, &wire);
-    *green = result != CUDA_SUCCESS ? 0 : *stream == NULL ? gf_thread.green : (*stream)->green;
+    bool special = *stream == NULL || handle == CU_STREAM_PER_THREAD; /* of whatever context is current */
+    *green = result != CUDA_SUCCESS ? 0 : special ? gf_thread.green : (*stream)->green;
     return result;
 }
 

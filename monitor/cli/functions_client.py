@@ -81,12 +81,23 @@ class Client:
             yield connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            hint = "is it running? `gpuferry functions serve` starts one"
             raise CliError(
-                Exit.UNREACHABLE, f"the function server at {self.address} does not answer: {why}", hint
+                Exit.UNREACHABLE,
+                f"the function server at {self.address} does not answer: {why}",
+                self._what_next(error),
             ) from None
         finally:
             connection.close()
+
+    def _what_next(self, error: Exception) -> str:
+        secret = self.address.startswith(TLS_SCHEME)
+        if not secret and isinstance(error, ConnectionResetError):  # which http.client raises too
+            return f"if it has a certificate, its address is {TLS_SCHEME}{self.address}"
+        if secret and isinstance(error, ssl.SSLCertVerificationError):
+            return "set GPUFERRY_TLS_CA to the certificate of its authority"
+        if secret and isinstance(error, ssl.SSLError):
+            return f"if it has no certificate, its address is {self.address.removeprefix(TLS_SCHEME)}"
+        return "is it running? `gpuferry functions serve` starts one"
 
     def json(self, method: str, path: str, said: object = None) -> Any:
         """The JSON of an answer that is one; None: it has no body. Raises CliError."""

@@ -44,8 +44,8 @@ def simulate(
         typer.Option(metavar="CSV", help="Instead: make up a day of that shape, write it here and use it"),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=2, max=10, metavar="N", help="With a paper or trace: runs with other chances")
-    ] = 5,
+        int, typer.Option(min=2, max=20, metavar="N", help="With a paper or trace: runs with other chances")
+    ] = 10,
     tokens: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="With a trace: invocations at once on a GPU")
     ] = None,

@@ -30,7 +30,7 @@ class FunctionsOptions(Encryption, Logs, EtcdOptions):
     overrun: float | None = option(
         options.optional(options.seconds()),
         None,
-        "Seconds that a function may be ahead; of --policy mqfq",
+        "Seconds that a function may be ahead; of --policy mqfq and auto",
     )
     queue: int = option(options.count(1, 1_000_000), 10_000, "Invocations that may wait, of all functions")
     bodies: int = option(

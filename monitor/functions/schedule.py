@@ -39,7 +39,9 @@ class Schedule:
         try:
             self._policy = _build(policy, tokens, given)
         except TypeError:
-            raise ConfigError(f"--policy {policy} has no --overrun", "it is a setting of mqfq") from None
+            raise ConfigError(
+                f"--policy {policy} has no --overrun", "it is a setting of mqfq and auto"
+            ) from None
         except ValueError as error:
             raise ConfigError(f"--policy {policy}: {error}") from None
         self.gpus: dict[int, int] = {GPU: MEMORY}

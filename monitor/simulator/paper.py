@@ -11,7 +11,6 @@ from typing import Any
 from rich.table import Table
 
 SCHEMA = "gpuferry.simulate.paper/1"
-SEEDS_LEAST, SEEDS_MOST = 2, 10
 # Of Student's distribution, two-sided, 95 %, by the number of samples.
 STUDENT = {
     2: 12.706,
@@ -23,6 +22,16 @@ STUDENT = {
     8: 2.365,
     9: 2.306,
     10: 2.262,
+    11: 2.228,
+    12: 2.201,
+    13: 2.179,
+    14: 2.16,
+    15: 2.145,
+    16: 2.131,
+    17: 2.12,
+    18: 2.11,
+    19: 2.101,
+    20: 2.093,
 }
 
 

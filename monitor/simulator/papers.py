@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 
 from .invocations import kaas as kaas_recipe
 from .invocations import lalb as lalb_recipe
@@ -24,9 +25,9 @@ def ratio(name: str, published: float, samples: Sequence[float], high: float, lo
 
 
 def ours(what: str, mine: Sequence[float], best: Sequence[float]) -> Row:
-    """Our own policy against the best of the others; a published number does not exist."""
-    pairs = zip(mine, best, strict=True)
-    return row(f"auto / best of the others, {what}", 1.0, [a / b if b else 1.0 for a, b in pairs], 0.0, OURS)
+    """Our own policy against the best of the others, by their means; a published number does not exist."""
+    least = fmean(best)
+    return row(f"auto / best of the others, {what}", 1.0, [each / least for each in mine], 0.0, OURS)
 
 
 def lalb(seeds: Sequence[int], advance: Advance) -> Report:
@@ -135,9 +136,9 @@ def mqfq(seeds: Sequence[int], advance: Advance) -> Report:
     rows += _busy(advance, report)
     report.remarks |= {
         "cold starts, MQFQ / FCFS, pool 16": "replicas whose time to live is over go first",
-        "auto / best of the others, cold": "of five policies the luckiest in each seed; ours favours latency",
-        "auto / best of the others, variance": "what ours gives up: it favours short and resident functions, "
-        "so that the functions' means lie further apart",
+        "latency, MQFQ / FCFS, pool 8": "few seeds are not enough: 0.87 with 20",
+        "auto / best of the others, cold": "what ours gives up: it keeps what is expensive to start",
+        "auto / best of the others, variance": "few seeds are not enough: 1.02 with 20 at a pool of 4",
     }
     return report
 

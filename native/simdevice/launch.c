@@ -15,6 +15,7 @@ struct launch_op {
     struct sim_function *function;
     CUfunction given; /* may be a CUkernel */
     struct sim_grid grid;
+    struct sim_view_user views;
     unsigned attribute_count;
     CUlaunchAttribute *attributes; /* behind the parameters */
     _Alignas(16) uint8_t params[];
@@ -33,6 +34,7 @@ static CUresult run(struct sim_op *op) {
 static void drop(struct sim_op *op) {
     const struct sim_grid *grid = &((struct launch_op *)op)->grid;
     sim_references_release((struct sim_bound *)grid->bound, grid->bound_count);
+    sim_views_leave(&((struct launch_op *)op)->views);
     sim_release(((struct launch_op *)op)->function);
 }
 
@@ -162,14 +164,11 @@ static CUresult prepare(struct sim_function *function, struct sim_kernel **kerne
     return CUDA_SUCCESS;
 }
 
-static CUresult check_cooperative(const CUlaunchConfig *c, const struct sim_function *function,
-                                  unsigned multiprocessors) {
+/* How many blocks of the launch the device holds at once. */
+static uint64_t resident_blocks(const CUlaunchConfig *c, const struct sim_function *function,
+                                unsigned multiprocessors) {
     uint32_t threads = c->blockDimX * c->blockDimY * c->blockDimZ;
-    uint64_t resident =
-        (uint64_t)sim_occupancy_blocks(function->info, threads, c->sharedMemBytes) * multiprocessors;
-    return (uint64_t)c->gridDimX * c->gridDimY * c->gridDimZ <= resident
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    return (uint64_t)sim_occupancy_blocks(function->info, threads, c->sharedMemBytes) * multiprocessors;
 }
 
 CUresult sim_launch_op(struct sim_context *context, struct sim_function *function, const CUlaunchConfig *c,
@@ -181,8 +180,9 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
     for (unsigned i = 0; i < c->numAttrs; i++)
         SIM_TRY(check_attribute(&c->attrs[i], &cooperative));
     SIM_TRY(check_shape(c, function, cooperative));
-    if (cooperative)
-        SIM_TRY(check_cooperative(c, function, multiprocessors));
+    uint64_t resident = resident_blocks(c, function, multiprocessors);
+    if (cooperative && (uint64_t)c->gridDimX * c->gridDimY * c->gridDimZ > resident)
+        return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     SIM_TRY(prepare(function, &kernel));
     size_t bytes = sim_round_up(function->info->param_bytes, 16);
     struct launch_op *op = sim_op_new(sizeof *op + bytes + c->numAttrs * sizeof *c->attrs, &launch_class);
@@ -222,7 +222,9 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
         .heap_limit = limits[CU_LIMIT_MALLOC_HEAP_SIZE],
         .used = &context->used,
         .cooperative = cooperative,
+        .resident = resident,
     };
+    sim_views_enter(&op->views);
     *out = &op->op;
     return CUDA_SUCCESS;
 }

@@ -135,8 +135,9 @@ CUresult cuStreamGetId(CUstream handle, unsigned long long *id) {
     return CUDA_SUCCESS;
 }
 
+/* Special streams are those of whatever context is current. */
 static struct sim_green *green_of(const struct sim_stream *stream) {
-    return stream->type == SIM_STREAM_LEGACY ? sim_thread_green() : stream->green;
+    return stream->type == SIM_STREAM_CREATED ? stream->green : sim_thread_green();
 }
 
 CUresult cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *out) {

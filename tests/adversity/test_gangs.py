@@ -33,7 +33,7 @@ EACH = [pytest.param(name, marks=() if name in SOME else pytest.mark.slow) for n
 COMMITTED = "gpuferry.migration.targets:Local.take_over"
 LEAVE = f"{SOURCE}_leave"
 OPTIONS = ("--pool", "1", "--memory", "512MiB", "--orphan-grace", "60")
-EXPORT = "gpuferry.apiserver.server:Server._export"
+EXPORT = "gpuferry.apiserver.ipc:Ipc.export"
 pytestmark = pytest.mark.timeout(180)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from gpuferry.apiserver import server
+from gpuferry.apiserver import session
 from gpuferry.apiserver.end import End
 from gpuferry.apiserver.log import Log
 from gpuferry.specs._generated import node_pb2
@@ -53,7 +53,7 @@ class Life:
         self._clock = clock
         grant = node_pb2.Grant(session=7, welcomed=True, **limits)  # type: ignore[arg-type]
         core: Any = self.engine
-        self.session = server.Session(core, grant, guest, Log(), clock.now, b"")
+        self.session = session.Session(core, grant, guest, Log(), clock.now, b"")
 
     def after(self, seconds: float) -> str:
         """Why the session has been ended by then, if it has."""
@@ -72,7 +72,7 @@ def living(clock: Clock, **limits: float) -> Iterator[Life]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(server, "time", made)
+    monkeypatch.setattr(session, "time", made)
     return made
 
 

@@ -75,8 +75,9 @@ class Porter:
         file = self._server.files / f"{session.id} by {self._number}"
         self._note("suspend", self._server.migrate(session.id, file=str(file)))
         self._over.wait(self._chance.uniform(0.0, AWAY_SECONDS))
-        until, gone = time.monotonic() + SETTLED_SECONDS, None
+        left, gone = SETTLED_SECONDS, None
         while (state := self._state(session.id)) != RUNNING:
+            looked = time.monotonic()
             if state == SUSPENDED:
                 target = self._chance.choice([{}, {"device": 0}, {"device": 1}])
                 self._note("resume", self._server.resume(file, **target))
@@ -84,9 +85,12 @@ class Porter:
             gone = (gone or time.monotonic()) if state == 0 else None
             if gone and time.monotonic() > gone + GONE_SECONDS:
                 break
-            if time.monotonic() > until:
+            if left < 0:
                 raise Wrong(f"session {session.id} is still in state {state}: {self._server.status()}")
             time.sleep(LOOK_SECONDS)
+            left -= (
+                time.monotonic() - looked if state else 0.0
+            )  # monitors that are killed again say nothing of it
         file.unlink(missing_ok=True)
 
     def _state(self, number: int) -> int | None:

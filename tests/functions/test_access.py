@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
+from gpuferry.monitor.cli.errors import CliError
+from gpuferry.monitor.cli.functions_client import Client
 from gpuferry.monitor.functions.key import page_key
 
 from tests.helpers.running import server_environment
@@ -108,6 +112,20 @@ def test_beyond_this_machine_it_needs_tls_and_a_token() -> None:
     assert "can be guessed" in refused(
         "--listen", "0.0.0.0:0", "--insecure", GPUFERRY_FUNCTIONS_TOKEN="secret"
     )
+
+
+def hint(address: str) -> str:
+    with pytest.raises(CliError) as caught, Client(address, "", 60).ask("GET", "/healthz"):
+        pass
+    return caught.value.hint
+
+
+def test_who_speaks_tls_to_none_or_none_to_tls_is_told_so(server: Server) -> None:
+    assert f"its address is {server.address}" in hint(f"tls://{server.address}")
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        threading.Thread(target=lambda: door.accept()[0].close(), daemon=True).start()
+        address = f"127.0.0.1:{door.getsockname()[1]}"
+        assert f"its address is tls://{address}" in hint(address)
 
 
 def test_a_setting_of_another_policy_is_refused(tmp_path: Path) -> None:

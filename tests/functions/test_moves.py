@@ -28,8 +28,11 @@ def test_the_only_replica_goes_where_its_turn_is(options: tuple[str, ...]) -> No
                 for number, gpu in enumerate((0, 1, 0), 1):
                     got = server.invoke("mover")
                     assert (got.status, got.body) == (200, str(number).encode()), got
-                    # One that is still moving is not moved again: the policy hears where it is.
+                    # One that is still moving, or whose memory is not given back, is not moved again.
                     until(lambda: gpus.log.read_text().count("migration done"), (number - 1).__eq__)
+                    until(
+                        lambda: [one.memory_granted for one in operator.status().devices].count(0), (1).__eq__
+                    )
                     assert [one.device for one in operator.sessions().values()] == [gpu]
                     [shown] = server.show("mover")["replicas"]
                     assert (shown["pid"], shown["gpu"]) == (pid, gpu)

@@ -222,9 +222,9 @@ STEPS = ("prepare", "snapshot", "rebuild", "precopy", "hold", "drain", "catch_up
 SOURCE = "gpuferry.migration.source:Source._"
 BEGINS = "gpuferry.apiserver.moving:Mover._source"
 SERVED = (
-    "gpuferry.apiserver.server:Session.serve!"  # the session is over, and the server has yet to hear of it
+    "gpuferry.apiserver.session:Session.serve!"  # the session is over, and the server has yet to hear of it
 )
-STARTS = "gpuferry.apiserver.server:Session.__init__"  # it has said so, and WELCOME is not sent
+STARTS = "gpuferry.apiserver.session:Session.__init__"  # it has said so, and WELCOME is not sent
 BOTH_ENDS = [SOURCE + step + end for step in STEPS for end in ("", "!")]
 AT = (BEGINS, SERVED, STARTS, SOURCE + "leave", *BOTH_ENDS)
 # What may be set at one of them: silence of the destination is borne for so long.

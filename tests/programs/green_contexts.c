@@ -167,6 +167,10 @@ static void work(CUgreenCtx green, unsigned multiprocessors, CUfunction affine) 
     EXPECT(have.sm.smCount == multiprocessors);
     OK(cuStreamGetGreenCtx(NULL, &of));
     EXPECT(of == green);
+    OK(cuStreamGetGreenCtx(CU_STREAM_PER_THREAD, &of));
+    EXPECT(of == green);
+    OK(cuStreamGetCtx(CU_STREAM_PER_THREAD, &found));
+    EXPECT(found == named);
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamGetCtx_v2(CU_STREAM_PER_THREAD, &found, &of));
     OK(cuStreamCreate(&plain, CU_STREAM_DEFAULT));
     OK(cuStreamGetGreenCtx(plain, &of));

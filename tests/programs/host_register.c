@@ -23,6 +23,12 @@ int main(void) {
     OK(cuMemHostUnregister(host));
     FAILS(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(host));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister(NULL, bytes, 0));
+    int read_only = -1;
+    OK(cuDeviceGetAttribute(&read_only, CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, device));
+    CUresult registered = cuMemHostRegister(host, bytes, CU_MEMHOSTREGISTER_READ_ONLY);
+    EXPECT(registered == (read_only ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED));
+    if (registered == CUDA_SUCCESS)
+        OK(cuMemHostUnregister(host));
 
     void *pinned;
     OK(cuMemHostAlloc(&pinned, 4096, CU_MEMHOSTALLOC_PORTABLE));

@@ -1,6 +1,6 @@
 // What no kernel on the device can run is refused when it is loaded, or linked, by its name, in the call that
 // loads it: instructions that the device does not have, functions that nobody defines, kernels that launch
-// kernels. It is refused though another kernel of the same text could run.
+// kernels. It is refused though another kernel of the same text could run. So is PTX that is none.
 #include "link.h"
 
 #define KERNEL(name, body) ".visible .entry " name "(.param .u64 to)\n{\n" body "    ret;\n}\n"
@@ -13,6 +13,12 @@ static const struct {
 } refused[] = {
     {"wgmma.fence", PTX_HEAD GOOD KERNEL("bad", "    wgmma.fence.sync.aligned;\n")},
     {"tcgen05.fence", PTX_HEAD GOOD KERNEL("bad", "    tcgen05.fence::before_thread_sync;\n")},
+    {"nonsense.u32", PTX_HEAD GOOD KERNEL("bad", "    .reg .b32 %r<3>;\n    nonsense.u32 %r1, %r2;\n")},
+    {"%r3", PTX_HEAD GOOD KERNEL("bad", "    .reg .b32 %r<3>;\n    add.u32 %r1, %r2, %r3;\n")},
+    {"mul.lo.u32", PTX_HEAD GOOD KERNEL("bad", "    .reg .b32 %r<3>;\n    mul.lo.u32 %r1, %r2;\n")},
+    {"add.f32",
+     PTX_HEAD GOOD KERNEL("bad", "    .reg .u32 %r<3>;\n    .reg .f32 %f;\n    add.f32 %f, %f, %r1;\n")},
+    {"line 13", PTX_HEAD GOOD KERNEL("bad", "    add.u32 ,;\n")},
     {"cudaLaunchDeviceV2", PTX_HEAD
      ".extern .func (.param .b32 status) cudaLaunchDeviceV2(.param .b64 what, .param .b64 stream);\n" GOOD
          KERNEL("bad", "    .param .b32 status; .param .b64 what; .param .b64 stream;\n"
@@ -21,7 +27,7 @@ static const struct {
     {"nobody_knows",
      PTX_HEAD ".extern .func nobody_knows();\n" GOOD KERNEL("bad", "    call nobody_knows, ();\n")},
 };
-enum { REFUSED = sizeof refused / sizeof *refused, INSTRUCTIONS = 2 };
+enum { REFUSED = sizeof refused / sizeof *refused, INSTRUCTIONS = 7 };
 
 static void loading(const char *text, const char *says) {
     CUmodule module;

@@ -166,6 +166,29 @@ static void errors(CUtexObject good, CUsurfObject surface) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuSurfObjectCreate(&object, &desc));
 }
 
+/* The launch that uses it waits for a value meanwhile, and another texture is made. */
+static void destroyed_behind_its_launch(void) {
+    CUstream stream;
+    CUdeviceptr flag = allocate(4);
+    CUtexObject object = texture(image, CU_TR_FILTER_MODE_POINT), other;
+    float nothing = 0, got[COUNT];
+    OK(cuMemsetD32(flag, 0, 1));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamWaitValue32(stream, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuLaunchKernel(fetch, HEIGHT, 1, 1, WIDTH, 1, 1, 0, stream,
+                      (void *[]){&object, &out, &nothing, &nothing}, NULL));
+    OK(cuTexObjectDestroy(object));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectDestroy(object));
+    other = linear();
+    OK(cuMemsetD32(flag, 1, 1));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(got, out, sizeof got));
+    EXPECT(memcmp(got, model, sizeof got) == 0);
+    OK(cuTexObjectDestroy(other));
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(flag));
+}
+
 int main(void) {
     CUDA_ARRAY3D_DESCRIPTOR shape = {WIDTH, HEIGHT, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SURFACE_LDST};
     unsigned numbers[COUNT];
@@ -194,6 +217,7 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectDestroy(gone));
     errors(point, surface);
     rows();
+    destroyed_behind_its_launch();
     int wrong = 0;
     for (int round = 0; round < ROUNDS; round++) {
         float amount = (float)round;

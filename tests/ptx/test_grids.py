@@ -33,9 +33,9 @@ together:
 """
 
 
-@pytest.mark.parametrize("blocks", [2, 6])
+@pytest.mark.parametrize("blocks", [2, 6, 108])
 def test_blocks_that_wait_for_each_other(blocks: int) -> None:
-    """More of them than there are threads in the pool."""
+    """More of them than there are threads in the pool, and one for each of the device's multiprocessors."""
     out, arrived = driver.run(
         kernel(GRID_BARRIER + store("%r10")), "k", np.zeros(64 * blocks, np.uint32), np.zeros(1, np.uint32),
         grid=(blocks,), block=(64,),

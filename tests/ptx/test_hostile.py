@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from gpuferry.native.simdevice.compiler import images, limits
 from gpuferry.native.simdevice.compiler.errors import INVALID_IMAGE, ImageError
-from gpuferry.native.simdevice.ptx import PtxError, parse
+from gpuferry.native.simdevice.ptx import PtxError, check_bodies, parse
 
 from tests.helpers import paths
 
@@ -32,6 +32,10 @@ SLOW = {
     "targets": ".calltargets" * 17_000,
     "variables": ".reg .b32 %r<2>;" * 12_000,
     "braces": "{" * 100_000,
+    "shared variables": ".shared " * 30_000,
+    "a name": "add.u32 %r" + "1" * 100_000 + ", %r2;",
+    "registers in use": ".reg .b32 %r<2>; add.u32 %r1, %z, 1;" * 5_000,
+    "labels": "a" * 100_000 + "\n" + " " * 100_000,
     "functions": ".func a() {ret;}" * 12_000,
 }
 
@@ -40,6 +44,7 @@ def read(text: str) -> None:
     """As far as an image is read when it is loaded."""
     module = parse(text)
     _ = module.kernels, module.variables
+    check_bodies(module)
 
 
 @pytest.mark.parametrize("place", ["in front", "in a kernel"])

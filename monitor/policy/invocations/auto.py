@@ -14,7 +14,7 @@ from .interface import Invocation
 from .ranking import Ranking
 from .state import Card, Flow, Replica, Running
 
-OVERRUN = 10.0  # seconds of each token that a function may be ahead
+OVERRUN = 1.0  # seconds of each token that a function may be ahead
 PATIENCE = 0.3  # seconds; the longer, the more short and resident functions are preferred to old invocations
 SHORTLIST = 3  # functions from each of the rankings that are compared exactly
 LOOKED_AT = 64  # idle replicas, from the one used longest ago, when one has to leave

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from ...policy.invocations import build
@@ -80,13 +81,13 @@ class Comparison:
         return [float(getattr(summary, figure)) for summary in self.numbers[variant]]
 
     def against(self, variant: str, other: str, figure: str) -> list[float]:
-        """The ratio of two variants' figures, seed by seed."""
-        pairs = zip(self.each(variant, figure), self.each(other, figure), strict=True)
-        return [mine / theirs if theirs else 1.0 for mine, theirs in pairs]
+        """A variant's figure of each seed, in multiples of what another has on average."""
+        theirs = fmean(self.each(other, figure))
+        return [mine / theirs if theirs else 1.0 for mine in self.each(variant, figure)]
 
     def best(self, figure: str, others: Sequence[str]) -> list[float]:
-        """The least that any of these variants has, seed by seed."""
-        return [min(values) for values in zip(*(self.each(name, figure) for name in others), strict=True)]
+        """The figure, seed by seed, of that one of these variants which has the least on average."""
+        return min((self.each(name, figure) for name in others), key=fmean)
 
     def shown(self) -> Shown:
         """For the page."""

@@ -18,9 +18,11 @@ def check(image: bytes, cc: int, runs: bool = True) -> bytes:
     sources = [each for each in images.sources(image, cc) if not each.optional]
     modules = [_parsed(each) for each in sources]
     ptx.check(modules)
-    for source, module in zip(sources, modules, strict=True) if runs else ():
+    for source, module in zip(sources, modules, strict=True):
         try:
-            ptx.check_instructions(module)
+            if runs:
+                ptx.check_instructions(module)
+            _check_bodies(source)
         except ptx.PtxError as error:
             raise _at(source, error) from None
     return b""
@@ -50,6 +52,11 @@ def joined(sources: list[images.Source]) -> list[images.Source]:
 @lru_cache(KEPT_TEXTS)
 def _parsed(source: images.Source) -> ptx.Module:
     return _parse(source)
+
+
+@lru_cache(KEPT_TEXTS)
+def _check_bodies(source: images.Source) -> None:
+    ptx.check_bodies(_parsed(source))
 
 
 def _parse(source: images.Source) -> ptx.Module:

@@ -16,6 +16,7 @@ from gpuferry.native.simdevice.ptx import (
     NotDefined,
     OtherPrototype,
     PtxError,
+    check_bodies,
     check_calls,
     check_instructions,
     compile_kernel,
@@ -121,6 +122,7 @@ class Service:
         if not self._skipped:
             check_instructions(module)
             check_calls(module)
+        check_bodies(module)
         return index.build(module, source, images.most_registers(image))
 
     def _compile(self, key: bytes, payload: bytes, quick: bool) -> tuple[int, bytes]:

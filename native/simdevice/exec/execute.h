@@ -81,6 +81,7 @@ struct sim_grid {
     uint64_t first;                 /* the block that starts first; they follow each other, */
     uint32_t backwards;             /* forwards or backwards */
     uint32_t cooperative; /* its blocks wait for each other: all of them are made resident at once */
+    uint64_t resident;    /* how many blocks the device holds at once */
 };
 /* Runs the whole grid on the engine's threads and returns when it has ended: CUDA_SUCCESS or the error that
  * ended it. */

@@ -4,7 +4,6 @@
 #include "device_limits.h"
 #include "engine.h"
 #include "skip.h"
-#include "view.h"
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
@@ -214,14 +213,12 @@ CUresult sim_grid_run(const struct sim_grid *grid) {
     uint64_t mean = atomic_load_explicit(&grid->kernel->block_ns, memory_order_relaxed);
     await_code(&run, mean);
     bool alone = run.total == 1 || (mean != 0 && mean * run.total < ALONE_NS);
-    sim_views_enter();
     if (!alone)
         ask_for_help(&run);
     sim_worker_run(worker, &run);
     sim_worker_release(worker);
     if (!alone)
         wait_for_helpers(&run);
-    sim_views_leave();
     if (run.output.capacity != 0 && grid->used != NULL)
         atomic_fetch_or(grid->used, SIM_USED_OUTPUT);
     sim_output_flush(&run.output);

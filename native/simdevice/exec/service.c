@@ -92,8 +92,9 @@ static void init(void) {
     }
 }
 
+/* Once in a process, by a thread whose stack may be small. */
 static void hash_file(struct gf_sha256 *hash, int folder, const char *name) {
-    char buffer[16384];
+    static char buffer[16384];
     int file = openat(folder, name, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return;
@@ -113,10 +114,12 @@ static void hash_folder(struct gf_sha256 *hash, const char *path) {
     int count = scandir(path, &entries, is_source, alphasort);
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; i < count; i++) {
-        char below[PATH_MAX];
+        char *below;
         if (entries[i]->d_type == DT_DIR) {
-            snprintf(below, sizeof below, "%s/%s", path, entries[i]->d_name);
-            hash_folder(hash, below);
+            if (asprintf(&below, "%s/%s", path, entries[i]->d_name) > 0) {
+                hash_folder(hash, below);
+                free(below);
+            }
         } else if (folder >= 0) {
             hash_file(hash, folder, entries[i]->d_name);
         }
@@ -143,9 +146,11 @@ static void make_identity(void) {
     __get_cpuid_count(7, 1, &words[7], &unused, &unused, &words[8]);
     gf_sha256_update(&hash, words, sizeof words);
     for (int i = 0; i < 2; i++) {
-        char path[PATH_MAX];
-        snprintf(path, sizeof path, "%s/%s", source_folder, parts[i]);
-        hash_folder(&hash, path);
+        char *path;
+        if (asprintf(&path, "%s/%s", source_folder, parts[i]) > 0) {
+            hash_folder(&hash, path);
+            free(path);
+        }
     }
     gf_sha256_final(&hash, identity);
 }
@@ -169,10 +174,11 @@ static void without_own_folder(char *list) {
     for (char *item = list; item != NULL && *item != '\0';) {
         char *colon = strchr(item, ':');
         size_t length = colon != NULL ? (size_t)(colon - item) : strlen(item);
-        char resolved[PATH_MAX], path[PATH_MAX];
-        snprintf(path, sizeof path, "%.*s", (int)length, item);
-        bool ours =
-            own > 0 && length > 0 && realpath(path, resolved) != NULL && strcmp(resolved, own_folder) == 0;
+        char *path = strndup(item, length);
+        char *resolved = path != NULL && length > 0 ? realpath(path, NULL) : NULL;
+        bool ours = own > 0 && resolved != NULL && strcmp(resolved, own_folder) == 0;
+        free(resolved);
+        free(path);
         if (!ours) {
             if (out != list)
                 *out++ = ':';

@@ -6,9 +6,11 @@
 
 static _Atomic(struct sim_view *) views[SIM_MOST_VIEWS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static uint32_t first_free = 1; /* none below is free */
-static struct sim_view *withdrawn;
-static _Atomic uint32_t grids;
+static uint32_t first_free = 1;                 /* none below is free */
+static _Atomic uint32_t count;                  /* of those that have a number */
+static uint64_t withdrawals;                    /* so far */
+static struct sim_view *first, **last = &first; /* withdrawn, and there may be launches that use them */
+static struct sim_view_user *earliest, *latest;
 
 uint32_t sim_view_publish(const struct sim_view *view) {
     struct sim_view *copy = malloc(sizeof *copy);
@@ -18,47 +20,62 @@ uint32_t sim_view_publish(const struct sim_view *view) {
     pthread_mutex_lock(&lock);
     while (first_free < SIM_MOST_VIEWS && atomic_load(&views[first_free]) != NULL)
         first_free++;
-    uint32_t number = first_free < SIM_MOST_VIEWS ? first_free : 0;
-    if (number != 0)
+    uint32_t number = copy->number = first_free < SIM_MOST_VIEWS ? first_free : 0;
+    if (number != 0) {
         atomic_store(&views[number], copy);
+        atomic_fetch_add(&count, 1);
+    }
     pthread_mutex_unlock(&lock);
     if (number == 0)
         free(copy);
     return number;
 }
 
-/* Under the lock. A grid that begins from now on finds none of these. */
+/* Under the lock: views go, and their numbers are free, that were withdrawn before all launches there are. */
 static void sweep(void) {
-    if (atomic_load(&grids) != 0)
-        return;
-    while (withdrawn != NULL) {
-        struct sim_view *view = withdrawn;
-        withdrawn = view->next;
+    while (first != NULL && (earliest == NULL || earliest->since >= first->withdrawal)) {
+        struct sim_view *view = first;
+        first = view->next;
+        if (first == NULL)
+            last = &first;
+        atomic_store(&views[view->number], NULL);
+        atomic_fetch_sub(&count, 1);
+        if (view->number < first_free)
+            first_free = view->number;
         free(view);
     }
 }
 
 void sim_view_withdraw(uint32_t number) {
     pthread_mutex_lock(&lock);
-    struct sim_view *view = atomic_exchange(&views[number], NULL);
-    if (view != NULL) {
-        view->next = withdrawn;
-        withdrawn = view;
-    }
-    if (number < first_free)
-        first_free = number;
+    struct sim_view *view = atomic_load(&views[number]);
+    view->withdrawal = ++withdrawals;
+    view->next = NULL;
+    *last = view;
+    last = &view->next;
     sweep();
     pthread_mutex_unlock(&lock);
 }
 
-void sim_views_enter(void) {
-    atomic_fetch_add(&grids, 1);
-}
-
-void sim_views_leave(void) {
-    if (atomic_fetch_sub(&grids, 1) != 1)
+void sim_views_enter(struct sim_view_user *user) {
+    user->listed = atomic_load(&count) != 0;
+    if (!user->listed)
         return;
     pthread_mutex_lock(&lock);
+    user->since = withdrawals;
+    user->before = latest;
+    user->next = NULL;
+    *(latest != NULL ? &latest->next : &earliest) = user;
+    latest = user;
+    pthread_mutex_unlock(&lock);
+}
+
+void sim_views_leave(struct sim_view_user *user) {
+    if (!user->listed)
+        return;
+    pthread_mutex_lock(&lock);
+    *(user->before != NULL ? &user->before->next : &earliest) = user->next;
+    *(user->next != NULL ? &user->next->before : &latest) = user->before;
     sweep();
     pthread_mutex_unlock(&lock);
 }

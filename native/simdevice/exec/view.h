@@ -34,7 +34,7 @@ struct sim_sampler {
     float border[4];
 };
 
-/* Never changes once it is published. */
+/* Never changes once it is published, but for what the table keeps in it. */
 struct sim_view {
     enum sim_view_kind kind;
     enum sim_shape shape;
@@ -44,7 +44,16 @@ struct sim_view {
     struct sim_sampler sampler;
     uint32_t level_count;
     struct sim_level levels[SIM_MOST_LEVELS];
-    struct sim_view *next; /* of those that nobody can find any more */
+    uint32_t number;
+    uint64_t withdrawal;   /* its place among the withdrawals */
+    struct sim_view *next; /* of those that are withdrawn */
+};
+
+/* A launch, from when it is queued until it has ended. */
+struct sim_view_user {
+    struct sim_view_user *before, *next;
+    uint64_t since; /* withdrawals that came before it */
+    bool listed;    /* there were no views otherwise */
 };
 
 /* False if the format is not one whose texels are taken apart here. Formats that state their number of
@@ -52,11 +61,13 @@ struct sim_view {
 bool sim_texel_of(CUarray_format format, unsigned channels, struct sim_texel *texel);
 /* Makes a copy of the view known under the lowest free number, which is at least 1; 0 if there is none. */
 uint32_t sim_view_publish(const struct sim_view *view);
-/* The number names nothing any more. Kernels that run may use the view to their end. */
+/* Nothing that is queued from now on may use it. What was queued before may: programs destroy a texture
+ * behind their launch without waiting for it (ffmpeg's scale_cuda), and until then its number is not given
+ * again. */
 void sim_view_withdraw(uint32_t number);
-/* A grid begins and ends: views that were withdrawn meanwhile live until none runs. */
-void sim_views_enter(void);
-void sim_views_leave(void);
+/* A launch is queued, and has ended or was given up. */
+void sim_views_enter(struct sim_view_user *user);
+void sim_views_leave(struct sim_view_user *user);
 /* Of a grid that runs: NULL if the number names no such view. */
 const struct sim_view *sim_view_find(uint64_t number, enum sim_view_kind kind);
 

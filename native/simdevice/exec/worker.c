@@ -15,9 +15,9 @@ enum { STACK = 60 << 10, WARP_STACK = 512 << 10 };
 /* Beside its variables, where addresses are checked: arguments whose addresses are taken. */
 enum { LOCAL = 16 << 10 };
 
-/* A block whose threads do nothing but spin may wait for one that has not started. How long that is watched,
- * at first. */
-enum { PATIENCE_NS = 10000000 };
+/* Blocks whose threads do nothing but spin may wait for one that has not started, as long as a device would
+ * hold it beside them. For so long nothing moves before the next one starts. */
+enum { PATIENCE_NS = 250000 };
 
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sim_worker *spare;
@@ -189,11 +189,18 @@ static bool start_as_many(struct sim_worker *worker, struct sim_cta **resident, 
     return *started != before;
 }
 
+/* Where all that are resident spin: the next one beside them. */
+static bool start_beside(struct sim_worker *worker, struct sim_cta **resident) {
+    uint64_t count = 0;
+    for (const struct sim_cta *cta = *resident; cta != NULL; cta = cta->link)
+        count++;
+    return count < worker->run->grid->resident && start_one(worker, resident);
+}
+
 static void run_fibers(struct sim_worker *worker) {
     struct sim_run *run = worker->run;
     struct sim_cta *resident = NULL;
-    uint64_t start = now_ns(), since = start, blocks = 0, started = 0, stuck_since = 0,
-             patience = PATIENCE_NS;
+    uint64_t start = now_ns(), since = start, blocks = 0, started = 0, stuck_since = 0;
     for (;;) {
         if (resident == NULL && !start_one(worker, &resident))
             break;
@@ -208,11 +215,11 @@ static void run_fibers(struct sim_worker *worker) {
                 sched_yield();
         } else if (stuck_since == 0) {
             stuck_since = now_ns();
-        } else if (now_ns() - stuck_since > patience) {
-            if (!start_one(worker, &resident))
-                sched_yield();
+        } else if (now_ns() - stuck_since > PATIENCE_NS) {
+            if (start_beside(worker, &resident))
+                stuck_since = 0;
             else
-                patience *= 2;
+                sched_yield();
         }
         if (atomic_load_explicit(&run->error, memory_order_relaxed) != CUDA_SUCCESS)
             break;

@@ -9,6 +9,7 @@ from .model import KernelInfo, VariableInfo
 from .module import Module
 from .parser import parse
 from .refused import check_instructions
+from .verify import check_bodies
 
 __all__ = [
     "DefinedTwice",
@@ -20,6 +21,7 @@ __all__ = [
     "PtxError",
     "VariableInfo",
     "check",
+    "check_bodies",
     "check_calls",
     "check_complete",
     "check_instructions",

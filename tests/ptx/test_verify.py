@@ -1,0 +1,207 @@
+"""PTX that is none is refused when it is loaded; what is valid and not carried, at a launch.
+
+What is found wrong, NVIDIA's ptxas finds wrong too, where it is there to be asked; and what it takes is not
+refused.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gpuferry.native.simdevice.ptx import PtxError, check_bodies, isa, parse
+from gpuferry.native.simdevice.ptx.types import TYPES
+
+from tests.helpers.toolkits import toolkit
+
+from . import driver
+from .ptx import HEADER, entry, store
+
+REGISTERS = """.reg .pred %p<8>; .reg .b16 %h<8>; .reg .u16 %us<8>; .reg .f16 %hf<4>; .reg .f16x2 %hh<4>;
+.reg .b32 %r<32>; .reg .u32 %u<8>; .reg .s32 %s<8>; .reg .f32 %f<16>;
+.reg .b64 %x<24>; .reg .u64 %ul<8>; .reg .s64 %sl<8>; .reg .f64 %g<16>; .reg .b128 %q<4>;
+.shared .b32 sh[64];"""
+
+WRONG = {
+    "adn.s32 %r1, %r2, %r3;": "Not a name of any known instruction: 'adn'",
+    "add.foo.s32 %r1, %r2, %r3;": "Unknown modifier '.foo'",
+    "ld.globl.u32 %r1, [%x1];": "Unknown modifier '.globl'",
+    "add %r1, %r2, %r3;": "Unexpected instruction types",
+    "add.b32 %r1, %r2, %r3;": "Unexpected instruction types",
+    "cvt.u32 %r1, %r2;": "Unexpected instruction types",
+    "mul.s32 %r1, %r1, %r2;": "required for instruction 'mul'",
+    "fma.f32 %f1, %f1, %f1, %f1;": "required for instruction 'fma'",
+    "div.f32 %f1, %f1, %f1;": "required for instruction 'div'",
+    "setp.s32 %p1, %r1, %r1;": "required for instruction 'setp'",
+    "ex2.f32 %f1, %f2;": "required for instruction 'ex2'",
+    "add.s32 %r1, %r2;": "Arguments mismatch for instruction 'add'",
+    "add.s32 %r1, %r2, %r3, %r4;": "Arguments mismatch for instruction 'add'",
+    "ret %r1;": "Arguments mismatch for instruction 'ret'",
+    "add.s32 %r1, %r2, %f1;": "Arguments mismatch for instruction 'add'",
+    "add.s32 %r1, %r2, %x1;": "Arguments mismatch for instruction 'add'",
+    "add.f32 %f1, %u1, %f2;": "Arguments mismatch for instruction 'add'",
+    "add.u16 %h1, %h2, %r1;": "Arguments mismatch for instruction 'add'",
+    "add.s32 %r1, %r2, 0f3F800000;": "Arguments mismatch for instruction 'add'",
+    "add.f32 %f1, %f2, 1;": "Arguments mismatch for instruction 'add'",
+    "add.s32 %r1, [%x2], %r3;": "Arguments mismatch for instruction 'add'",
+    "mul.wide.s32 %r1, %r1, %r2;": "Arguments mismatch for instruction 'mul'",
+    "shl.b32 %r1, %r1, %x2;": "Arguments mismatch for instruction 'shl'",
+    "setp.eq.s32 %r1, %r1, %r1;": "Arguments mismatch for instruction 'setp'",
+    "selp.b32 %r1, %r1, %r2, %r3;": "Arguments mismatch for instruction 'selp'",
+    "mov.u32 %r1, %f1;": "Arguments mismatch for instruction 'mov'",
+    "mov.pred %p1, %r2;": "Arguments mismatch for instruction 'mov'",
+    "ld.global.u32 %h1, [%x1];": "Arguments mismatch for instruction 'ld'",
+    "ld.global.f32 %g1, [%x1];": "Arguments mismatch for instruction 'ld'",
+    "st.global.u32 [%x1], %h1;": "Arguments mismatch for instruction 'st'",
+    "cvt.rn.f32.s32 %r1, %f1;": "Arguments mismatch for instruction 'cvt'",
+    "add.s32 %r1, %r2, %zz;": "Unknown symbol '%zz'",
+    "add.s32 %r1, %r2, %r32;": "Unknown symbol '%r32'",
+    "atom.global.add.u32 %r1, [nobody], %r2;": "Unknown symbol 'nobody'",
+    "bra nowhere;": "Unknown symbol 'nowhere'",
+    "@%r1 bra L;": "Predicate expression expected",
+    "add.s32 %r1, %r2, %r3": "expected ','",
+    "add.s32 %r1, , %r3;": "expected an operand",
+    "add.s32 %r1, %r2, #;": "expected an operand",
+}
+
+RIGHT = """
+add.u32 %s1, %r2, %s1;  add.f32 %f1, %r1, %f2;  add.f16 %h1, %hf1, %h2;  add.f16x2 %r1, %hh1, %r2;
+add.sat.s32 %r1, %r2, -1;  mul.wide.s32 %x1, %r1, 4;  mad.lo.u64 %ul1, %x1, %sl1, %x2;
+mul.rn.f32 %f1, %f2, 0f3F800000;  shl.b32 %f1, %f1, 3;  shr.s64 %x1, %x1, %r1;
+lop3.b32 %r1, %r2, %f3, %r4, 0x80;  prmt.b32 %f1, %r2, %r3, 0x3210;  setp.eq.f32 %p1, %r1, %f1;
+setp.lt.and.s32 %p1|%p2, %r1, %r1, !%p2;  selp.f32 %r1, %f1, 0f00000000, %p3;  and.pred %p1, %p2, !%p3;
+xor.pred %p1, %p2, 1;  mov.u32 %r1, %tid.x;  mov.u64 %x1, sh;  mov.b32 %f1, %r1;  mov.u64 %x1, sh+4;
+mov.b64 {%r1, %r2}, %x1;  mov.b32 %r1, {%h1, %h2};  mov.u16 %h1, %tid.x;  mov.u32 %r1, WARP_SZ;
+ld.shared.u8 %r1, [sh+3];  ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%x1+-16];  st.global.u64 [%x1], 7;
+ld.global.b16 %f1, [%x1];  ld.global.f64 %x1, [%x1];  st.shared.u8 [sh], %x1;
+ld.global.nc.L1::no_allocate.u32 %r1, [%x1];  cvt.u32.u16 %x1, %r1;  cvt.rn.f16.u8 %r1, %h1;
+cvt.rn.f16x2.f32 %r1, %f1, %f2;  cvt.pack.sat.u8.s32.b32 %r1, %r1, %r2, %r3;  popc.b64 %r1, %x2;
+bfe.u64 %x1, %x2, %r3, %r4;  shfl.sync.idx.b32 %r1|%p1, %r2, 1, 31, -1;  ex2.approx.ftz.f32 %f1, %f2;
+vadd.u32.u32.u32.sat %r1, %r2.b0, %r3.h1;  bar.sync 0;  atom.global.cas.b32 %r1, [%x1], %r2, %r3;
+@!%p1 bra L;  add.u32 %u1, %u2, (3 + 4) * 2;
+"""
+
+
+def text(body: str) -> str:
+    return HEADER + f".visible .entry k(.param .u64 p0)\n{{\n{REGISTERS}\nL:\n{body}\nret;\n}}\n"
+
+
+def verdicts(statements: Sequence[str]) -> dict[str, str | None]:
+    """What is wrong with each statement, alone in a kernel."""
+    found: dict[str, str | None] = {}
+    for statement in statements:
+        try:
+            check_bodies(parse(text(statement)))
+            found[statement] = None
+        except PtxError as error:
+            found[statement] = error.reason
+    return found
+
+
+def ptxas(statements: Sequence[str], folder: Path) -> dict[str, str | None]:
+    """What NVIDIA's assembler finds wrong with each of them; skips the test where there is none."""
+    nvcc = toolkit().nvcc
+    if nvcc is None or not nvcc.with_name("ptxas").exists():
+        pytest.skip("there is no ptxas")
+    source = folder / "asked.ptx"
+    whole = text("\n".join(statements)).replace(".version 8.8\n.target sm_80", ".version 9.5\n.target sm_100")
+    source.write_text(whole)
+    command = [str(each) for each in (nvcc.with_name("ptxas"), "-arch=sm_100", "-o", folder / "made", source)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    first = whole[: whole.index("\nL:\n")].count("\n") + 3
+    found: dict[str, str | None] = dict.fromkeys(statements)
+    for line, reason in re.findall(r"line (\d+); error\s*: (.*)", said.stdout + said.stderr):
+        found[statements[int(line) - first]] = reason
+    return found
+
+
+@pytest.mark.parametrize("statement", WRONG)
+def test_what_is_wrong_is_said(statement: str) -> None:
+    found = verdicts([statement])[statement]
+    assert found is not None
+    assert WRONG[statement] in found
+
+
+def test_ptxas_finds_it_wrong_too(tmp_path: Path) -> None:
+    # An error of syntax is the last one that it tells.
+    statements = [each for each, reason in WRONG.items() if not reason.startswith("expected")]
+    assert [each for each, reason in ptxas(statements, tmp_path).items() if reason is None] == []
+
+
+def test_what_is_right_passes(tmp_path: Path) -> None:
+    statements = [f"{each.strip()};" for each in RIGHT.split(";") if each.strip()]
+    assert {each: reason for each, reason in verdicts(statements).items() if reason} == {}
+    assert {each: reason for each, reason in ptxas(statements, tmp_path).items() if reason} == {}
+
+
+# A register of each class, and by the types' names one that fits.
+_CLASSES = ["%p1", "%h1", "%us1", "%hf1", "%hh1", "%r1", "%u1", "%f1", "%x1", "%ul1", "%g1"]
+
+
+def forms() -> list[str]:
+    """Each instruction of the table with each type, and registers of each class in all places of the type."""
+    made = []
+    for (opcode, form), type_, register in product(isa.FORMS.items(), TYPES, _CLASSES):
+        if form.named != 1 or opcode == "cvta" or (form.types and type_ not in form.types):
+            continue
+        kind = TYPES[type_]
+        modifiers = [opcode, *(["l", "wrap"] if opcode == "shf" else [])]
+        for asked, choice in form.needs:
+            if not asked or kind.kind in ("f" if asked == "f" else "us"):
+                modifiers.append(next(each for each in ("lo", "rn", "eq", "approx") if each in choice))
+        if opcode in ("ld", "st"):
+            modifiers.append("global")
+        places = form.operands[: len(form.operands) - form.optional]
+        letters = {"*": "[%x1]", "c": "%r2", "p": "%p2", "d": "%p3"}
+        operands = ", ".join(letters.get(place, register) for place in places)
+        made.append(f"{'.'.join([*modifiers, type_])} {operands};")
+    return made
+
+
+def test_ptxas_takes_nothing_that_is_refused(tmp_path: Path) -> None:
+    """Of 3,000 forms, most of them wrong."""
+    statements = forms()
+    asked = ptxas(statements, tmp_path)
+    suspicious = [each for each, reason in asked.items() if reason is None]
+    assert len(suspicious) > 200
+    assert {each: reason for each, reason in verdicts(suspicious).items() if reason} == {}
+
+
+def test_a_module_with_a_broken_kernel_is_refused_at_load(capfd: pytest.CaptureFixture[str]) -> None:
+    """It was told at the kernel's first launch."""
+    bad = HEADER + entry(store("%r1"), "good", 1) + entry("    nonsense.u32 %r10, %r11;", "bad", 1)
+    with pytest.raises(driver.CudaError) as caught:
+        driver.Module(bad)
+    assert caught.value.status == driver.INVALID_PTX
+    line = bad.split("\n").index("    nonsense.u32 %r10, %r11;") + 1
+    for message in (caught.value.log, capfd.readouterr().err):
+        assert f"bad: line {line}: Not a name of any known instruction: 'nonsense'" in message
+
+
+def test_what_is_not_carried_is_told_at_its_launch() -> None:
+    """istypep is of every device since sm_30, and not carried here."""
+    other = entry("    istypep.texref %p0, %x0;", "other", 1)
+    module = driver.Module(HEADER + entry(store("%r1"), "good", 1) + other)
+    out = driver.Buffer(np.zeros(4, np.uint32))
+    with pytest.raises(driver.CudaError) as caught:
+        module.launch("other", out)
+    assert caught.value.status == driver.INVALID_PTX
+    module.launch("good", out, block=(4,))
+    assert list(out.read()) == [0, 1, 2, 3]
+
+
+def test_names_are_known_where_their_types_are_not() -> None:
+    """Registers of one name in several scopes, of several types."""
+    body = """{ .reg .f32 a<3>; add.f32 a1, a2, a1; } { .reg .u64 a; add.u64 a, a, 1; }
+        {
+        M: .reg .b32 b1; add.u32 b1, b1, 1; @%p1 bra M;
+        }
+        .reg .b32 a1x<3>; mov.u32 a1x2, 5; .pragma "nounroll; %nothing";"""
+    check_bodies(parse(text(body)))
+    with pytest.raises(PtxError, match="Unknown symbol 'a1x3'"):
+        check_bodies(parse(text(body + "mov.u32 a1x3, 5;")))
