@@ -138,15 +138,18 @@ REFUSALS = (
 # Their streams wait for what the program does next, which a gate of this test may hold: then it is refused.
 WAITING = {
     "capture_basic",
+    "course_idioms",
     "gated_streams",
     "graph_errors",
     "graph_nodes",
+    "graph_outlived",
     "graph_runtime",
     "host_errors",
     "host_exit",
     "host_function",
     "mapped_polling",
     "moving_graph_nodes",
+    "printf_points",
     "stream_values",
 }
 WAITS = ("functions of the program that stand in streams", "the device is still at work")
@@ -162,6 +165,7 @@ FAILING = {
     "trap",
     "misaligned",
     "device_assert",
+    "device_messages",
     "use_after_free",
     "vmm_access",
 }

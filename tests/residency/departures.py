@@ -14,7 +14,7 @@ from tests.migration.carriage import Carriage, Over
 from tests.migration.gate import Journey, Stop, attempts
 from tests.migration.moving import next_message, order
 
-ROOM = 1 << 30  # for copies; what is not written takes no memory
+ROOM = 8 << 30  # for copies; what is not written takes no memory
 BUSY = "it works"
 BUSY_SECONDS = 3.0  # then a program waits for what the gate holds back
 SHARES = "it shares memory with other processes"
