@@ -131,8 +131,8 @@ class Broker(PoolListener):
             self._refuse(guest, Reason.SHUTTING_DOWN, "this GPU server is being drained: ask the registry")
             return None
         if guest.hello.proven:
-            if not self._pool.keeps_apart:
-                text = "this GPU server has no jails, and does not let tenants share it: see its log"
+            if why_not := self._pool.why_no_tenants:
+                text = f"this GPU server does not let tenants share it: {why_not}"
                 self._refuse(guest, Reason.DENIED, text)
                 return None
             self._pool.tenants_come()

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +26,8 @@ from gpuferry.monitor.settings.monitor import check_mps, without_effect
 from gpuferry.monitor.settings.monitor_options import MonitorOptions
 
 from tests.helpers.monitor import Monitor, monitor
+from tests.helpers.running import server_environment
+from tests.helpers.warm import CLI
 from tests.mps import stand_in
 from tests.residency.lodgers import MIB, Lodger, Operator
 
@@ -206,7 +209,7 @@ def with_mps(told: Path, *options: str) -> Iterator[Monitor]:
     driver = told / "driver"
     shutil.copytree(Path(paths.simulated_driver()).parent, driver)
     environment = {"GPUFERRY_DEVICE": "gpu", "LD_LIBRARY_PATH": str(driver), "GPUFERRY_TEST_MPS": str(told)}
-    environment |= {"PATH": os.environ["PATH"]}
+    environment |= {"PATH": os.environ["PATH"], "GPUFERRY_STATE_DIR": str(told / "state")}
     flags = ("--mps", "--jail", "off", "--pool", "2", "--headroom", "0")
     with monitor(*flags, *options, environment=environment) as server:
         yield server
@@ -215,6 +218,19 @@ def with_mps(told: Path, *options: str) -> Iterator[Monitor]:
 def environment_of(pid: int) -> dict[str, str]:
     items = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return dict(item.decode().split("=", 1) for item in items if b"=" in item)
+
+
+def what_a_tenant_is_told(server: Monitor, state: Path) -> str:
+    """One whose token is made while the monitor runs."""
+    made = subprocess.run(
+        [*CLI, "token", "create", "acme"],
+        env={**server_environment(), **server.settings(), "GPUFERRY_STATE_DIR": str(state)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lodger = Lodger(server, 16 * MIB, GPUFERRY_TOKEN=made.stdout.strip())
+    return str(lodger.process.communicate(timeout=120)[1])
 
 
 def test_a_limit_is_a_percentage_of_an_api_server_of_its_own(told: Path) -> None:
@@ -231,6 +247,7 @@ def test_a_limit_is_a_percentage_of_an_api_server_of_its_own(told: Path) -> None
         for one in (limited, free):
             one.work()
             one.finish()
+        assert "a fault in one program's kernel ends all" in what_a_tenant_is_told(server, told / "state")
         operator.until_none_is_left()
         while alive(servers[limited.process.pid]):  # nobody else gets it
             pass
