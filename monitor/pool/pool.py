@@ -152,13 +152,13 @@ class Pool:
         return self._jail is not None
 
     @property
-    def why_no_tenants(self) -> str:
-        """Why tenants may not come; empty: they may."""
+    def why_no_tenants(self) -> str | None:
+        """Why tenants may not come; None: they may."""
         if self._mps:
             return "its programs share MPS, under which a fault in one program's kernel ends all on the GPU"
         if self._jail is None and self._config.simulated and self._config.jail != "off":
             return "it has no jails: see its log"
-        return ""
+        return None
 
     def tenants_come(self) -> None:
         """From now on no process serves two sessions; those that did, or could reach each other, are
