@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import structlog
 from gpuferry.specs._generated import node_pb2
 
 from ..policy.place import Place, Residence
 from ..pool.api_server import ApiServer, PoolListener
-from ..pool.channel import ChannelBroken
 from .books import RESIDENT, Books, Entry
-from .files import PAGE, CopyFile, empty, in_memory, on_disk
+from .copies import Copies, NoRoom
+from .files import PAGE
 from .invocations import Invocations, Where
+from .orders import Orders
 from .policy import Candidate, Turn, leavers
 
-ANSWER_SECONDS = 120.0  # for an order, then its API server is ended: a large copy to a disk takes its time
-IN_LINE_SECONDS = 3.0  # that those who wish for room wait for an answer; more where there is to copy:
-BYTES_PER_SECOND = 64 << 20
 ASK_SECONDS = 0.2  # for figures of sessions
 AHEAD_SECONDS = 1.0  # without work, until a session's memory is copied ahead
 LEAVE_ATTEMPTS = 4  # with more room for copies each time: its program may map more meanwhile
@@ -35,10 +31,6 @@ FILES_MOST = 32  # on the disk, of one session: then its copies are made anew, i
 CALL_SECONDS = 25.0  # that a call waits for room, before it is out of memory
 
 log = structlog.get_logger()
-
-
-class NoRoom(Exception):
-    """A session cannot leave, or come back. The text says why."""
 
 
 @dataclass
@@ -62,18 +54,14 @@ class Steward(PoolListener):
         self.books = Books(host_memory, disk)
         self.invocations = Invocations()
         self._lost: set[int] = set()  # devices
-        self._folder = folder
         self._servers: dict[int, ApiServer] = {}
         self._wishes: dict[int, dict[int, Wish]] = {}  # by device and key of the API server
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by device
-        self._numbers = itertools.count(1)
-        # By key of the API server that was asked, and number: nobody answers for another.
-        self._answers: dict[tuple[int, int], asyncio.Future[node_pb2.Resides]] = {}
         self._returning: set[int] = set()  # keys of API servers that were ordered to bring theirs back
         self.on_place: Callable[[int, Residence], None] | None = None  # hears where an API server's memory is
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
-        self._late: dict[asyncio.Task[None], int] = {}  # who hears of a late answer, and whose: a key
-        self._demoted: set[int] = set()  # those that were ordered to move their copies to the disk
+        self._orders = Orders(self._servers, self._note)
+        self._copies = Copies(self.books, folder, self._orders, self._is_busy, self._is_wanted)
 
     @property
     def elastic(self) -> bool:
@@ -104,7 +92,7 @@ class Steward(PoolListener):
         Grant.
         """
         self._servers[server.key] = server
-        self._give_files_up(self.books.get(server.key))
+        self._copies.are_gone(self.books.get(server.key))
         entry = self.books.begin(server.key, grant.session, server.devices, grant.memory_quota)
         self.books.name(entry, grant.program_id)
         grant.elastic, grant.allowance = self.elastic, entry.allowance
@@ -130,7 +118,7 @@ class Steward(PoolListener):
     def _forget(self, server: ApiServer, lost: bool) -> None:
         self._servers.pop(server.key, None)
         if ended := self.books.end(server.key):
-            self._give_files_up(ended)
+            self._copies.are_gone(ended)
             self._tell_invoker(ended.program, lost)
         for wishes in self._wishes.values():
             wishes.pop(server.key, None)
@@ -147,9 +135,7 @@ class Steward(PoolListener):
 
     def resides(self, server: ApiServer, told: node_pb2.Resides) -> None:
         """An order was carried out, or was not."""
-        answer = self._answers.pop((server.key, told.number), None)
-        if answer and not answer.done():
-            answer.set_result(told)
+        self._orders.answered(server, told)
 
     def room_wanted(self, server: ApiServer, wanted: node_pb2.RoomWanted) -> None:
         """A session waits for its memory, or for more of it."""
@@ -242,7 +228,7 @@ class Steward(PoolListener):
             if not wish.away and waited > CALL_SECONDS:
                 refusal = node_pb2.Allow(session=entry.session, allowance=entry.allowance, refused=True)
                 wishes.pop(key)
-                await self._order(entry, hurry=True, allow=refusal)
+                await self._orders.give(entry, hurry=True, allow=refusal)
                 return
             if not await self._make_room(device, key, wish, lack):
                 await asyncio.sleep(LOOK_SECONDS)
@@ -264,10 +250,10 @@ class Steward(PoolListener):
             more = max(0, min(SLACK, entry.quota - wish.bytes, self.books.free(entry.devices[0])))
             self.books.allow(entry, wish.bytes + more)
             allow = node_pb2.Allow(session=entry.session, allowance=entry.allowance)
-            told = await self._order(entry, hurry=True, allow=allow)
-            return told is not None or self._is_late(entry.server)
+            told = await self._orders.give(entry, hurry=True, allow=allow)
+            return told is not None or self._orders.is_late(entry.server)
         told = await self._bring_back(entry, wish.bytes)
-        if told is None and self._is_late(entry.server):
+        if told is None and self._orders.is_late(entry.server):
             return True  # what it was allowed stays its own until it answers
         if told is None or told.reason:
             self.books.allow(entry, before)
@@ -306,10 +292,11 @@ class Steward(PoolListener):
         for entry in self.books.on(device):
             server = self._servers.get(entry.server)
             used = server.stats.memory_mapped if server and server.stats.session == entry.session else 0
-            fixed = entry.server == key or entry.away or len(entry.devices) > 1 or self._is_late(entry.server)
+            late = self._orders.is_late(entry.server)
+            fixed = entry.server == key or entry.away or len(entry.devices) > 1 or late
             if not fixed and entry.allowance > used:
                 allow = node_pb2.Allow(session=entry.session, allowance=0)
-                orders.append(self._order(entry, hurry=True, allow=allow))
+                orders.append(self._orders.give(entry, hurry=True, allow=allow))
         await asyncio.gather(*orders)
         return self.books.free(device) > before
 
@@ -350,84 +337,23 @@ class Steward(PoolListener):
         """The key of the API server that has the session."""
         return next((key for key, server in self._servers.items() if server.session == session), None)
 
-    # -- orders
-
-    async def _order(
-        self,
-        entry: Entry,
-        files: Sequence[CopyFile] = (),
-        size: int = 0,
-        hurry: bool = False,
-        *,
-        leave: node_pb2.Leave | None = None,
-        come_back: node_pb2.ComeBack | None = None,
-        allow: node_pb2.Allow | None = None,
-        forget: node_pb2.Forget | None = None,
-        demote: node_pb2.Demote | None = None,
-    ) -> node_pb2.Resides | None:
-        """Give an order, for which `size` bytes must be copied. Returns what the API server says of it; None:
-        it is gone, or late. `hurry`: others wait in line, and what is said after their time is noted all the
-        same.
-        """
-        server = self._servers.get(entry.server)
-        if server is None:
-            return None
-        number = next(self._numbers)
-        for order in (leave, come_back, allow, forget, demote):
-            if order is not None:
-                order.number = number
-        message = node_pb2.ToServer(
-            leave=leave, come_back=come_back, allow=allow, forget=forget, demote=demote
-        )
-        answer: asyncio.Future[node_pb2.Resides] = asyncio.get_running_loop().create_future()
-        self._answers[entry.server, number] = answer
-        try:
-            server.send(message, *files)
-        except ChannelBroken:
-            del self._answers[entry.server, number]
-            return None
-        hearing = asyncio.ensure_future(self._hear(entry, server, number, answer))
-        patience = IN_LINE_SECONDS + size / BYTES_PER_SECOND if hurry else None
-        await asyncio.wait({hearing}, timeout=patience)
-        if not hearing.done():
-            self._late[hearing] = entry.server
-            hearing.add_done_callback(self._late.pop)
-            return None
-        return answer.result() if answer.done() else None
-
-    async def _hear(
-        self, entry: Entry, server: ApiServer, number: int, answer: asyncio.Future[node_pb2.Resides]
-    ) -> None:
-        """The answer to an order, however late; who owes it for too long is ended."""
-        gone = asyncio.ensure_future(server.over.wait())
-        waiting: set[asyncio.Future[Any]] = {answer, gone}
-        try:
-            await asyncio.wait(waiting, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            gone.cancel()
-            self._answers.pop((entry.server, number), None)
-        if answer.done():
-            if (told := answer.result()).reason != "the session is over":
-                self._note(entry, told)
-                if asyncio.current_task() in self._late:
-                    self._tell_arbiter(entry)
-        elif not server.over.is_set():
-            log.error("an API server does not say what became of its memory", server=server.pid)
-            server.kill()
-
-    def _is_late(self, key: int) -> bool:
-        """Whether the API server owes an answer for which nobody waits any longer."""
-        return key in self._late.values()
+    # -- leaving and coming back
 
     def _is_busy(self, key: int) -> bool:
         """Whether the API server has an order that must be over before it gets another one."""
-        return key in self._leaving or self._is_late(key)
+        return key in self._leaving or self._orders.is_late(key)
 
-    def _note(self, entry: Entry, told: node_pb2.Resides) -> None:
+    def _is_wanted(self, entry: Entry) -> bool:
+        """Whether the session comes back, or waits to."""
+        return entry.server in self._wishes.get(entry.devices[0], {}).keys() | self._returning
+
+    def _note(self, entry: Entry, told: node_pb2.Resides, late: bool) -> None:
         entry.where = told.where
         self._tell_invoker(entry.program)
         if len(entry.devices) == 1 and self.elastic:
             self.books.allow(entry, told.allowance)
+        if late:
+            self._tell_arbiter(entry)
 
     async def _send_away(
         self, entry: Entry, *, insist: bool = False, copy_only: bool = False, hurry: bool = False
@@ -442,7 +368,7 @@ class Steward(PoolListener):
             began = time.monotonic()
             server = self._servers.get(entry.server)
             if len(entry.files) >= FILES_MOST:
-                await self._give_copies_up(entry)
+                await self._copies.give_up(entry)
             wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
             entry.used_at = began - (self._idle(entry, server.stats.idle_seconds) if server else 0.0)
             for _ in range(LEAVE_ATTEMPTS):
@@ -471,7 +397,7 @@ class Steward(PoolListener):
         self, entry: Entry, wanted: int, insist: bool, copy_only: bool, hurry: bool
     ) -> node_pb2.Resides:
         most = entry.quota * len(entry.devices) - entry.copy_bytes
-        files = await self._files(entry, min(wanted, most), ahead=copy_only)
+        files = await self._copies.files(entry, min(wanted, most), ahead=copy_only)
         try:
             order = node_pb2.Leave(
                 session=entry.session,
@@ -480,107 +406,12 @@ class Steward(PoolListener):
                 bytes=[file.size for file in files],
                 on_disk=[file.on_disk for file in files],
             )
-            told = await self._order(entry, files, wanted, hurry, leave=order)
+            told = await self._orders.give(entry, files, wanted, hurry, leave=order)
         finally:
-            for file in files:
-                if file.on_disk and self.books.get(entry.server) is entry:
-                    entry.files.append(file)
-                else:
-                    file.close()
+            self._copies.keep(entry, files)
         if told is None:
             raise NoRoom("its API server is gone, or does not answer")
         return told
-
-    async def _files(self, entry: Entry, size: int, ahead: bool) -> list[CopyFile]:
-        """Files of so many bytes in all, in memory as far as there is any; they are in the books. Raises
-        NoRoom.
-        """
-        size = -(-size // PAGE) * PAGE
-        if size <= 0:
-            return []
-        for needless in self.books.needless():
-            if self.books.host_free >= size:
-                break
-            if needless is not entry and not self._is_busy(needless.server):
-                await self._give_copies_up(needless)
-        if self.books.host_free < size and not ahead:
-            await self._demote_for(entry, size)
-        memory = min(size, self.books.host_free // PAGE * PAGE)
-        rest = size - memory
-        if rest > self.books.disk_free:
-            raise NoRoom(
-                f"{size} bytes are needed for its copy: {memory} of host memory (--away-memory)"
-                f" and {self.books.disk_free} of the disk (--disk) are left"
-            )
-        files = []
-        entry.host_bytes += memory  # before anybody else looks what is left
-        entry.disk_bytes += rest
-        try:
-            if memory:
-                files.append(in_memory(memory))
-            if rest:
-                files.append(await on_disk(self._folder, rest))
-        except OSError as error:
-            entry.host_bytes -= memory
-            entry.disk_bytes -= rest
-            for file in files:
-                file.close()
-            raise NoRoom(f"no room for its copy in {self._folder}: {error.strerror}") from None
-        return files
-
-    async def _demote_for(self, entry: Entry, size: int) -> None:
-        """Host memory is for those that return first: copies of sessions that have been idle for longer than
-        this one go on to the disk, those idle longest first, until so many bytes are free, or nobody is left.
-        """
-        away = [one for one in self.books.in_host_memory() if one.used_at < entry.used_at]
-        for one in sorted(away, key=lambda one: one.used_at):
-            if self.books.host_free >= size:
-                return
-            wanted = one.server in (
-                self._wishes.get(one.devices[0], {}).keys() | self._returning | self._demoted
-            )
-            if not wanted and not self._is_busy(one.server) and one.host_bytes <= self.books.disk_free:
-                await self._demote(one)
-
-    async def _demote(self, entry: Entry) -> None:
-        size = entry.host_bytes
-        entry.disk_bytes += size  # before anybody else looks what is left
-        try:
-            file = await on_disk(self._folder, size)
-        except OSError as error:
-            entry.disk_bytes -= size
-            log.info("copies stay in host memory", session=entry.session, reason=error.strerror or str(error))
-            return
-        self._demoted.add(entry.server)
-        try:
-            order = node_pb2.Demote(session=entry.session, bytes=size)
-            told = await self._order(entry, [file], size, hurry=True, demote=order)
-        finally:
-            self._demoted.discard(entry.server)
-        if self.books.get(entry.server) is not entry:
-            file.close()
-            return
-        if told and told.reason:
-            entry.disk_bytes -= size
-            file.empty()
-            log.info("copies stay in host memory", session=entry.session, reason=told.reason)
-            return
-        entry.files.append(file)
-        if told:  # else it is late, and until its copies are given up both count
-            entry.host_bytes -= size
-            log.info("copies moved to the disk", session=entry.session, bytes=size)
-
-    async def _give_copies_up(self, entry: Entry) -> None:
-        told = await self._order(entry, hurry=True, forget=node_pb2.Forget(session=entry.session))
-        if told is not None and not told.reason:
-            entry.host_bytes = entry.disk_bytes = 0
-            self._give_files_up(entry)
-
-    def _give_files_up(self, entry: Entry | None) -> None:
-        """What its copies have on the disk is free, whoever has the files open. A disk may be slow."""
-        if entry and entry.files:
-            files, entry.files = entry.files, []
-            asyncio.get_running_loop().run_in_executor(None, empty, files)
 
     async def _bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
         began = time.monotonic()
@@ -588,7 +419,7 @@ class Steward(PoolListener):
         self._tell_arbiter(entry)
         try:
             order = node_pb2.ComeBack(session=entry.session, allowance=size)
-            told = await self._order(entry, size=size, hurry=True, come_back=order)
+            told = await self._orders.give(entry, size=size, hurry=True, come_back=order)
         finally:
             self._returning.discard(entry.server)
         if told is not None and not told.reason:

@@ -20,7 +20,8 @@ from grpc_reflection.v1alpha import reflection
 
 from ..broker.broker import Broker
 from ..moves.migration import CannotMove, Target, ToDevice, ToDevices, ToFile, ToServer
-from ..residency.steward import NoRoom, Steward
+from ..residency.copies import NoRoom
+from ..residency.steward import Steward
 from ..service.ports import ALONE, add_port, bounded
 from ..service.rates import Buckets
 from ..service.tls import Identity

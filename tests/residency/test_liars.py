@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from gpuferry.monitor.pool.api_server import ApiServer
-from gpuferry.monitor.residency import steward as tried
+from gpuferry.monitor.residency import orders as tried
 from gpuferry.monitor.residency.books import AWAY, RESIDENT, Books
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
@@ -35,6 +36,12 @@ class Said:
         self.orders.append(message)
         self.beside += beside
 
+    async def told(self, kind: str) -> Any:
+        """The last order, once it is of this kind."""
+        while not (self.orders and self.orders[-1].HasField(kind)):
+            await asyncio.sleep(0.001)
+        return getattr(self.orders[-1], kind)
+
     def kill(self) -> None:
         self.killed += 1
 
@@ -42,11 +49,11 @@ class Said:
         pass
 
 
-async def two(folder: Path, disk: int = 0) -> tuple[Steward, Any, Any]:
-    """Two sessions of 1 GiB on a device of 2 GiB, of which more may be promised. With a disk each has little,
-    and its copies go there.
+async def two(folder: Path, host: int = 4 * GIB, disk: int = 0) -> tuple[Steward, Any, Any]:
+    """Two sessions of 1 GiB on a device of 2 GiB, of which more may be promised. Where copies may go to a
+    disk each has little.
     """
-    steward = Steward(2.0, 0 if disk else 4 * GIB, disk, folder)
+    steward = Steward(2.0, host, disk, folder)
     steward.grantable(0, 2 * GIB)
     one, other = (cast(ApiServer, Said(key, SMALL if disk else GIB)) for key in (1, 2))
     for each in (one, other):
@@ -137,7 +144,7 @@ def test_who_says_nothing_to_an_order_keeps_nobody_waiting(
         kind = "come_back" if away else "allow"
         number = getattr(liar.orders[0], kind).number
         steward.resides(liar, node_pb2.Resides(session=2, number=number, allowance=SMALL))
-        while steward._late:
+        while steward._orders.is_late(liar.key):
             await asyncio.sleep(0.001)
         entry = steward.books.get(liar.key)
         assert entry
@@ -163,7 +170,7 @@ def test_who_takes_more_of_the_disk_than_it_was_given_is_ended(tmp_path: Path) -
     """A file on a disk is of no settled size: it is looked at, and is empty once it was given back."""
 
     async def main() -> None:
-        steward, honest, liar = await two(tmp_path, disk=4 * GIB)
+        steward, honest, liar = await two(tmp_path, host=0, disk=4 * GIB)
         kept: dict[int, int] = {}
         for one in (honest, liar):
             asked = asyncio.ensure_future(steward.evict(one.key))
@@ -193,6 +200,50 @@ def test_who_takes_more_of_the_disk_than_it_was_given_is_ended(tmp_path: Path) -
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+@pytest.mark.parametrize("reason", ["", "its disk fails"])
+def test_copies_that_are_late_on_their_way_to_the_disk_count_on_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """Until they are given up, whatever is said of them at last."""
+    monkeypatch.setattr(tried, "IN_LINE_SECONDS", 0.01)
+    monkeypatch.setattr(tried, "BYTES_PER_SECOND", math.inf)
+
+    async def main() -> None:
+        steward, late, other = await two(tmp_path, host=SMALL, disk=2 * SMALL)
+        asked = asyncio.ensure_future(steward.evict(late.key))
+        number = (await late.told("leave")).number
+        steward.resides(late, node_pb2.Resides(session=1, number=number, where=AWAY[0], mapped=SMALL))
+        await asked
+        asked = asyncio.ensure_future(steward.evict(other.key))
+        demote = await late.told("demote")
+        leave = await other.told("leave")  # nobody waits for the other one's answer any longer
+        assert list(leave.on_disk) == [True]
+        entry, books = steward.books.get(late.key), steward.books
+        assert entry
+        for answered in (False, True):
+            assert (entry.host_bytes, entry.disk_bytes, len(entry.files)) == (SMALL, SMALL, 1)
+            assert (books.host_free, books.disk_free) == (0, 0)
+            assert steward._orders.is_late(late.key) is not answered
+            if not answered:
+                where = AWAY[0 if reason else 1]
+                said = node_pb2.Resides(session=1, number=demote.number, where=where, reason=reason)
+                steward.resides(late, said)
+                while steward._orders.is_late(late.key):
+                    await asyncio.sleep(0.001)
+        given_up = asyncio.ensure_future(steward._copies.give_up(entry))
+        number = (await late.told("forget")).number
+        steward.resides(late, node_pb2.Resides(session=1, number=number, where=RESIDENT))
+        await given_up
+        assert (entry.host_bytes, entry.disk_bytes, entry.files) == (0, 0, [])
+        assert (books.host_free, books.disk_free) == (SMALL, SMALL)
+        steward.resides(other, node_pb2.Resides(session=2, number=leave.number, where=AWAY[1]))
+        await asked
+        for one in (late, other):
+            steward.server_lost(one)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_who_has_just_come_back_can_be_sent_away_again(tmp_path: Path) -> None:
     """Its program goes on before the steward hears that it is back."""
 
@@ -200,9 +251,7 @@ def test_who_has_just_come_back_can_be_sent_away_again(tmp_path: Path) -> None:
         steward, server, _ = await two(tmp_path)
 
         async def answered(kind: str, where: node_pb2.Residence, allowance: int) -> None:
-            while not (server.orders and server.orders[-1].HasField(kind)):
-                await asyncio.sleep(0)
-            number = getattr(server.orders[-1], kind).number
+            number = (await server.told(kind)).number
             said = node_pb2.Resides(session=1, number=number, where=where, allowance=allowance)
             steward.resides(server, said)
 
@@ -210,8 +259,7 @@ def test_who_has_just_come_back_can_be_sent_away_again(tmp_path: Path) -> None:
         await answered("leave", AWAY[0], 0)
         await first
         steward.room_wanted(server, node_pb2.RoomWanted(session=1, bytes=GIB, away=True))
-        while not server.orders[-1].HasField("come_back"):
-            await asyncio.sleep(0)
+        await server.told("come_back")
         again = asyncio.ensure_future(steward.evict(1))
         await asyncio.sleep(0.02)
         assert not again.done()

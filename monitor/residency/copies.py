@@ -1,0 +1,146 @@
+"""What copies of sessions' memory have of host memory and of the disk: files, demotion, giving up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+from gpuferry.specs._generated import node_pb2
+
+from .books import Books, Entry
+from .files import PAGE, CopyFile, empty, in_memory, on_disk
+from .orders import Orders
+
+log = structlog.get_logger()
+
+
+class NoRoom(Exception):
+    """A session cannot leave, or come back. The text says why."""
+
+
+class Copies:
+    """The copies of all sessions, on the event loop's thread; what they have is in the books before anybody
+    else looks what is left. `is_busy`: whether an API server has an order that must be over before it gets
+    another one; `is_wanted`: whether a session comes back, or waits to.
+    """
+
+    def __init__(
+        self,
+        books: Books,
+        folder: Path,
+        orders: Orders,
+        is_busy: Callable[[int], bool],
+        is_wanted: Callable[[Entry], bool],
+    ) -> None:
+        self._books = books
+        self._folder = folder
+        self._orders = orders
+        self._is_busy = is_busy
+        self._is_wanted = is_wanted
+        self._demoted: set[int] = set()  # keys of API servers that were ordered to move theirs to the disk
+
+    # -- files
+
+    async def files(self, entry: Entry, size: int, ahead: bool) -> list[CopyFile]:
+        """Files of so many bytes in all, in memory as far as there is any; they are in the books. Raises
+        NoRoom.
+        """
+        size = -(-size // PAGE) * PAGE
+        if size <= 0:
+            return []
+        for needless in self._books.needless():
+            if self._books.host_free >= size:
+                break
+            if needless is not entry and not self._is_busy(needless.server):
+                await self.give_up(needless)
+        if self._books.host_free < size and not ahead:
+            await self._demote_for(entry, size)
+        memory = min(size, self._books.host_free // PAGE * PAGE)
+        rest = size - memory
+        if rest > self._books.disk_free:
+            raise NoRoom(
+                f"{size} bytes are needed for its copy: {memory} of host memory (--away-memory)"
+                f" and {self._books.disk_free} of the disk (--disk) are left"
+            )
+        files = []
+        entry.host_bytes += memory
+        entry.disk_bytes += rest
+        try:
+            if memory:
+                files.append(in_memory(memory))
+            if rest:
+                files.append(await on_disk(self._folder, rest))
+        except OSError as error:
+            entry.host_bytes -= memory
+            entry.disk_bytes -= rest
+            for file in files:
+                file.close()
+            raise NoRoom(f"no room for its copy in {self._folder}: {error.strerror}") from None
+        return files
+
+    def keep(self, entry: Entry, files: Sequence[CopyFile]) -> None:
+        """The API server has them now. Those on the disk stay open here as long as it has the session."""
+        for file in files:
+            if file.on_disk and self._books.get(entry.server) is entry:
+                entry.files.append(file)
+            else:
+                file.close()
+
+    # -- demotion
+
+    async def _demote_for(self, entry: Entry, size: int) -> None:
+        """Host memory is for those that return first: copies of sessions that have been idle for longer than
+        this one go on to the disk, those idle longest first, until so many bytes are free, or nobody is left.
+        """
+        away = [one for one in self._books.in_host_memory() if one.used_at < entry.used_at]
+        for one in sorted(away, key=lambda one: one.used_at):
+            if self._books.host_free >= size:
+                return
+            stays = self._is_wanted(one) or one.server in self._demoted or self._is_busy(one.server)
+            if not stays and one.host_bytes <= self._books.disk_free:
+                await self._demote(one)
+
+    async def _demote(self, entry: Entry) -> None:
+        size = entry.host_bytes
+        entry.disk_bytes += size
+        try:
+            file = await on_disk(self._folder, size)
+        except OSError as error:
+            entry.disk_bytes -= size
+            log.info("copies stay in host memory", session=entry.session, reason=error.strerror or str(error))
+            return
+        self._demoted.add(entry.server)
+        try:
+            order = node_pb2.Demote(session=entry.session, bytes=size)
+            told = await self._orders.give(entry, [file], size, hurry=True, demote=order)
+        finally:
+            self._demoted.discard(entry.server)
+        if self._books.get(entry.server) is not entry:
+            file.close()
+            return
+        if told and told.reason:
+            entry.disk_bytes -= size
+            file.empty()
+            log.info("copies stay in host memory", session=entry.session, reason=told.reason)
+            return
+        entry.files.append(file)
+        if told:  # else it is late, and until its copies are given up both count
+            entry.host_bytes -= size
+            log.info("copies moved to the disk", session=entry.session, bytes=size)
+
+    # -- giving up
+
+    async def give_up(self, entry: Entry) -> None:
+        """Order that the session's copies are given up."""
+        told = await self._orders.give(entry, hurry=True, forget=node_pb2.Forget(session=entry.session))
+        if told is not None and not told.reason:
+            entry.host_bytes = entry.disk_bytes = 0
+            self.are_gone(entry)
+
+    def are_gone(self, entry: Entry | None) -> None:
+        """What its copies have on the disk is free, whoever has the files open. A disk may be slow."""
+        if entry and entry.files:
+            files, entry.files = entry.files, []
+            asyncio.get_running_loop().run_in_executor(None, empty, files)

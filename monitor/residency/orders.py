@@ -1,0 +1,109 @@
+"""Orders to API servers about their sessions' memory, and what they answer, be it late."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+from gpuferry.specs._generated import node_pb2
+
+from ..pool.api_server import ApiServer
+from ..pool.channel import ChannelBroken
+from .books import Entry
+from .files import CopyFile
+
+ANSWER_SECONDS = 120.0  # for an order, then its API server is ended: a large copy to a disk takes its time
+IN_LINE_SECONDS = 3.0  # that those who wish for room wait for an answer; more where there is to copy:
+BYTES_PER_SECOND = 64 << 20
+
+log = structlog.get_logger()
+
+
+class Orders:
+    """Those that were given and not answered yet, on the event loop's thread. `note` hears of each answer,
+    and whether it is late: whoever gave the order waits for it no longer.
+    """
+
+    def __init__(
+        self, servers: Mapping[int, ApiServer], note: Callable[[Entry, node_pb2.Resides, bool], None]
+    ) -> None:
+        self._servers = servers  # by key
+        self._note = note
+        self._numbers = itertools.count(1)
+        # By key of the API server that was asked, and number: nobody answers for another.
+        self._answers: dict[tuple[int, int], asyncio.Future[node_pb2.Resides]] = {}
+        self._late: dict[asyncio.Task[None], int] = {}  # who hears of a late answer, and whose: a key
+
+    async def give(
+        self,
+        entry: Entry,
+        files: Sequence[CopyFile] = (),
+        size: int = 0,
+        hurry: bool = False,
+        *,
+        leave: node_pb2.Leave | None = None,
+        come_back: node_pb2.ComeBack | None = None,
+        allow: node_pb2.Allow | None = None,
+        forget: node_pb2.Forget | None = None,
+        demote: node_pb2.Demote | None = None,
+    ) -> node_pb2.Resides | None:
+        """Give an order, for which `size` bytes must be copied. Returns what the API server says of it; None:
+        it is gone, or late. `hurry`: others wait in line, and what is said after their time is noted all the
+        same.
+        """
+        server = self._servers.get(entry.server)
+        if server is None:
+            return None
+        number = next(self._numbers)
+        for order in (leave, come_back, allow, forget, demote):
+            if order is not None:
+                order.number = number
+        message = node_pb2.ToServer(
+            leave=leave, come_back=come_back, allow=allow, forget=forget, demote=demote
+        )
+        answer: asyncio.Future[node_pb2.Resides] = asyncio.get_running_loop().create_future()
+        self._answers[entry.server, number] = answer
+        try:
+            server.send(message, *files)
+        except ChannelBroken:
+            del self._answers[entry.server, number]
+            return None
+        hearing = asyncio.ensure_future(self._hear(entry, server, number, answer))
+        patience = IN_LINE_SECONDS + size / BYTES_PER_SECOND if hurry else None
+        await asyncio.wait({hearing}, timeout=patience)
+        if not hearing.done():
+            self._late[hearing] = entry.server
+            hearing.add_done_callback(self._late.pop)
+            return None
+        return answer.result() if answer.done() else None
+
+    async def _hear(
+        self, entry: Entry, server: ApiServer, number: int, answer: asyncio.Future[node_pb2.Resides]
+    ) -> None:
+        """The answer to an order, however late; who owes it for too long is ended."""
+        gone = asyncio.ensure_future(server.over.wait())
+        waiting: set[asyncio.Future[Any]] = {answer, gone}
+        try:
+            await asyncio.wait(waiting, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            self._answers.pop((entry.server, number), None)
+        if answer.done():
+            if (told := answer.result()).reason != "the session is over":
+                self._note(entry, told, asyncio.current_task() in self._late)
+        elif not server.over.is_set():
+            log.error("an API server does not say what became of its memory", server=server.pid)
+            server.kill()
+
+    def answered(self, server: ApiServer, told: node_pb2.Resides) -> None:
+        """An order was carried out, or was not."""
+        answer = self._answers.pop((server.key, told.number), None)
+        if answer and not answer.done():
+            answer.set_result(told)
+
+    def is_late(self, key: int) -> bool:
+        """Whether the API server owes an answer for which nobody waits any longer."""
+        return key in self._late.values()
