@@ -378,3 +378,44 @@ def test_what_a_loop_loads_may_end_where_memory_ends() -> None:
     body = STRIDES + store("%r10", pointer="%x1")
     _, out = driver.run(kernel(body), "k", given, np.zeros(16384, np.uint32), grid=(512,), block=(32,))
     assert (out == given.reshape(8, -1).sum(axis=0, dtype=np.uint32)).all()
+
+
+MANY = 400  # registers, and branches that part lanes: as values they met at each barrier, in 29 MB of code
+
+
+def many_registers_behind_a_lock() -> str:
+    lines = [f".reg .b32 %a<{MANY}>;", *(f"add.u32 %a{i}, %r0, {i};" for i in range(MANY))]
+    lines += [
+        "mov.u32 %r12, 0;",
+        "again: atom.global.cas.b32 %r10, [%x1], 0, 1;",
+        "setp.ne.u32 %p0, %r10, 0;",
+        "@%p0 bra again;",
+        "atom.global.exch.b32 %r10, [%x1], 0;",
+    ]
+    for i in range(MANY):
+        lines += [
+            f"bfe.u32 %r11, %r0, {i % 5}, 1;",
+            "setp.eq.u32 %p1, %r11, 0;",
+            f"@%p1 bra over{i};",
+            f"mad.lo.u32 %a{i}, %a{(i + 7) % MANY}, 3, {i};",
+            f"over{i}:",
+            *(["bar.sync 0;"] if i % 4 == 0 else []),
+        ]
+    lines += [f"xor.b32 %r12, %r12, %a{i};" for i in range(MANY)]
+    return kernel("\n".join(lines) + store("%r12"))
+
+
+def test_many_registers_behind_a_lock() -> None:
+    text = many_registers_behind_a_lock()
+    assert len(compile_kernel(parse(text), "k", quick=True)) < 4 << 20
+    out, lock = driver.run(text, "k", np.zeros(32, np.uint32), np.zeros(1, np.uint32), block=(32,))
+    assert lock[0] == 0
+    for lane, got in enumerate(out):
+        values = [lane + i for i in range(MANY)]
+        for i in range(MANY):
+            if lane >> i % 5 & 1:
+                values[i] = (values[(i + 7) % MANY] * 3 + i) & 0xFFFFFFFF
+        expected = 0
+        for value in values:
+            expected ^= value
+        assert got == expected, lane

@@ -28,6 +28,9 @@ DUMP = "GPUFERRY_SIM_DUMP"
 UNIT = "GPUFERRY_SIM_UNIT"  # for tests: every kernel in warps, or none
 # Instructions and declarations beyond which optimising takes longer than a first launch should.
 _PROMPT = {LOOP: 120, THREADS: 120, WARPS: 16}
+# Registers times blocks of LLVM IR, beyond which registers of an interleaved kernel stay in memory: as values
+# they would meet in each block. CUTLASS's Stream-K was 72 MB of code made in 12 s, and is 0.8 MB made in 1 s.
+_MEETINGS = 1_000_000
 
 
 def kernel_ir(kernel: KernelContext) -> str:
@@ -57,6 +60,7 @@ def kernel_ir(kernel: KernelContext) -> str:
                 functions, rows = functions + warps, shape
                 break
     kernel.quick = quick and items > _PROMPT[form]
+    kernel.interleaved &= form == WARPS or rows is not Shape.ANY
     declarations = [f"declare {text}" for text in kernel.declared.values()]
     return "\n".join(
         [
@@ -98,14 +102,15 @@ def compile_kernel(
         raise error if error.kernel else PtxError(name, error.line, "", error.reason) from None
     _dump(name, module, text)
     machine = _machine(cpu, not context.quick)
+    stay = context.interleaved and text.count(" = alloca ") * len(_BLOCK.findall(text)) > _MEETINGS
     try:
         parsed = llvm.parse_assembly(text, llvm.create_context())
         parsed.verify()
     except RuntimeError as error:
         # Operands that each look right but do not fit together: LLVM names the place in its own text only.
         raise PtxError(name, 0, str(error).strip()[:400], "the kernel is inconsistent") from None
-    if context.quick:
-        _simplify(parsed, machine)
+    if context.quick or stay:
+        _simplify(parsed, machine, context.quick, stay)
     else:
         _optimise(parsed, machine)
     return with_stack(bytes(machine.emit_object(parsed)))
@@ -119,13 +124,19 @@ def _optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     builder.getModulePassManager().run(parsed, builder)
 
 
-def _simplify(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    """Registers become values; no more than that. It takes a time that is a power of the number of blocks,
-    most of which can be joined before."""
+def _simplify(
+    parsed: llvm.ModuleRef, machine: llvm.TargetMachine, quick: bool = True, stay: bool = False
+) -> None:
+    """Registers become values, unless they `stay` in memory; no more than that if it is to be `quick`. It
+    takes a time that is a power of the number of blocks, most of which can be joined before.
+    """
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_module_pass_manager()
     passes.add_simplify_cfg_pass()
-    passes.add_sroa_pass()
+    if not stay:
+        passes.add_sroa_pass()
+    if not quick:
+        passes.add_instruction_combine_pass()
     passes.run(parsed, builder)
 
 
@@ -155,6 +166,7 @@ def _dump(name: str, module: Module, text: str) -> None:
     (path / f"{plain}.ptx").write_text(module.kernel(name).text)
 
 
+_BLOCK = re.compile(r"^[\w.$]+:", re.MULTILINE)
 _ATTRIBUTES = 'nounwind null_pointer_is_valid "probe-stack"="inline-asm"'
 _RUN_THREAD = f"""
 define void @sim_kernel_run_thread(ptr %thread) {_ATTRIBUTES} {{

@@ -21,6 +21,7 @@ class KernelContext:
         self.sites = 0
         self.gathers = False  # the processor loads vectors from addresses that do not follow each other
         self.quick = False  # the code is to be made in little time
+        self.interleaved = False  # lanes that wait come back to their turn from wherever others stand
         self.helpers: dict[str, str] = {}  # functions that an object brings along, by name
 
     @property

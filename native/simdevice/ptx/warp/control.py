@@ -133,6 +133,7 @@ class Control:
 
     def text(self) -> None:
         e = self.e
+        e.kernel.interleaved |= bool(self.divergent_waits)
         meetings = self._meetings()
         awaited = {to for _, to in self.pending} | self.divergent_waits | set(meetings)
         self.waits = {number: e.alloca(_MASK) for number in sorted(awaited)}
