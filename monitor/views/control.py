@@ -174,9 +174,11 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
     async def EvictSession(
         self, request: control_pb2.EvictSessionRequest, context: Any
     ) -> control_pb2.EvictSessionReply:
-        """Send a session's memory away from its GPU."""
+        """Send a session's memory away from its GPU, to the end even if the caller goes: its copies would
+        count for ever.
+        """
         try:
-            told = await self._steward.evict(request.session)
+            told = await asyncio.shield(self._steward.evict(request.session))
         except KeyError:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
             raise
