@@ -179,7 +179,12 @@ float sim_fp_decode(uint32_t bits, uint32_t format) {
         uint32_t mantissa = magnitude & ((1u << f->mantissa_bits) - 1);
         if (exponent)
             mantissa |= 1u << f->mantissa_bits;
-        value = ldexpf((float)mantissa, (exponent ? exponent : 1) - f->bias - f->mantissa_bits);
+        /* a power of two is a normal number in double precision, whatever the format */
+        int power = (exponent ? exponent : 1) - f->bias - f->mantissa_bits;
+        uint64_t bits_of_scale = (uint64_t)(power + 1023) << 52;
+        double scale;
+        memcpy(&scale, &bits_of_scale, sizeof scale);
+        value = (float)(mantissa * scale);
     }
     return sign ? -value : value;
 }
