@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,8 @@ def _headlines(results: dict[str, Any]) -> str:
     rows = results["rows"]
     missed = [promised[row["name"]].title for row in rows if not row["holds"]]
     verdict = f" Missed: {'; '.join(missed)}." if missed else ""
-    return (
-        _table(results, [row for row in rows if promised[row["name"]].headline])
-        + f"\n{len(rows) - len(missed)} of {len(rows)} promises hold.{verdict}\n"
-    )
+    holding = _prose(f"{len(rows) - len(missed)} of {len(rows)} promises hold.{verdict}")
+    return f"{_table(results, [row for row in rows if promised[row['name']].headline])}\n{holding}\n"
 
 
 def numbers() -> str:
@@ -59,6 +58,11 @@ def _table(results: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _prose(text: str) -> str:
+    """The text in lines of at most 120 characters, as documents have them."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
 def _digits(value: float) -> str:
     """Three of them, and never an exponent where people read."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
@@ -69,9 +73,11 @@ def _figure8(results: dict[str, Any]) -> str:
         return f"{seconds['median']:.1f} ({seconds['least']:.1f} to {seconds['most']:.1f})"
 
     lines = [
-        f"DGSF's figure 8 on four simulated devices, {results['date']}, {results['machine']} "
-        f"(`python -m bench.figure8`); seconds, median of {results['rounds']} rounds "
-        f"(least to most); in real time, with memory of {results['memory']}:",
+        _prose(
+            f"DGSF's figure 8 on four simulated devices, {results['date']}, {results['machine']} "
+            f"(`python -m bench.figure8`); seconds, median of {results['rounds']} rounds "
+            f"(least to most); in real time, with memory of {results['memory']}:"
+        ),
         "",
         "| placement, migration | published | simulated | measured | sum of all functions | migrations |",
         "|---|--:|--:|--:|--:|--:|",
@@ -87,9 +93,11 @@ def _figure8(results: dict[str, Any]) -> str:
 
 def _figure6(results: dict[str, Any]) -> str:
     lines = [
-        f"KubeShare's figure 6 on a simulated device, {results['date']}, {results['machine']} "
-        f"(`python -m bench.figure6`): programs that are always busy, {results['seconds']:g} s of each "
-        f"phase, window {results['window']:g} s, quota {results['quota']:g} s:",
+        _prose(
+            f"KubeShare's figure 6 on a simulated device, {results['date']}, {results['machine']} "
+            f"(`python -m bench.figure6`): programs that are always busy, {results['seconds']:g} s of each "
+            f"phase, window {results['window']:g} s, quota {results['quota']:g} s:"
+        ),
         "",
         "| published shares | measured | settled after |",
         "|---|---|--:|",
@@ -106,9 +114,11 @@ def _figure6(results: dict[str, Any]) -> str:
 
 def _invoked(results: dict[str, Any]) -> str:
     lines = [
-        f"Functions invoked for real on four simulated devices, {results['date']}, {results['machine']} "
-        "(`python -m bench.invoked`), with loads and runs of a tenth to a fifth of the papers'; in brackets "
-        "the same calls simulated:",
+        _prose(
+            f"Functions invoked for real on four simulated devices, {results['date']}, {results['machine']} "
+            "(`python -m bench.invoked`), with loads and runs of a tenth to a fifth of the papers'; in "
+            "brackets the same calls simulated:"
+        ),
         "",
         "| workload | policy | latency, s | of the calls load | calls a second | most / least service |",
         "|---|---|--:|--:|--:|--:|",

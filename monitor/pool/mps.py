@@ -30,9 +30,8 @@ READY_SECONDS = 10.0  # for the daemon to answer once it was started
 ANSWER_SECONDS = 5.0
 LOOK_SECONDS = 1.0  # between two questions whether it is well
 QUIT_SECONDS = 10.0
-PAUSE_SECONDS = (
-    0.1  # before another is started in place of the first that ended, and between looks at a new one
-)
+# Before another is started in place of the first that ended, and between looks at a new one.
+PAUSE_SECONDS = 0.1
 
 log = structlog.get_logger()
 

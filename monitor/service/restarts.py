@@ -18,7 +18,7 @@ class Restarts:
         self._began = 0.0
 
     def begin(self) -> None:
-        """One is started now."""
+        """Note that the process is started just now: how long it lives decides the next pause."""
         self._began = time.monotonic()
 
     async def pause(self) -> None:

@@ -85,9 +85,9 @@ class Comparison:
         theirs = fmean(self.each(other, figure))
         return [mine / theirs if theirs else 1.0 for mine in self.each(variant, figure)]
 
-    def best(self, figure: str, others: Sequence[str]) -> list[float]:
-        """The figure, seed by seed, of that one of these variants which has the least on average."""
-        return min((self.each(name, figure) for name in others), key=fmean)
+    def best(self, figure: str, others: Sequence[str]) -> str:
+        """That one of these variants which has the least of the figure on average."""
+        return min(others, key=lambda name: fmean(self.each(name, figure)))
 
     def shown(self) -> Shown:
         """For the page."""
