@@ -1,9 +1,11 @@
 // The end of a process: destructors of static objects and functions of atexit free memory, streams and events
-// and wait, while threads still work; each call succeeds or says that the runtime is unloading.
+// and wait; each call succeeds or says that the runtime is unloading. A thread still allocates meanwhile: it
+// calls the driver, because the static runtime dies in a call of its own whose context it has let go at exit.
 #include <atomic>
 #include <thread>
 
 #include "check.h"
+#include <cuda.h>
 
 static std::atomic<int> wrong;
 
@@ -44,10 +46,19 @@ static void at_exit() {
         wrong = 1;
 }
 
-static void work_on() {
-    int *memory;
-    while (cudaMalloc(&memory, 4096) == cudaSuccess && cudaFree(memory) == cudaSuccess)
-        ;
+template <typename Call> static Call driver_call(const char *name) {
+    void *function = NULL;
+    cudaDriverEntryPointQueryResult found;
+    RT_OK(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found));
+    return (Call)function;
+}
+
+static std::atomic<bool> works;
+
+static void work_on(decltype(&cuMemAlloc_v2) allocate, decltype(&cuMemFree_v2) release) {
+    CUdeviceptr memory;
+    while (allocate(&memory, 4096) == CUDA_SUCCESS && release(memory) == CUDA_SUCCESS)
+        works = true;
 }
 
 int main() {
@@ -61,7 +72,17 @@ int main() {
     int value = 0;
     RT_OK(cudaMemcpy(&value, buffer.value, sizeof value, cudaMemcpyDefault));
     EXPECT(value == 1);
-    std::thread(work_on).detach();
+    auto allocate = driver_call<decltype(&cuMemAlloc_v2)>("cuMemAlloc");
+    auto release = driver_call<decltype(&cuMemFree_v2)>("cuMemFree");
+    auto set_current = driver_call<decltype(&cuCtxSetCurrent)>("cuCtxSetCurrent");
+    CUcontext primary;
+    EXPECT(driver_call<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent")(&primary) == CUDA_SUCCESS);
+    std::thread([=] {
+        set_current(primary);
+        work_on(allocate, release);
+    }).detach();
+    while (!works)
+        std::this_thread::yield();
     for (int i = 1; i < 200; i++)
         count<<<1, 1, 0, buffer.stream>>>(buffer.value);
     RT_OK(cudaEventRecord(buffer.event, buffer.stream));
