@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command_name
+from typer.models import CommandInfo
 
 from ..cluster.registry.config import RegistryOptions
 from ..settings.errors import ConfigError, UsageError
@@ -26,14 +28,15 @@ from .tenant import app as tenant_app
 from .tls import app as tls_app
 from .token import app as token_app
 
-app = typer.Typer(
-    name="gpuferry",
-    help="Run unmodified CUDA programs on GPUs that are elsewhere.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+SETTINGS: dict[str, Any] = {
+    "name": "gpuferry",
+    "help": "Run unmodified CUDA programs on GPUs that are elsewhere.",
+    "no_args_is_help": True,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+app = typer.Typer(**SETTINGS)
 
 
 def _delegate(name: str, summary: str) -> None:
@@ -187,10 +190,24 @@ def completion(shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish")]) -
     app([], prog_name="gpuferry")
 
 
+def _only(verb: str) -> typer.Typer:
+    """The app with one of its verbs: typer prepares the options of all that it has."""
+    one = typer.Typer(**SETTINGS)
+    one.callback()(lambda: None)  # with a single command it would itself be that command
+    one.registered_commands = [each for each in app.registered_commands if _verb_of(each) == verb]
+    one.registered_groups = [each for each in app.registered_groups if each.name == verb]
+    return one if one.registered_commands or one.registered_groups else app
+
+
+def _verb_of(command: CommandInfo) -> str:
+    assert command.callback
+    return command.name or get_command_name(command.callback.__name__)
+
+
 def main(arguments: list[str]) -> int:
     """Runs one verb; typer reports wrong usage itself."""
     try:
-        app(arguments, prog_name="gpuferry")
+        _only(arguments[0] if arguments else "")(arguments, prog_name="gpuferry")
     except ConfigError as error:
         status = Exit.USAGE if isinstance(error, UsageError) else Exit.FAILED
         raise CliError(status, str(error), error.hint) from None

@@ -22,6 +22,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+POINTED = os.path.abspath(__file__)  # what is to be executed
+
 _changed: dict[str, Any] = {}  # what a test has set, and what was there before
 
 
@@ -87,12 +89,17 @@ def make_point(where: str) -> None:
     setattr(owner, name, awaited if inspect.iscoroutinefunction(works) else pointed)
 
 
-if __name__ == "__main__":
-    del sys.path[0]  # this folder: its modules are nobody else's
-    del sys.argv[0]
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # the CLI says it before it imports anything
+def prepare() -> None:
+    """The constants and the points that this process's environment names."""
     for constant, value in json.loads(os.environ.get("GPUFERRY_TEST_SET", "{}")).items():
         assign(constant, value)
     for each in os.environ.get("GPUFERRY_TEST_AT", "").split():
         make_point(each)
+
+
+if __name__ == "__main__":
+    del sys.path[0]  # this folder: its modules are nobody else's
+    del sys.argv[0]
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # the CLI says it before it imports anything
+    prepare()
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

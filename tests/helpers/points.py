@@ -19,13 +19,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tests.helpers.door import Door
+from tests.helpers.pointed import POINTED
 from tests.helpers.warm import CLI
 
-POINTED = Path(__file__).with_name("pointed.py")
 DEADLINE = 120.0
 
 
@@ -33,7 +32,7 @@ def daemon(constants: Mapping[str, float], cli: Sequence[str] = CLI) -> tuple[Se
     """The CLI (`python -m MODULE`) with these constants of ours, and the environment that sets them."""
     if not constants:
         return cli, {}
-    return [cli[0], str(POINTED), *cli[2:]], {"GPUFERRY_TEST_SET": json.dumps(constants)}
+    return [cli[0], POINTED, *cli[2:]], {"GPUFERRY_TEST_SET": json.dumps(constants)}
 
 
 class Held:
@@ -101,7 +100,7 @@ class Points:
     @staticmethod
     def command(module: str) -> list[str]:
         """As `python -m MODULE`, with the points."""
-        return [sys.executable, str(POINTED), module]
+        return [sys.executable, POINTED, module]
 
     def at(self, name: str) -> Held:
         """Whoever comes there next, once those are gone for whom this was said before."""

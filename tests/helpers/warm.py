@@ -1,11 +1,11 @@
 """Commands of ours that begin at once: forked from a Python that has imported all that they need.
 
 To import takes a command longer than what most tests want of it. `Popen` is subprocess's, except that a
-command that begins with `CLI`, `API_SERVER` or `ENGINE` is not executed but forked, with the descriptors and
-the environment that it would have. It is a child of whoever asks, as any other. It is executed only where a
-sanitizer's runtime must be loaded first, modules are to be found elsewhere (PYTHONPATH), or an API server is
-to begin otherwise than the warm one did (`EARLY`). API servers of a monitor, and those that come to named
-points, are always executed.
+command that begins with `CLI`, `POINTED_CLI`, `API_SERVER` or `ENGINE` is not executed but forked, with the
+descriptors and the environment that it would have. It is a child of whoever asks, as any other. It is
+executed only where a sanitizer's runtime must be loaded first, modules are to be found elsewhere
+(PYTHONPATH), or an API server is to begin otherwise than the warm one did (`EARLY`). API servers of a
+monitor, and those that come to named points, are always executed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ from typing import Any, NoReturn
 from gpuferry.guest import paths
 from gpuferry.native.descriptors import receive
 
+from tests.helpers import pointed
+
 MODULE = "gpuferry.monitor.cli.main"
 CLI = [sys.executable, "-m", MODULE]
+POINTED_CLI = [sys.executable, pointed.POINTED, MODULE]
 API_SERVER = [sys.executable, "-m", "gpuferry.apiserver"]
 ENGINE = [sys.executable, "-m", "tests.apiserver.engine"]
 # Variables that are read when a process begins, or imports a module: who wants others is executed.
@@ -68,6 +71,7 @@ class Popen(subprocess.Popen[Any]):
         fds = {number: number if fd == -1 else fd for number, fd in enumerate(standard)}
         request = {
             "module": command[2],
+            "pointed": command[1] == pointed.POINTED,
             "arguments": command[3:],
             "environment": environment,
             "folder": os.fspath(cwd or os.getcwd()),
@@ -86,7 +90,7 @@ def _warm(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
     of = list(command[: len(CLI)])
     if os.environ.get("GPUFERRY_SANITIZER"):
         return None
-    if of == CLI:
+    if of in (CLI, POINTED_CLI):
         return "" if environment.get("PYTHONPATH") == os.environ.get("PYTHONPATH") else None
     driver = paths.simulated_driver()
     if of not in (API_SERVER, ENGINE) or environment.get("LD_PRELOAD") != driver:
@@ -192,7 +196,7 @@ def serve(control: socket.socket, prepare: Callable[[], None]) -> str:
 
 def rehearse() -> None:
     """A command whose options are parsed: Typer imports what it needs for that, which is much, no sooner."""
-    sys.argv = [MODULE, "version"]
+    sys.argv = [MODULE, "token", "new"]
     with contextlib.redirect_stdout(io.StringIO()):
         status = importlib.import_module(MODULE).main()
     assert status == 0
@@ -213,6 +217,8 @@ def _become(request: Mapping[str, Any], fds: Sequence[int], added: Mapping[str, 
     os.environ.update({**added, **request["environment"]})
     module: str = request["module"]
     sys.argv = [module, *request["arguments"]]
+    if request["pointed"]:
+        pointed.prepare()
     return module
 
 

@@ -12,14 +12,14 @@ from tests.monitor import harness
 
 from .members import NOT_READY, OUT_OF_MEMORY, Member, program
 
-ALL = 1024  # MiB of a lease
+ALL = 256  # MiB of a lease
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[harness.Monitor]:
     changes: dict[str, Any] = {
         "GPUFERRY_SIM_DEVICES": "3",
-        "GPUFERRY_SIM_MEMORY": "3GiB",
+        "GPUFERRY_SIM_MEMORY": "768MiB",
         "GPUFERRY_SIM_DIRTY": "1",
     }
     with harness.monitor("--pool", "1", "--memory", f"{ALL}MiB", server=None, **changes) as running:
@@ -77,12 +77,12 @@ def move_both(monitor: harness.Monitor, target: str, devices: list[int], which: 
 def test_a_program_of_two_devices(monitor: harness.Monitor, two: list[Member]) -> None:
     """Its processes go to the same two others, with what they share of either, and their claims on each."""
     maker, opener = two
-    first = maker.allocate(64)
+    first = maker.allocate(16)
     assert maker.use(1) == maker.write(first, 7) == 0
-    second = maker.allocate(512)
+    second = maker.allocate(128)
     assert maker.write(second, 8) == opener.use(1) == 0
     opened = [opener.open(maker.handle(one)) for one in (first, second)]  # both for the second device
-    own = opener.allocate(256)
+    own = opener.allocate(64)
     assert opener.write(own, 9) == 0
     event = maker.event()
     seen = opener.open_event(maker.event_handle(event))
@@ -94,16 +94,16 @@ def test_a_program_of_two_devices(monitor: harness.Monitor, two: list[Member]) -
         )
         assert maker.read(first) == devices[1] + 20
         assert maker.write(first, 7) == 0
-        assert maker.left() == opener.left() == ALL - 512 - 256
-        assert opener.allocate(512) == -OUT_OF_MEMORY
+        assert maker.left() == opener.left() == ALL - 128 - 64
+        assert opener.allocate(128) == -OUT_OF_MEMORY
     assert maker.free(second) == 0
-    assert maker.left() == ALL - 512 - 256, "one has it open"
+    assert maker.left() == ALL - 128 - 64, "one has it open"
     move_both(monitor, "gpu:1,2", [1, 2])
     assert opener.read(opened[1]) == 8
     assert opener.close(opened[1]) == 0
-    assert maker.left() == ALL - 256
+    assert maker.left() == ALL - 64
     assert opener.use(0) == 0
-    assert opener.left() == ALL - 64
+    assert opener.left() == ALL - 16
 
 
 def test_two_devices_or_none(monitor: harness.Monitor, two: list[Member]) -> None:
@@ -121,15 +121,15 @@ def test_two_devices_or_none(monitor: harness.Monitor, two: list[Member]) -> Non
 def test_memory_is_the_same_for_all(monitor: harness.Monitor, three: list[Member]) -> None:
     """At the same addresses, with what was written, and still one: what one writes then, the others read."""
     maker, opener, another = three
-    memory, small, own = maker.allocate(64), maker.allocate(1), opener.allocate(128)
-    for address, value in ((memory, 7), (memory + (63 << 20), 8), (small, 9)):
+    memory, small, own = maker.allocate(16), maker.allocate(1), opener.allocate(32)
+    for address, value in ((memory, 7), (memory + (15 << 20), 8), (small, 9)):
         assert maker.write(address, value) == 0
     assert opener.write(own, 10) == 0
     handle = maker.handle(memory)
     opened, opened_small = opener.open(handle), opener.open(maker.handle(small))
     for device, which in ((1, 0), (2, 1), (0, 2)):
         move(monitor, device, which)
-        assert [opener.read(one) for one in (opened, opened + (63 << 20), opened_small, own)] == [7, 8, 9, 10]
+        assert [opener.read(one) for one in (opened, opened + (15 << 20), opened_small, own)] == [7, 8, 9, 10]
         assert opener.write(opened, device + 20) == 0
         assert maker.read(memory) == device + 20
         late = another.open(handle)
@@ -143,16 +143,16 @@ def test_memory_is_the_same_for_all(monitor: harness.Monitor, three: list[Member
 
 def test_the_lease_counts_once_where_it_goes(monitor: harness.Monitor, three: list[Member]) -> None:
     maker, opener, another = three
-    memory = maker.allocate(512)
+    memory = maker.allocate(128)
     opened = opener.open(maker.handle(memory))
     before = [one.left() for one in three]
     move(monitor, 1)
-    assert [one.left() for one in three] == before == [ALL - 512] * 3
-    assert another.allocate(640) == -OUT_OF_MEMORY
+    assert [one.left() for one in three] == before == [ALL - 128] * 3
+    assert another.allocate(160) == -OUT_OF_MEMORY
     assert maker.free(memory) == 0
-    assert another.left() == ALL - 512, "one has it open"
+    assert another.left() == ALL - 128, "one has it open"
     assert opener.close(opened) == 0
-    assert another.allocate(640) > 0
+    assert another.allocate(160) > 0
 
 
 def test_what_its_maker_has_left_behind(monitor: harness.Monitor, three: list[Member]) -> None:

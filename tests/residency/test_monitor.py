@@ -69,9 +69,9 @@ def test_idle_ones_make_room() -> None:
 
 
 def test_all_work_at_once() -> None:
-    """16 programs of 64 MiB on a device of 640, each of which works without a pause, and each right."""
-    with crowded(memory="640MiB", times="2", pool=16) as (server, operator):
-        with lodgers(server, [64 * MIB] * 16, "4") as programs:
+    """16 programs of 16 MiB on a device of 160, each of which works without a pause, and each right."""
+    with crowded(memory="160MiB", times="2", pool=16) as (server, operator):
+        with lodgers(server, [16 * MIB] * 16, "4") as programs:
             for one in programs:
                 one.finish()
         operator.until_none_is_left()
