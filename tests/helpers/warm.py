@@ -34,6 +34,7 @@ from gpuferry.guest import paths
 from gpuferry.native.descriptors import receive
 
 from tests.helpers import pointed
+from tests.helpers.paths import ROOT
 
 MODULE = "gpuferry.monitor.cli.main"
 CLI = [sys.executable, "-m", MODULE]
@@ -91,7 +92,7 @@ def _warm(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
     if os.environ.get("GPUFERRY_SANITIZER"):
         return None
     if of in (CLI, POINTED_CLI):
-        return "" if environment.get("PYTHONPATH") == os.environ.get("PYTHONPATH") else None
+        return "" if environment.get("PYTHONPATH") in (os.environ.get("PYTHONPATH"), str(ROOT)) else None
     driver = paths.simulated_driver()
     if of not in (API_SERVER, ENGINE) or environment.get("LD_PRELOAD") != driver:
         return None

@@ -20,6 +20,7 @@ from gpuferry.migration.seal import seal
 from gpuferry.specs._generated import control_pb2, snapshot_pb2
 
 from tests.helpers import page
+from tests.helpers.paths import ROOT
 from tests.helpers.tokens import token_of
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest
@@ -41,7 +42,7 @@ def start(
         "GPUFERRY_SIM_DEVICES": str(devices),
         "GPUFERRY_KEEPER": FAKE,
         "GPUFERRY_TOKEN": TOKEN,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONPATH": str(ROOT),
     }
     return harness.monitor(*options, server=FAKE, constants=constants, **settings | changes)
 
