@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from gpuferry.monitor.pool.mps import Mps, MpsError, percentage
 from gpuferry.monitor.settings.errors import ConfigError
 from gpuferry.monitor.settings.monitor import check_mps, without_effect
 from gpuferry.monitor.settings.monitor_options import MonitorOptions
+from gpuferry.specs._generated import control_pb2
 
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.running import server_environment
@@ -204,12 +205,12 @@ def test_doctor_asks_nvml() -> None:
 
 
 @contextlib.contextmanager
-def with_mps(told: Path, *options: str) -> Iterator[Monitor]:
+def with_mps(told: Path, *options: str, **more: str) -> Iterator[Monitor]:
     """On a machine whose driver is the simulated device."""
     driver = told / "driver"
     shutil.copytree(Path(paths.simulated_driver()).parent, driver)
     environment = {"GPUFERRY_DEVICE": "gpu", "LD_LIBRARY_PATH": str(driver), "GPUFERRY_TEST_MPS": str(told)}
-    environment |= {"PATH": os.environ["PATH"], "GPUFERRY_STATE_DIR": str(told / "state")}
+    environment |= {"PATH": os.environ["PATH"], "GPUFERRY_STATE_DIR": str(told / "state")} | more
     flags = ("--mps", "--jail", "off", "--pool", "2", "--headroom", "0")
     with monitor(*flags, *options, environment=environment) as server:
         yield server
@@ -252,6 +253,37 @@ def test_a_limit_is_a_percentage_of_an_api_server_of_its_own(told: Path) -> None
         while alive(servers[limited.process.pid]):  # nobody else gets it
             pass
     assert asked(told)[-1].endswith("quit")
+
+
+def test_a_limit_goes_where_its_session_goes(told: Path) -> None:
+    file = told / "snapshot"
+    devices = {"GPUFERRY_SIM_DEVICES": "2", "CUDA_VISIBLE_DEVICES": "0,1"}
+    with with_mps(told, **devices) as server, contextlib.closing(Operator(server)) as operator:
+        limited = Lodger(server, 16 * MIB, GPUFERRY_GPU_LIMIT="0.6")
+        limited.ready()
+        limited.work()
+        while not all(one.pool_idle for one in operator.status().devices):
+            pass
+        session = operator.session()
+        ways: tuple[Callable[[], control_pb2.Migration], ...] = (
+            lambda: operator.migrate(session.id, device=1 - session.device),
+            lambda: operator.migrate(session.id, file=str(file)),
+            lambda: operator.resume(file, device=session.device),
+            lambda: operator.migrate(session.id, file=str(file)),
+            lambda: operator.resume(file),
+        )
+        for way in ways:
+            if file.exists() and operator.session().state != control_pb2.SESSION_STATE_SUSPENDED:
+                file.unlink()
+            done = way()
+            assert done.state == control_pb2.MIGRATION_STATE_DONE, done.reason
+            if operator.session().state != control_pb2.SESSION_STATE_SUSPENDED:
+                assert environment_of(operator.session().server_pid)[mps.PERCENTAGE] == "60"
+                limited.work()
+        limited.finish()
+        operator.until_none_is_left()
+        devices_left = operator.status().devices
+        assert [one.memory_granted for one in devices_left] == [0, 0]
 
 
 @pytest.mark.parametrize(
