@@ -29,6 +29,7 @@ from gpuferry.specs._generated import control_pb2
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.running import server_environment
 from tests.helpers.warm import CLI
+from tests.migration.gate import attempts
 from tests.mps import stand_in
 from tests.residency.lodgers import MIB, Lodger, Operator
 
@@ -234,8 +235,26 @@ def what_a_tenant_is_told(server: Monitor, state: Path) -> str:
     return str(lodger.process.communicate(timeout=120)[1])
 
 
+def goes_about(operator: Operator, session: control_pb2.Session, file: Path) -> Iterator[None]:
+    """The session moves to the other device, into a file and back, and out of one by way of the queue."""
+    ways: tuple[Callable[[], control_pb2.Migration], ...] = (
+        lambda: operator.migrate(session.id, device=1 - session.device),
+        lambda: operator.migrate(session.id, file=f"{file}1"),
+        lambda: operator.resume(Path(f"{file}1"), device=session.device),
+        lambda: operator.migrate(session.id, file=f"{file}2"),
+        lambda: operator.resume(Path(f"{file}2")),
+    )
+    for way in ways:
+        done = way()
+        assert done.state == control_pb2.MIGRATION_STATE_DONE, done.reason
+        if operator.sessions()[session.id].state != control_pb2.SESSION_STATE_SUSPENDED:
+            yield
+
+
 def test_a_limit_is_a_percentage_of_an_api_server_of_its_own(told: Path) -> None:
-    with with_mps(told) as server, contextlib.closing(Operator(server)) as operator:
+    """There too where its session moves to, or comes back from a file."""
+    devices = {"GPUFERRY_SIM_DEVICES": "2", "CUDA_VISIBLE_DEVICES": "0,1"}
+    with with_mps(told, **devices) as server, contextlib.closing(Operator(server)) as operator:
         limited = Lodger(server, 16 * MIB, GPUFERRY_GPU_LIMIT="0.6")
         free = Lodger(server, 16 * MIB)
         for one in (limited, free):
@@ -245,6 +264,13 @@ def test_a_limit_is_a_percentage_of_an_api_server_of_its_own(told: Path) -> None
         assert here[mps.PERCENTAGE] == "60"
         assert mps.PERCENTAGE not in environment_of(servers[free.process.pid])
         assert Path(here["CUDA_MPS_PIPE_DIRECTORY"], "control").exists()
+        for _ in attempts():
+            if all(one.pool_idle for one in operator.status().devices):
+                break
+        (mine,) = (one for one in operator.sessions().values() if one.guest_pid == limited.process.pid)
+        for _ in goes_about(operator, mine, told / "snapshot"):
+            assert environment_of(operator.sessions()[mine.id].server_pid)[mps.PERCENTAGE] == "60"
+            limited.work()
         for one in (limited, free):
             one.work()
             one.finish()
@@ -253,37 +279,6 @@ def test_a_limit_is_a_percentage_of_an_api_server_of_its_own(told: Path) -> None
         while alive(servers[limited.process.pid]):  # nobody else gets it
             pass
     assert asked(told)[-1].endswith("quit")
-
-
-def test_a_limit_goes_where_its_session_goes(told: Path) -> None:
-    file = told / "snapshot"
-    devices = {"GPUFERRY_SIM_DEVICES": "2", "CUDA_VISIBLE_DEVICES": "0,1"}
-    with with_mps(told, **devices) as server, contextlib.closing(Operator(server)) as operator:
-        limited = Lodger(server, 16 * MIB, GPUFERRY_GPU_LIMIT="0.6")
-        limited.ready()
-        limited.work()
-        while not all(one.pool_idle for one in operator.status().devices):
-            pass
-        session = operator.session()
-        ways: tuple[Callable[[], control_pb2.Migration], ...] = (
-            lambda: operator.migrate(session.id, device=1 - session.device),
-            lambda: operator.migrate(session.id, file=str(file)),
-            lambda: operator.resume(file, device=session.device),
-            lambda: operator.migrate(session.id, file=str(file)),
-            lambda: operator.resume(file),
-        )
-        for way in ways:
-            if file.exists() and operator.session().state != control_pb2.SESSION_STATE_SUSPENDED:
-                file.unlink()
-            done = way()
-            assert done.state == control_pb2.MIGRATION_STATE_DONE, done.reason
-            if operator.session().state != control_pb2.SESSION_STATE_SUSPENDED:
-                assert environment_of(operator.session().server_pid)[mps.PERCENTAGE] == "60"
-                limited.work()
-        limited.finish()
-        operator.until_none_is_left()
-        devices_left = operator.status().devices
-        assert [one.memory_granted for one in devices_left] == [0, 0]
 
 
 @pytest.mark.parametrize(
