@@ -2,7 +2,7 @@
 the copies of what came and went.
 
     python -m bench.sixteen [--size 1GiB] [--turns 8] [--sharing free] [--away-memory 2GiB]
-                            [--disk-folder FOLDER]
+                            [--disk-folder FOLDER] [--record]
 
 Every page of a program is written and different from others', and each program looks at all of its words at
 the end. By default the copies are in 2 GiB of host memory and on a disk, so that 1 GiB each needs 12 GiB.
@@ -11,7 +11,10 @@ the end. By default the copies are in 2 GiB of host memory and on a disk, so tha
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import os
+import platform
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,6 +27,7 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.residency.lodgers import lodgers
 
 from .residency import copy_seconds
+from .tables import RESULTS, sixteen
 
 PROGRAMS = 16
 FULL = 10  # so many of them fit on the device
@@ -42,6 +46,7 @@ def main() -> None:
     parser.add_argument("--sharing", default="free")
     parser.add_argument("--away-memory", default="2GiB")
     parser.add_argument("--disk-folder", default=tempfile.gettempdir())
+    parser.add_argument("--record", action="store_true", help="keep it for NUMBERS.md")
     chosen = parser.parse_args()
     with _crowd(chosen) as server:
         alone = sum(_run(server, chosen, 1) for _ in range(PROGRAMS))
@@ -49,12 +54,22 @@ def main() -> None:
         together = _run(server, chosen, PROGRAMS)
         copied, seconds = (now - then for now, then in zip(_copies(server), before, strict=True))
     floor = copied / FLOOR_BYTES * min(copy_seconds(FLOOR_BYTES) for _ in range(5))
-    print(
-        f"{PROGRAMS} programs of {chosen.size >> 20} MiB, {chosen.turns} turns each; the device holds {FULL}"
-    )
-    print(f"one after the other {alone:8.1f} s")
-    print(f"all at once         {together:8.1f} s, {together / alone:.2f} times that")
-    print(f"  copied            {copied / 2**30:8.1f} GiB in {seconds:.1f} s; as plain copies {floor:.1f} s")
+    found = {
+        "date": datetime.date.today().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "programs": PROGRAMS,
+        "size": chosen.size,
+        "full": FULL,
+        "turns": chosen.turns,
+        "alone": alone,
+        "together": together,
+        "copied": copied,
+        "copying": seconds,
+        "copies": floor,
+    }
+    if chosen.record:
+        (RESULTS / "policy" / "sixteen.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(sixteen(found))
 
 
 @contextmanager

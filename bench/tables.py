@@ -32,6 +32,7 @@ def numbers() -> str:
     blocks += [_figure8(json.loads(path.read_text())) for path in RESULTS.glob("policy/figure8.json")]
     blocks += [_figure6(json.loads(path.read_text())) for path in RESULTS.glob("policy/figure6.json")]
     blocks += [_invoked(json.loads(path.read_text())) for path in RESULTS.glob("policy/invoked.json")]
+    blocks += [sixteen(json.loads(path.read_text())) for path in RESULTS.glob("policy/sixteen.json")]
     return "\n".join(blocks) or "Nothing measured yet.\n"
 
 
@@ -131,3 +132,20 @@ def _invoked(results: dict[str, Any]) -> str:
         cells += [f"{uneven} ({row['simulated']['uneven']:.2f})" if uneven else ""]
         lines.append(f"| {row['what']} | {row['policy']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def sixteen(found: dict[str, Any]) -> str:
+    """More programs at once than a device holds: what bench/sixteen.py found."""
+    size = f"{found['size'] >> 20} MiB"
+    return (
+        _prose(
+            f"{found['programs']} programs of {size} each on a simulated device that holds {found['full']}, "
+            f"{found['date']}, {found['machine']} (`python -m bench.sixteen`); {found['turns']} kernels over "
+            "all of its memory each, and every word looked at in the end: "
+            f"{found['alone']:.1f} s one after the other, {found['together']:.1f} s all at once. Meanwhile "
+            f"{found['copied'] / 2**30:.1f} GiB left or came back; that took {found['copying']:.1f} s beside "
+            f"the programs' work, by host memory and a disk, and takes {found['copies']:.1f} s as plain "
+            "copies on a machine that does nothing else."
+        )
+        + "\n"
+    )

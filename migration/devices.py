@@ -106,7 +106,7 @@ def _compare_devices(here: Device, there: Device) -> None:
 
 
 def _name(device: Device) -> str:
-    return device.name.rstrip(b"\0").decode(errors="replace")
+    return device.name.partition(b"\0")[0].decode(errors="replace")
 
 
 def _priorities(device: Device) -> tuple[int, int]:

@@ -3,8 +3,8 @@
 from libc.errno cimport EAGAIN, EBADMSG, EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memmove, memset, strlen
+from libc.stdlib cimport calloc, free, getenv, malloc, realloc
+from libc.string cimport memcmp, memcpy, memmove, memset, strlen, strncmp
 from cython.operator cimport dereference, predecrement
 from libcpp.algorithm cimport sort
 from libcpp.map cimport map as cpp_map

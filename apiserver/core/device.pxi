@@ -150,6 +150,12 @@ cdef int describe_links(Session *s, vector[gf_device_link] *out) noexcept nogil:
     return status
 
 
+cdef bint is_instance() noexcept nogil:
+    """Whether this process was given an instance of a divided GPU (MIG); CUDA shows it no other device then."""
+    cdef const char *visible = getenv(b"CUDA_VISIBLE_DEVICES")
+    return visible != NULL and strncmp(visible, b"MIG-", 4) == 0
+
+
 cdef int describe_device(Session *s, Gpu *gpu, gf_device *out) noexcept nogil:
     cdef cu.CUuuid uuid
     cdef size_t total = 0
@@ -166,6 +172,8 @@ cdef int describe_device(Session *s, Gpu *gpu, gf_device *out) noexcept nogil:
     if status != cu.CUDA_SUCCESS:
         return status
     memcpy(out.uuid, &uuid, 16)
+    if is_instance():
+        out.name[sizeof(out.name) - 1] = GF_INSTANCE
     out.total_memory = total
     out.stream_priority_least = least
     out.stream_priority_greatest = greatest

@@ -3,7 +3,7 @@
 # copies are is residing.py's business.
 
 cdef enum:
-    ROOM_SECONDS = 30           # that a call waits for room on a device which others fill
+    ROOM_SECONDS = 600          # that a call waits for a monitor which neither makes room for it nor refuses it
     PART = 4 << 20              # bytes that one stream copies at once
 
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "driver_interop/visible.h"
 #include "nvml/nvml.h"
 #include "wire/look.h"
 
@@ -45,11 +46,8 @@ static void take_device(unsigned index, const struct gf_look_device *said) {
         device->memory_used = device->memory_total;
     }
     memcpy(device->name, said->name, sizeof device->name - 1);
-    memcpy(device->pci, said->pci, sizeof device->pci - 1);
-    const uint8_t *u = said->uuid;
-    snprintf(device->uuid, sizeof device->uuid,
-             "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
-             u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+    memcpy(device->pci, said->pci, sizeof said->pci);
+    gf_uuid_text(said->uuid, said->instance != 0, device->uuid);
 }
 
 /* Lock held. The sizes were checked where the frame was read. */

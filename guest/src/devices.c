@@ -44,7 +44,9 @@ bool gf_devices_take(const struct gf_device *devices, const struct gf_device_lin
         const int32_t *attributes = devices[i].attributes;
         named[i] = (struct gf_visible_device){.pci_domain = attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID],
                                               .pci_bus = attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID],
-                                              .pci_device = attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]};
+                                              .pci_device = attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID],
+                                              .instance =
+                                                  devices[i].name[sizeof devices[i].name - 1] == GF_INSTANCE};
         memcpy(named[i].uuid, devices[i].uuid, sizeof named[i].uuid);
     }
     granted = count;

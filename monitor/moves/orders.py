@@ -81,7 +81,7 @@ class Orders:
         self._connect = connect  # to another GPU server, by name
         self._dispatch = dispatch  # carry out what the policy decides
         self._begin = begin  # enters how much of a session may be on its device
-        self.expected = set[int]()  # API servers on several devices that are started for a session that moves
+        self.expected = set[int]()  # API servers of their own that are started for sessions that move
 
     def check_can_move(self, session: Session, target: Target) -> None:
         """Raise CannotMove if a migration of the session's program to this target could not even begin."""
@@ -265,6 +265,21 @@ class Orders:
             self._placer.on_idle(decision.target, server)
 
     def _start(self, gang: Gang, servers: Sequence[int], device: int) -> None:
+        """The policy chose these idle API servers for a program's processes. Where it has a percentage of
+        the device by MPS they are idle again, and others are started.
+        """
+        if not self._percentage(gang):
+            self._give_orders(gang, servers, device)
+            return
+        for server in servers:
+            self._placer.on_idle(device, server)
+        first = gang.members[0]
+        first.task = asyncio.ensure_future(self._attempt(first, self._start_own(gang, (device,))))
+
+    def _percentage(self, gang: Gang) -> int:
+        return self._pool.percentage(gang.members[0].session.hello.portion.limit)
+
+    def _give_orders(self, gang: Gang, servers: Sequence[int], device: int) -> None:
         """Give all of a program's processes their orders."""
         for migration in gang.members:
             migration.destination_holds = True
@@ -325,13 +340,18 @@ class Orders:
             self.place_suspended(session, Placement(session.id, device, server, session.quota))
 
     async def _to_devices(self, migration: Migration, devices: Sequence[int]) -> None:
-        """For each process of its program an API server is started on all of them."""
-        lease = migration.session.lease.number
         try:
-            self._placer.move_several(lease, devices)
+            self._placer.move_several(migration.session.lease.number, devices)
         except Declined as error:
             raise CannotMove(str(error)) from None
-        servers = [self._pool.start_own(devices, 0) for _ in migration.gang.members]
+        await self._start_own(migration.gang, devices)
+
+    async def _start_own(self, gang: Gang, devices: Sequence[int]) -> None:
+        """For each process of a program an API server is started on all of these devices, which the policy's
+        books say it has.
+        """
+        percentage = self._percentage(gang)
+        servers = [self._pool.start_own(devices, percentage) for _ in gang.members]
         keys = [server.key for server in servers]
         self.expected.update(keys)
         try:
@@ -342,13 +362,20 @@ class Orders:
                         f"no API server starts on GPUs {', '.join(map(str, devices))}: {server.end_reason}"
                     )
         except BaseException:
-            self._placer.on_migrated(lease, False)
+            self._give_back(gang)
             for server in servers:
                 server.kill()
             raise
         finally:
             self.expected.difference_update(keys)
-        self._start(migration.gang, keys, devices[0])
+        self._give_orders(gang, keys, devices[0])
+
+    def _give_back(self, gang: Gang) -> None:
+        """What the policy's books say the program has where it does not go."""
+        if gang.members[0].session.file:
+            self._placer.on_complete(gang.lease.number, time.monotonic())
+        else:
+            self._placer.on_migrated(gang.lease.number, False)
 
     def server_ready(self, device: int) -> None:
         """An API server is idle on the device: whoever moves there goes before who waits."""

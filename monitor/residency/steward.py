@@ -28,7 +28,7 @@ LEAVE_ATTEMPTS = 4  # with more room for copies each time: its program may map m
 LOOK_SECONDS = 0.01  # until who works is looked at again
 SLACK = 64 << 20  # bytes
 FILES_MOST = 32  # on the disk, of one session: then its copies are made anew, in one
-CALL_SECONDS = 25.0  # that a call waits for room, before it is out of memory
+CALL_SECONDS = 25.0  # at the head of the line, and nobody makes room: then a call is out of memory
 
 log = structlog.get_logger()
 
@@ -211,6 +211,7 @@ class Steward(PoolListener):
     async def _grant(self, device: int, key: int) -> None:
         """The oldest wish: it is granted, refused, or void, or another one comes before it."""
         wishes = self._wishes[device]
+        moment = time.monotonic()  # when there was last more room than before
         while (wish := wishes.get(key)) and (entry := self.books.get(key)):
             if self._first(wishes) != key:
                 return
@@ -224,13 +225,14 @@ class Steward(PoolListener):
                         del wishes[key]
                     return
                 lack = PAGE  # the device itself has less than is in the books
-            waited = time.monotonic() - wish.since
-            if not wish.away and waited > CALL_SECONDS:
+            if not wish.away and time.monotonic() > moment + CALL_SECONDS:
                 refusal = node_pb2.Allow(session=entry.session, allowance=entry.allowance, refused=True)
                 wishes.pop(key)
                 await self._orders.give(entry, hurry=True, allow=refusal)
                 return
-            if not await self._make_room(device, key, wish, lack):
+            if await self._make_room(device, key, wish, lack):
+                moment = time.monotonic()
+            else:
                 await asyncio.sleep(LOOK_SECONDS)
         wishes.pop(key, None)
 

@@ -72,6 +72,7 @@ def visible(status: control_pb2.StatusReply, caller: Caller) -> control_pb2.Stat
             ordinal=device.ordinal,
             name=device.name,
             uuid=device.uuid,
+            instance=device.instance,
             simulated=device.simulated,
             driver_version=device.driver_version,
             memory_total=device.memory_total,

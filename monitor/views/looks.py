@@ -138,6 +138,7 @@ class Looks(Reception):
         return frames.LookDevice(
             name=told.name.partition(b"\0")[0][:95],
             pci="{:08X}:{:02X}:{:02X}.0".format(*place).encode(),
+            instance=self._pool.is_instance(ordinal),
             uuid=told.uuid,
             memory_total=min(quota, told.total_memory),
             memory_used=sum(mapped(session, ordinal) for session in here),

@@ -175,6 +175,26 @@ def test_a_program_has_one(monitor: harness.Monitor) -> None:
     assert memory <= 1024
 
 
+@pytest.mark.parametrize(("visible", "count"), [("{0}", 1), ("{0:.9}", 1), ("GPU-{1}", 0), ("MIG-x", 0)])
+def test_a_program_says_which_it_sees(monitor: harness.Monitor, visible: str, count: int) -> None:
+    """By the UUID that its NVML shows, as on a machine that has the instance."""
+    code = """
+import ctypes, json, os, pynvml
+pynvml.nvmlInit()
+uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))
+assert pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(uuid)) == 0
+os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["VISIBLE"].format(uuid, uuid[4:])
+cuda, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+cuda.cuInit(0)
+cuda.cuDeviceGetCount(ctypes.byref(found))
+print(json.dumps([uuid, found.value]))
+"""
+    settings = ("run", "--label", "gpu=0", "--", "env", f"VISIBLE={visible}", sys.executable, "-c", code)
+    done = monitor.run(*settings)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [natively_named()[0], count]
+
+
 def test_a_program_moves_to_another(monitor: harness.Monitor) -> None:
     told = {"GPUFERRY_MONITOR": monitor.address, "GPUFERRY_TOKEN": monitor.token}
     with program(guest_environment(told), 1) as (member,):

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +24,12 @@ from gpuferry.monitor.pool.mps import Mps, MpsError, percentage
 from gpuferry.monitor.settings.errors import ConfigError
 from gpuferry.monitor.settings.monitor import check_mps, without_effect
 from gpuferry.monitor.settings.monitor_options import MonitorOptions
+from gpuferry.specs._generated import control_pb2
 
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.running import server_environment
 from tests.helpers.warm import CLI
+from tests.migration.gate import attempts
 from tests.mps import stand_in
 from tests.residency.lodgers import MIB, Lodger, Operator
 
@@ -204,12 +206,12 @@ def test_doctor_asks_nvml() -> None:
 
 
 @contextlib.contextmanager
-def with_mps(told: Path, *options: str) -> Iterator[Monitor]:
+def with_mps(told: Path, *options: str, **more: str) -> Iterator[Monitor]:
     """On a machine whose driver is the simulated device."""
     driver = told / "driver"
     shutil.copytree(Path(paths.simulated_driver()).parent, driver)
     environment = {"GPUFERRY_DEVICE": "gpu", "LD_LIBRARY_PATH": str(driver), "GPUFERRY_TEST_MPS": str(told)}
-    environment |= {"PATH": os.environ["PATH"], "GPUFERRY_STATE_DIR": str(told / "state")}
+    environment |= {"PATH": os.environ["PATH"], "GPUFERRY_STATE_DIR": str(told / "state")} | more
     flags = ("--mps", "--jail", "off", "--pool", "2", "--headroom", "0")
     with monitor(*flags, *options, environment=environment) as server:
         yield server
@@ -233,8 +235,26 @@ def what_a_tenant_is_told(server: Monitor, state: Path) -> str:
     return str(lodger.process.communicate(timeout=120)[1])
 
 
+def goes_about(operator: Operator, session: control_pb2.Session, file: Path) -> Iterator[None]:
+    """The session moves to the other device, into a file and back, and out of one by way of the queue."""
+    ways: tuple[Callable[[], control_pb2.Migration], ...] = (
+        lambda: operator.migrate(session.id, device=1 - session.device),
+        lambda: operator.migrate(session.id, file=f"{file}1"),
+        lambda: operator.resume(Path(f"{file}1"), device=session.device),
+        lambda: operator.migrate(session.id, file=f"{file}2"),
+        lambda: operator.resume(Path(f"{file}2")),
+    )
+    for way in ways:
+        done = way()
+        assert done.state == control_pb2.MIGRATION_STATE_DONE, done.reason
+        if operator.sessions()[session.id].state != control_pb2.SESSION_STATE_SUSPENDED:
+            yield
+
+
 def test_a_limit_is_a_percentage_of_an_api_server_of_its_own(told: Path) -> None:
-    with with_mps(told) as server, contextlib.closing(Operator(server)) as operator:
+    """There too where its session moves to, or comes back from a file."""
+    devices = {"GPUFERRY_SIM_DEVICES": "2", "CUDA_VISIBLE_DEVICES": "0,1"}
+    with with_mps(told, **devices) as server, contextlib.closing(Operator(server)) as operator:
         limited = Lodger(server, 16 * MIB, GPUFERRY_GPU_LIMIT="0.6")
         free = Lodger(server, 16 * MIB)
         for one in (limited, free):
@@ -244,6 +264,13 @@ def test_a_limit_is_a_percentage_of_an_api_server_of_its_own(told: Path) -> None
         assert here[mps.PERCENTAGE] == "60"
         assert mps.PERCENTAGE not in environment_of(servers[free.process.pid])
         assert Path(here["CUDA_MPS_PIPE_DIRECTORY"], "control").exists()
+        for _ in attempts():
+            if all(one.pool_idle for one in operator.status().devices):
+                break
+        (mine,) = (one for one in operator.sessions().values() if one.guest_pid == limited.process.pid)
+        for _ in goes_about(operator, mine, told / "snapshot"):
+            assert environment_of(operator.sessions()[mine.id].server_pid)[mps.PERCENTAGE] == "60"
+            limited.work()
         for one in (limited, free):
             one.work()
             one.finish()

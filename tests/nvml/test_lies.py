@@ -23,7 +23,7 @@ TOKEN = b"secret"
 DRIVER_NOT_LOADED = 9
 NONCE = bytes(32)
 DEVICE = frames.LookDevice(
-    b"a device", b"00000000:01:00.0", bytes(16), 1 << 30, 1 << 20, 8, 0, -1, -1, -1
+    b"a device", b"00000000:01:00.0", 0, bytes(16), 1 << 30, 1 << 20, 8, 0, -1, -1, -1
 ).pack()
 PROCESS = frames.LookProcess(0, 1 << 20, 77).pack()
 

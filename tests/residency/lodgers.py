@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import grpc
@@ -94,6 +95,17 @@ class Operator:
     def recall(self, session: int, timeout: float = 0.0) -> control_pb2.RecallSessionReply:
         request = control_pb2.RecallSessionRequest(session=session, timeout_seconds=timeout)
         return cast(control_pb2.RecallSessionReply, self._call("RecallSession", request))
+
+    def migrate(self, session: int, **target: Any) -> control_pb2.Migration:
+        """To a device or into a file. Returns how it ended."""
+        *_, last = self._call("Migrate", control_pb2.MigrateRequest(session=session, **target))
+        return cast(control_pb2.Migration, last)
+
+    def resume(self, file: Path, **target: Any) -> control_pb2.Migration:
+        """Likewise, out of a file."""
+        request = control_pb2.ResumeSessionRequest(file=str(file), **target)
+        *_, last = self._call("ResumeSession", request)
+        return cast(control_pb2.Migration, last)
 
     def _call(self, name: str, request: Any) -> Any:
         return getattr(self._stub, name)(request, metadata=self._metadata, timeout=120)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
 import struct
@@ -10,18 +12,19 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from gpuferry.monitor.residency.files import in_memory
+from gpuferry.monitor.residency.files import CopyFile, in_memory, on_disk
 from gpuferry.specs._generated import node_pb2
 
 from tests.apiserver.guest import Guest
 from tests.apiserver.server import Server
 from tests.helpers.points import Points
 from tests.migration.moving import MEMORY, PAGE, Work, close, devices, expect, order
-from tests.residency.ordering import answer, at_rest, back, gone, wants_back
+from tests.residency.ordering import HOST, answer, at_rest, back, come_back, gone, wants_back
 
 LEAVING = "gpuferry.apiserver.copies:Copies._save"
 RETURNING = "gpuferry.apiserver.copies:Copies.restore"
 STANDS = "gpuferry.apiserver.residing:Residing._come_to_rest"  # it stands still; its device may work
+DEMOTING = "gpuferry.apiserver.copies:_OnDisk.take"
 LEFT = "gpuferry.apiserver.copies:Copies.update!"  # all is copied, and nothing has left
 
 
@@ -33,7 +36,7 @@ class Pointed(Server):
 
 @pytest.fixture
 def points() -> Iterator[Points]:
-    with Points(LEAVING, RETURNING, STANDS, LEFT) as found:
+    with Points(LEAVING, RETURNING, STANDS, LEFT, DEMOTING) as found:
         yield found
 
 
@@ -163,3 +166,60 @@ def test_an_operator_ends_it_meanwhile(server: Server, points: Points, point: st
     assert guest.expect_end().text == "revoked: enough"
     assert expect(server, "ended").ended.clean
     expect(server, "ready")
+
+
+@contextlib.contextmanager
+def demoting(server: Server, points: Points, guest: Guest, folder: Path) -> Iterator[tuple[int, CopyFile]]:
+    """While its copies go on to a disk: the API server's process id, and the file."""
+    gone(server, guest, 6)
+    file = asyncio.run(on_disk(folder, 6 * PAGE))
+    with points.hold(DEMOTING) as held:
+        beside = [CopyFile(os.dup(file.fileno()), file.size, on_disk=True)]
+        order(server, beside, demote=node_pb2.Demote(session=guest.session, number=8, bytes=file.size))
+        yield held.wait(), file
+    file.close()
+
+
+def test_a_call_that_comes_while_its_copies_move_stops_that(
+    server: Server, points: Points, tmp_path: Path
+) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    with demoting(server, points, guest, tmp_path):
+        asked = guest.ask_read(work.memory, PAGE)
+        wants_back(server, guest)
+    told = answer(server, 8)
+    assert (told.reason, told.where, told.disk_bytes) == ("it is wanted back", HOST, 0)
+    come_back(server, guest, 1 << 40)
+    assert guest.answer(asked).payload == work.contents[0]
+    work.check()
+    close(guest, server)
+
+
+def test_the_program_is_killed_while_its_copies_move(server: Server, points: Points, tmp_path: Path) -> None:
+    guest = server.connect()
+    Work(guest)
+    with demoting(server, points, guest, tmp_path):
+        guest.socket.close()
+    answer(server, 8)
+    ended = expect(server, "ended").ended
+    assert (ended.reason, ended.clean) == ("connection lost", True)
+    expect(server, "ready")
+
+
+def test_its_disk_is_changed_behind_its_back(server: Server, points: Points, tmp_path: Path) -> None:
+    """Cut short while copies move there, and once more when they lie there: an end that says why."""
+    guest = server.connect()
+    work = Work(guest)
+    with demoting(server, points, guest, tmp_path) as (_, file):
+        os.ftruncate(file.fileno(), 0)
+        disk = CopyFile(os.dup(file.fileno()), file.size, on_disk=True)
+    assert answer(server, 8).reason == ""  # written anew, all of it
+    os.ftruncate(disk.fileno(), PAGE)
+    disk.close()
+    guest.ask_read(work.memory, PAGE)
+    wants_back(server, guest)
+    told = come_back(server, guest, 1 << 40)
+    assert "has become shorter" in told.reason
+    guest.expect_end()
+    assert "its memory is lost" in expect(server, "ended").ended.reason

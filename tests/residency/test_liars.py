@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from gpuferry.monitor.pool.api_server import ApiServer
 from gpuferry.monitor.residency import orders as tried
+from gpuferry.monitor.residency import steward as governed
 from gpuferry.monitor.residency.books import AWAY, RESIDENT, Books
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
@@ -268,3 +269,49 @@ def test_who_has_just_come_back_can_be_sent_away_again(tmp_path: Path) -> None:
         await again
 
     asyncio.run(main())
+
+
+def test_a_long_line_is_not_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waited behind others for longer than a call may wait for nothing gets room in its turn."""
+    monkeypatch.setattr(governed, "CALL_SECONDS", 0.05)
+
+    async def main() -> None:
+        steward, one, other = await two(tmp_path)
+        late = [cast(ApiServer, Said(key, 0)) for key in (3, 4)]
+        for each in (one, other):
+            cast(Any, each).stats.idle_seconds = 5.0
+        for each in late:
+            steward.begin(each, node_pb2.Grant(session=each.key, memory_quota=GIB))
+            steward.room_wanted(each, node_pb2.RoomWanted(session=each.key, bytes=GIB))
+        for slow, waits in zip((one, other), cast(Any, late), strict=True):
+            number = (await slow.told("leave")).number
+            await asyncio.sleep(0.1)  # of a disk
+            steward.resides(slow, node_pb2.Resides(session=slow.key, number=number, where=AWAY[0]))
+            allow = await waits.told("allow")
+            assert not allow.refused
+            told = node_pb2.Resides(session=waits.key, number=allow.number, allowance=GIB)
+            steward.resides(waits, told)
+            waits.stats.memory_mapped = GIB
+        while steward._tasks:
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_who_cannot_get_room_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(governed, "CALL_SECONDS", 0.05)
+
+    async def main() -> None:
+        steward, one, other = await two(tmp_path)
+        for each in (one, other):
+            cast(Any, each).stats.stays = "it shares memory with other processes"
+        late = cast(Any, Said(3, 0))
+        steward.begin(late, node_pb2.Grant(session=3, memory_quota=GIB))
+        steward.room_wanted(late, node_pb2.RoomWanted(session=3, bytes=GIB))
+        allow = await late.told("allow")
+        assert allow.refused
+        steward.resides(late, node_pb2.Resides(session=3, number=allow.number))
+        while steward._tasks:
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(main(), 60))

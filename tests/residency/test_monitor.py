@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
@@ -14,6 +16,7 @@ import pytest
 from gpuferry.specs._generated import control_pb2
 
 from tests.helpers.monitor import Monitor, monitor
+from tests.helpers.running import guest_environment
 from tests.helpers.warm import CLI, Popen
 from tests.migration.gate import attempts
 from tests.residency.lodgers import MIB, Lodger, Operator, lodgers
@@ -23,9 +26,9 @@ DEVICE = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "128MiB", "GPUFERRY_S
 
 @contextlib.contextmanager
 def crowded(
-    *options: str, memory: str = "128MiB", times: str = "4", pool: int = 3
+    *options: str, memory: str = "128MiB", times: str = "4", pool: int = 3, **more: str
 ) -> Iterator[tuple[Monitor, Operator]]:
-    environment = DEVICE | {"GPUFERRY_SIM_MEMORY": memory}
+    environment = DEVICE | {"GPUFERRY_SIM_MEMORY": memory} | more
     flags = ("--pool", str(pool), "--oversubscribe", times, *options)
     with monitor(*flags, environment=environment) as server:
         operator = Operator(server)
@@ -195,4 +198,65 @@ def test_copies_are_made_ahead_where_a_device_is_promised_more_than_once() -> No
         assert operator.evict(copied[0].id).copied_bytes == 0
         for one in programs:
             one.finish()
+        operator.until_none_is_left()
+
+
+LOOKER = """
+import ctypes, json, pynvml, sys
+cuda, context, address = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(32 << 20)) == 0
+assert cuda.cuMemsetD8_v2(address, 7, ctypes.c_size_t(32 << 20)) == cuda.cuCtxSynchronize() == 0
+pynvml.nvmlInit()
+device = pynvml.nvmlDeviceGetHandleByIndex(0)
+for line in sys.stdin:
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+    used = pynvml.nvmlDeviceGetMemoryInfo(device).used
+    print(json.dumps([free.value, total.value, used]), flush=True)
+"""
+
+
+def test_what_its_program_and_others_see_while_it_is_away() -> None:
+    """Its program no difference, which does not bring it back; the operator that the GPU is free."""
+    with crowded(times="2", pool=1) as (server, operator):
+        environment = guest_environment(server.settings() | {"GPUFERRY_MEMORY": str(64 * MIB)})
+        command = [sys.executable, "-c", LOOKER]
+        with Popen(command, env=environment, stdin=PIPE, stdout=PIPE, text=True) as program:
+            assert program.stdin
+            assert program.stdout
+            asks, answers = program.stdin, program.stdout
+
+            def look() -> list[int]:
+                print(file=asks, flush=True)
+                return [int(value) for value in json.loads(answers.readline())]
+
+            for _ in attempts():
+                if (seen := look())[2]:
+                    break
+            assert (seen[1] - seen[0], seen[2]) == (32 * MIB, 32 * MIB)
+            number = operator.session().id
+            assert operator.status().devices[0].memory_resident == 64 * MIB  # what it may have there
+            operator.evict(number)
+            assert look() == seen
+            assert operator.where(number) == "host"
+            found = operator.status()
+            assert found.devices[0].memory_resident == 0
+            assert (found.sessions[0].memory_mapped, found.sessions[0].copy_bytes) == (32 * MIB, 32 * MIB)
+            asks.close()
+            assert program.wait() == 0
+        operator.until_none_is_left()
+
+
+def test_who_has_several_devices_stays() -> None:
+    with crowded(times="1", GPUFERRY_SIM_DEVICES="2") as (server, operator):
+        one = Lodger(server, 16 * MIB, GPUFERRY_GPUS="2")
+        one.ready()
+        with pytest.raises(grpc.RpcError) as refused:
+            operator.evict(operator.session().id)
+        assert refused.value.details() == "it has several devices"
+        assert operator.session().stays == "it has several devices"
+        one.work()
+        one.finish()
         operator.until_none_is_left()

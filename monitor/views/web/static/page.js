@@ -43,8 +43,8 @@ const setText = (target, text) => {
 const setClass = (target, name) => {
   if (target.className !== name) target.className = name;
 };
-const uuidText = (hex) =>
-  hex ? `GPU-${[hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-")}` : "";
+const uuidText = ({ uuid: hex, instance }) =>
+  hex ? `${instance ? "MIG" : "GPU"}-${[hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-")}` : "";
 
 // -- the parts of the page
 
@@ -97,8 +97,8 @@ function updateGpu(card, device) {
   card.dataset.state = device.state;
   card.querySelector("h3").replaceChildren(element("b", "", `${device.ordinal} `), device.name || "starting …");
   const id = card.querySelector(".gpu-id");
-  setText(id, uuidText(device.uuid));
-  id.title = [uuidText(device.uuid), device.pci_bus_id].filter(Boolean).join(" · ");
+  setText(id, uuidText(device));
+  id.title = [uuidText(device), device.pci_bus_id].filter(Boolean).join(" · ");
   setClass(card.querySelector(".pill"), `pill ${mood}`);
   setText(card.querySelector(".pill"), word);
 
