@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,7 +135,7 @@ def arrives_beside_a_link(engine: Engine) -> bool:
     for image in (links.CALLER, links.FUNCTION, padded(links.WORD, 300 << 10)):
         assert links.add(guest, image).status == 0
     image = padded(kernels.PTX, BUDGET - engine.call("stats")["host_memory"] - (220 << 10))
-    piece = {"hash": hashlib.sha256(image).digest(), "size": len(image)}
+    piece: dict[str, Any] = {"hash": hashlib.sha256(image).digest(), "size": len(image)}
     guest.send("sessionImageData", **piece, offset=0, payload=image[:100])
     linked = guest.ask("sessionLinkComplete", link=links.LINK)
     rest = encode("sessionImageData", 0, PRIMARY, image[100:], {**piece, "offset": 100})
@@ -148,6 +149,8 @@ def arrives_beside_a_link(engine: Engine) -> bool:
 
 
 def test_an_image_does_not_go_while_it_arrives(engine: Engine) -> None:
-    """Its memory was freed, and then written to. Nobody knows whether the link is complete before the piece begins:
-    then the image goes, and rightly, but that is not so each time."""
+    """Its memory was freed, and then written to.
+
+    A link may be complete before the piece begins: then the image goes, and rightly, but not each time.
+    """
     assert any(arrives_beside_a_link(engine) for _ in range(20))
