@@ -128,19 +128,32 @@ def padded(text: bytes, size: int) -> bytes:
     return text[:-1] + b"//" + b"a" * (size - len(text) - 3) + b"\n\0"
 
 
+# 300 KiB, and so many statements that what comes behind it has begun before it is linked.
+LONG = (
+    links.HEAD
+    + b".visible .func unused ()\n{\n.reg .b32 %r<2>;\nmov.u32 %r1, 7;\n"
+    + b"add.u32 %r1, %r1, %r1;\n" * 13_000
+    + b"ret;\n}\n\0"
+)
+
+
 def arrives_beside_a_link(engine: Engine) -> bool:
     """Whether an image is all here, in the middle of which a link was completed whose image found no room."""
     guest = engine.session(host_memory=BUDGET)
     assert links.create(guest).status == 0
-    for image in (links.CALLER, links.FUNCTION, padded(links.WORD, 300 << 10)):
+    for image in (links.CALLER, links.FUNCTION, links.WORD):
         assert links.add(guest, image).status == 0
-    image = padded(kernels.PTX, BUDGET - engine.call("stats")["host_memory"] - (220 << 10))
+    digest = links.ship(guest, LONG)
+    assert guest.sync().latched == 0
+    left = BUDGET - engine.call("stats")["host_memory"] - len(LONG)
+    image = padded(kernels.PTX, left - (220 << 10))
     piece: dict[str, Any] = {"hash": hashlib.sha256(image).digest(), "size": len(image)}
-    guest.send("sessionImageData", **piece, offset=0, payload=image[:100])
-    linked = guest.ask("sessionLinkComplete", link=links.LINK)
     rest = encode("sessionImageData", 0, PRIMARY, image[100:], {**piece, "offset": 100})
+    guest.send("sessionImageData", **piece, offset=0, payload=image[:100])
+    added = links.ask(guest, digest, len(LONG))
+    linked = guest.ask("sessionLinkComplete", link=links.LINK)
     guest.socket.sendall(rest[: len(rest) // 2])
-    assert guest.answer(linked).status == 0
+    assert guest.answer(added).status == guest.answer(linked).status == 0
     guest.socket.sendall(rest[len(rest) // 2 :])
     known = guest.call("sessionLoadImage", **piece, handle=LIBRARY).values["known"]
     guest.close()
