@@ -188,12 +188,22 @@ cdef Bytes *find_or_hold(Session *s, const uint8_t *hash, uint64_t size) noexcep
 
 
 cdef Bytes *receive_bytes(Session *s, const uint8_t *hash, uint64_t size) noexcept nogil:
-    """The image that a piece belongs to; NULL if it is not wanted (any more)."""
+    """The image that a piece belongs to, until the piece is here; NULL if it is not wanted (any more). A link that is
+    completed meanwhile may need room."""
     cdef Bytes *image
     pthread_mutex_lock(&s.lock)
     image = find_or_hold(s, hash, size)
+    if image != NULL:
+        image.users += 1
     pthread_mutex_unlock(&s.lock)
     return image
+
+
+cdef void end_receiving(Session *s, Bytes *image) noexcept nogil:
+    """Whether it has its hash shows when it is used."""
+    pthread_mutex_lock(&s.lock)
+    image.users -= 1
+    pthread_mutex_unlock(&s.lock)
 
 
 cdef void hold_made(Session *s, const uint8_t *hash, const void *data, uint64_t size) noexcept nogil:

@@ -105,13 +105,18 @@ cdef int sessionImageData_call(Session *s, Frame *f, gf_req_sessionImageData *q,
     if q.offset > q.size or size > q.size - q.offset:
         return malformed(s, f, b"piece lies outside the image")
     cdef Bytes *image = NULL
+    cdef int status
     if q.size <= IMAGE_LIMIT:
         image = receive_bytes(s, q.hash, q.size)
+    if image == NULL:
+        return read_payload(s, NULL, size) or cu.CUDA_ERROR_OUT_OF_MEMORY
     # Pieces come in order; one that does not follow the last belongs to an image that is known already.
-    if image == NULL or image.size != q.size or image.received != q.offset:
-        return read_payload(s, NULL, size) or (cu.CUDA_ERROR_OUT_OF_MEMORY if image == NULL else 0)
-    cdef int status = read_payload(s, image.data + q.offset, size)
-    image.received += size
+    if image.size != q.size or image.received != q.offset:
+        status = read_payload(s, NULL, size)
+    else:
+        status = read_payload(s, image.data + q.offset, size)
+        image.received += size
+    end_receiving(s, image)
     return status
 
 

@@ -162,7 +162,7 @@ static CUresult shake_hands_saying(struct said *said, struct gf_transport *trans
                 GF_PROTOCOL_VERSION);
     }
     if (!gf_hello_fill(&hello, credential)) {
-        gf_error("cannot read /dev/urandom: %s", strerror(errno));
+        gf_error("no random numbers: %s", strerror(errno));
         return result;
     }
     extensions->size = 0;

@@ -136,7 +136,7 @@ static enum outcome shake_hands(struct gf_transport *transport, uint64_t receive
         {.size = sizeof out, .op = GF_OP_RESUME},
         {.version = GF_PROTOCOL_VERSION, .session = gf_session.id, .received = received}};
     if (!gf_random_bytes(out.resume.nonce, sizeof out.resume.nonce)) {
-        snprintf(why, why_size, "cannot read /dev/urandom: %s", strerror(errno));
+        snprintf(why, why_size, "no random numbers: %s", strerror(errno));
         return AGAIN;
     }
     uint8_t proof[GF_HASH_SIZE];

@@ -89,8 +89,7 @@ CUresult gf_surface_create(CUsurfObject *value, const CUDA_RESOURCE_DESC *resour
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    const struct gf_array *array = gf_array_find(resource->res.array.hArray);
-    if (array == NULL || !(array->flags & CUDA_ARRAY3D_SURFACE_LDST)) {
+    if (gf_array_find(resource->res.array.hArray) == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct gf_surface_object *object = gf_surface_object_new(&request.object);

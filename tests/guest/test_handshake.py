@@ -9,6 +9,8 @@ import pytest
 from specs._generated.wire import SPEC_HASH
 from tests.guest.conftest import Guest
 from tests.guest.fake_server import FakeServer, expected_proof
+from tests.helpers import toolchain
+from tests.helpers.running import guest_environment, run
 
 UNAVAILABLE, NO_DEVICE, NOT_INITIALIZED, NOT_READY = 46, 100, 3, 802
 
@@ -116,3 +118,11 @@ def test_a_program_without_cuda_calls_connects_nowhere(
     assert (outcome.status, outcome.stderr) == (0, "")
     assert server.hello is None
     assert not (tmp_path / "stats").exists()
+
+
+def test_random_numbers_need_no_device(server: FakeServer) -> None:
+    """A program may have no /dev, or no descriptor left."""
+    program = toolchain.program(Path(__file__).with_name("no_devices.c"), ["-rdynamic"])
+    outcome = run([program], guest_environment(server.settings))
+    assert outcome.status == 0, outcome.stdout + outcome.stderr
+    assert server.hellos[0].nonce != bytes(len(server.hellos[0].nonce))

@@ -231,7 +231,8 @@ static void fractions(void) {
 }
 
 int main(void) {
-    CUDA_ARRAY3D_DESCRIPTOR shape = {WIDTH, HEIGHT, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SURFACE_LDST};
+    // One level is stored to: an object needs no SURFACE_LDST.
+    CUDA_ARRAY3D_DESCRIPTOR shape = {WIDTH, HEIGHT, 0, CU_AD_FORMAT_FLOAT, 1, 0};
     start();
     OK(cuModuleLoadData(&code, ptx));
     OK(cuModuleGetFunction(&fetch, code, "fetch"));

@@ -4,10 +4,10 @@
 # Home: images
 # Changed by: _core
 # Read by: -
-# Offers: append begin_images borrow_bytes drop_all_bytes drop_function drop_image find_function_or_kernel find_kernel
-#   find_library find_module find_module_or_library find_variable forget_forms free_image give_back_bytes hand_out
-#   hold_made hold_source is_handed_out leave_source let_go link_module loaded_images new_image prove_bytes receive_bytes
-#   retire_library retire_module run_load text_of
+# Offers: append begin_images borrow_bytes drop_all_bytes drop_function drop_image end_receiving
+#   find_function_or_kernel find_kernel find_library find_module find_module_or_library find_variable forget_forms
+#   free_image give_back_bytes hand_out hold_made hold_source is_handed_out leave_source let_go link_module
+#   loaded_images new_image prove_bytes receive_bytes retire_library retire_module run_load text_of
 
 cdef struct Global:
     uint64_t size
