@@ -25,6 +25,11 @@ FAULTS = {
         "    mov.u32 %r10, 0x40000000;\n    st.shared.u32 [%r10], 1;",
         driver.ILLEGAL_ADDRESS,
     ),
+    "before shared memory": (
+        "    .shared .align 4 .b8 words[1024];\n"
+        "    mad.lo.u32 %r10, %r0, 4, -4;\n    st.shared.u32 [%r10], 1;",
+        driver.ILLEGAL_ADDRESS,
+    ),
     "misaligned": (
         "    add.u64 %x10, %x0, 2;\n    ld.global.u32 %r10, [%x10];\n" + store("%r10"),
         driver.MISALIGNED_ADDRESS,

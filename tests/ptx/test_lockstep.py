@@ -10,7 +10,7 @@ from gpuferry.native.simdevice.ptx.compiler import kernel_ir
 from gpuferry.native.simdevice.ptx.kernel import KernelContext
 
 from . import driver
-from .ptx import kernel, store
+from .ptx import kernel, load, store
 
 SUMS = ".shared .align 4 .b8 sums[256];\n"
 # Lanes add what others have, again and again, with nothing between but the order of the program.
@@ -274,6 +274,62 @@ done:
     index = np.arange(32)
     number = (index + np.where(index % 2, 64, 32)) // 32
     assert out.tolist() == (number + np.where(number % 2, 100, 200)).tolist()
+
+
+# The last lane of each warp leaves its number, and threads add up those of the warps before tid.x / 32, and
+# the last word of shared memory.
+SUMS_OF_WARPS = f"""
+    .shared .align 4 .b8 words[32];
+    mov.u32 %r9, words;
+    mad.lo.u32 %r10, %r0, 4, %r9;
+    setp.lt.u32 %p0, %r0, 8;
+    @%p0 st.shared.u32 [%r10], 0;
+    bar.sync 0;
+    and.b32 %r10, %r0, 31;
+    shr.u32 %r11, %r0, 5;
+    mad.lo.u32 %r11, %r11, 4, %r9;
+    setp.eq.u32 %p0, %r10, 31;
+    @%p0 st.shared.u32 [%r11], %r0;
+    bar.sync 0;
+    mov.u32 %r15, %tid.x;
+    shr.u32 %r12, %r15, 5;
+    mov.u32 %r10, %r0;
+    setp.eq.u32 %p1, %r12, 0;
+    @%p1 bra done;
+again:
+    ld.shared.u32 %r13, [%r9];
+    add.u32 %r10, %r10, %r13;
+    add.u32 %r9, %r9, 4;
+    sub.u32 %r12, %r12, 1;
+    setp.ne.u32 %p1, %r12, 0;
+    @%p1 bra again;
+done:
+{load("%r14", index="%r0")}
+    ld.shared.u32 %r13, [%r14];
+    add.u32 %r10, %r10, %r13;
+{store("%r10", index="%r0")}
+"""
+
+
+@pytest.mark.parametrize("block", [(256,), (100,), (45,), (32, 3), (48, 4), (20, 4)], ids=str)
+def test_loops_as_long_as_the_number_of_a_warp(block: tuple[int, ...]) -> None:
+    """Lanes leave such a loop together where rows are a multiple of a warp, for which there is code."""
+    text = kernel(SUMS_OF_WARPS)
+    module = parse(text)
+    made = kernel_ir(KernelContext(module, module.kernel("k")))
+    assert "@warp.of.rows(" in made
+    assert "@warp.of.any(" in made
+    size = int(np.prod(block))
+    out, _ = driver.run(text, "k", np.zeros(size, np.uint32), np.full(size, 28, np.uint32), block=block)
+    index = np.arange(size)
+    words = [last if (last := 32 * warp + 31) < size else 0 for warp in range(8)]
+    assert out.tolist() == (index + [sum(words[: x // 32]) + words[7] for x in index % block[0]]).tolist()
+
+
+def test_a_loop_that_lanes_leave_apart_in_any_block_has_its_code_once() -> None:
+    body = SUMS_OF_WARPS.replace("shr.u32 %r12, %r15, 5", "shr.u32 %r12, %r15, 3")
+    module = parse(kernel(body))
+    assert "@warp.of.rows(" not in kernel_ir(KernelContext(module, module.kernel("k")))
 
 
 # A warp number as compilers make it of signed numbers, and warps that do different things with it, each with

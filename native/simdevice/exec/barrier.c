@@ -1,10 +1,16 @@
 /* bar.sync, bar.arrive, bar.red: sixteen counting barriers for each block. */
 #include "engine.h"
 
+/* Those at which somebody has arrived. */
+#define FOR_EACH_OPEN(barrier, cta)                                                                          \
+    for (uint32_t rest_ = (cta)->open_barriers;                                                              \
+         rest_ != 0 && (barrier = &(cta)->barriers[__builtin_ctz(rest_)], 1); rest_ &= rest_ - 1)
+
 static void release(struct sim_cta *cta, struct sim_barrier *barrier) {
     struct sim_fiber *fiber = barrier->waiters;
     uint32_t predicates = barrier->predicates, arrived = barrier->arrived;
     *barrier = (struct sim_barrier){0};
+    cta->open_barriers &= ~(1u << (barrier - cta->barriers));
     while (fiber != NULL) {
         struct sim_fiber *next = fiber->next;
         fiber->lane.a = predicates;
@@ -20,13 +26,15 @@ static bool complete(const struct sim_cta *cta, const struct sim_barrier *barrie
 
 /* Of a warp all live lanes arrive, with a mask of predicates; where a number of threads is given, it counts
  * in full. */
-static struct sim_barrier *arrive(struct sim_thread *t, uint32_t id, uint32_t count, uint32_t predicate) {
+static inline __attribute__((always_inline)) struct sim_barrier *arrive(struct sim_thread *t, uint32_t id,
+                                                                        uint32_t count, uint32_t predicate) {
     struct sim_cta *cta = sim_cta_of(t);
     if (id >= BARRIERS || count % WARP != 0) {
         sim_run_fail(cta->worker->run, CUDA_ERROR_LAUNCH_FAILED, "barrier %u with a count of %u", id, count);
         sim_worker_abort(cta->worker);
     }
     struct sim_barrier *barrier = &cta->barriers[id];
+    cta->open_barriers |= 1u << id;
     if (barrier->arrived == 0)
         barrier->expected = count;
     const struct sim_lanes *lanes = cta->current->lanes;
@@ -43,7 +51,8 @@ static struct sim_barrier *arrive(struct sim_thread *t, uint32_t id, uint32_t co
 }
 
 /* Waits and gives the number of true predicates and of arrivals. */
-static void wait(struct sim_thread *t, struct sim_barrier *barrier, uint32_t *predicates, uint32_t *arrived) {
+static inline __attribute__((always_inline)) void wait(struct sim_thread *t, struct sim_barrier *barrier,
+                                                       uint32_t *predicates, uint32_t *arrived) {
     struct sim_cta *cta = sim_cta_of(t);
     struct sim_fiber *fiber = cta->current;
     if (complete(cta, barrier)) {
@@ -77,9 +86,9 @@ uint32_t sim_rt_bar_red(struct sim_thread *t, uint32_t id, uint32_t count, uint3
 }
 
 void sim_barriers_exited(struct sim_cta *cta) {
-    for (int id = 0; id < BARRIERS; id++) {
-        struct sim_barrier *barrier = &cta->barriers[id];
-        if (barrier->arrived != 0 && barrier->expected == 0 && complete(cta, barrier))
+    struct sim_barrier *barrier;
+    FOR_EACH_OPEN(barrier, cta) {
+        if (barrier->expected == 0 && complete(cta, barrier))
             release(cta, barrier);
     }
 }
@@ -88,8 +97,8 @@ void sim_barriers_exited(struct sim_cta *cta) {
 bool sim_barriers_unlock(struct sim_cta *cta) {
     uint32_t exited = cta->thread_count - cta->live;
     bool released = false;
-    for (int id = 0; id < BARRIERS; id++) {
-        struct sim_barrier *barrier = &cta->barriers[id];
+    struct sim_barrier *barrier;
+    FOR_EACH_OPEN(barrier, cta) {
         if (barrier->waiters != NULL && barrier->arrived + exited >= barrier->expected &&
             barrier->expected != 0) {
             release(cta, barrier);

@@ -20,16 +20,23 @@ void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint
     block->gridid = run->gridid;
 }
 
+/* In front of shared memory: the lanes that a mask leaves out of a warp's access may lie there. A processor
+ * that has to find out about a page that is not there takes hundreds of cycles over it. */
+enum { BEFORE_SHARED = 256 };
+
 bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid) {
     size_t size = ((size_t)grid->kernel->info->shared_static + 15) / 16 * 16 + grid->shared_dynamic;
-    size = (size + 127) / 128 * 128 + 128; /* a vector access just past the end stays inside */
+    /* a vector access just past the end stays inside */
+    size = BEFORE_SHARED + (size + 127) / 128 * 128 + 128;
     if (size > cta->shared_capacity) {
         sim_guarded_free(cta->shared, cta->shared_capacity);
         cta->shared = sim_guarded_new(size);
         cta->shared_capacity = cta->shared != NULL ? size : 0;
     }
-    cta->block.shared = cta->shared;
-    return cta->shared != NULL;
+    if (cta->shared == NULL)
+        return false;
+    cta->block.shared = cta->shared + BEFORE_SHARED;
+    return true;
 }
 
 static bool make_fibers(struct sim_cta *cta, uint32_t fibers, uint32_t warps) {
@@ -89,8 +96,10 @@ static void describe_warp(struct sim_cta *cta, uint32_t warp, uint32_t tid[3]) {
     }
 }
 
-static void begin_fiber(struct sim_cta *cta, struct sim_fiber *fiber, struct sim_lanes *lanes) {
+static void begin_fiber(struct sim_cta *cta, struct sim_fiber *fiber, struct sim_warp *warp,
+                        struct sim_lanes *lanes) {
     fiber->lanes = lanes;
+    fiber->warp = warp;
     fiber->stack = NULL;
     fiber->spins = 0;
     sim_cta_ready(cta, fiber);
@@ -114,7 +123,9 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, const struct 
     cta->current = NULL;
     cta->asserted = false;
     cta->thread_count = cta->live = threads;
-    memset(cta->barriers, 0, sizeof cta->barriers);
+    if (cta->open_barriers != 0)
+        memset(cta->barriers, 0, sizeof cta->barriers);
+    cta->open_barriers = 0;
     cta->ready_first = NULL;
     cta->ready_last = &cta->ready_first;
     /* Threads are the same ones in every block of that shape. */
@@ -132,17 +143,31 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, const struct 
             cta->lanes[w].live = warp->live;
             cta->lanes[w].local_used = 0;
             cta->fibers[w].thread = cta->lanes[w].lane[0];
-            begin_fiber(cta, &cta->fibers[w], &cta->lanes[w]);
+            begin_fiber(cta, &cta->fibers[w], warp, &cta->lanes[w]);
             continue;
         }
         for (uint32_t i = 0; i < lanes; i++) {
             describe_thread(cta, &cta->fibers[first + i].thread, first + i, tid);
-            begin_fiber(cta, &cta->fibers[first + i], NULL);
+            begin_fiber(cta, &cta->fibers[first + i], warp, NULL);
         }
     }
     if (in_warps)
         memcpy(cta->described, grid->block, sizeof cta->described);
     return true;
+}
+
+static inline __attribute__((always_inline, noreturn)) void leave(struct sim_fiber *fiber) {
+    struct sim_cta *cta = sim_cta_of(&fiber->thread);
+    struct sim_warp *warp = fiber->warp;
+    cta->progress = true;
+    sim_cta_count(cta, fiber, fiber->lanes != NULL ? 0 : warp->live & ~(1u << fiber->thread.linear % WARP));
+    warp->runnable--;
+    if (warp->meeting_count != 0)
+        sim_warp_exited(fiber);
+    if (cta->open_barriers != 0)
+        sim_barriers_exited(cta);
+    cta->current = NULL;
+    sim_context_leave(&fiber->context, &cta->worker->base);
 }
 
 static void fiber_main(void *argument) {
@@ -153,7 +178,7 @@ static void fiber_main(void *argument) {
         cta->code->run_warp(fiber->lanes);
     else
         cta->code->run_thread(&fiber->thread);
-    sim_cta_exit(fiber);
+    leave(fiber);
 }
 
 static void release(struct sim_cta *cta, struct sim_fiber *fiber) {
@@ -168,11 +193,11 @@ static void release(struct sim_cta *cta, struct sim_fiber *fiber) {
 /* Local memory behind the stack, in equal parts for the lanes. */
 static void place_lanes(const struct sim_stack_pool *pool, struct sim_fiber *fiber) {
     struct sim_lanes *lanes = fiber->lanes;
-    uint8_t *local = sim_stack_local(pool, fiber->stack);
     lanes->stack = fiber->stack;
     lanes->stack_end = fiber->stack + pool->stack_size;
     if (pool->local_size == 0)
         return;
+    uint8_t *local = sim_stack_local(pool, fiber->stack);
     lanes->local_size = pool->local_size / WARP & ~(uint64_t)63;
     for (uint32_t i = 0; i < WARP; i++) {
         lanes->lane[i].local = lanes->lane[i].local_top = local + i * lanes->local_size;
@@ -202,18 +227,6 @@ static void resume(struct sim_cta *cta, struct sim_fiber *fiber) {
     worker->running = NULL;
     if (cta->current == NULL) /* it has exited */
         release(cta, fiber);
-}
-
-void sim_cta_exit(struct sim_fiber *fiber) {
-    struct sim_cta *cta = sim_cta_of(&fiber->thread);
-    struct sim_warp *warp = sim_warp_of(fiber);
-    cta->progress = true;
-    sim_cta_count(cta, fiber, fiber->lanes != NULL ? 0 : warp->live & ~(1u << fiber->thread.linear % WARP));
-    warp->runnable--;
-    sim_warp_exited(fiber);
-    sim_barriers_exited(cta);
-    cta->current = NULL;
-    sim_context_leave(&fiber->context, &cta->worker->base);
 }
 
 static void deadlock(struct sim_cta *cta) {
@@ -257,7 +270,7 @@ void sim_cta_discard(struct sim_cta *cta) {
 }
 
 void sim_rt_exit(struct sim_thread *t) {
-    sim_cta_exit(sim_fiber_of(t));
+    leave(sim_fiber_of(t));
 }
 
 enum { CALLS_PER_YIELD = 64 };

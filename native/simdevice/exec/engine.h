@@ -38,7 +38,6 @@ struct sim_run {
     const struct sim_grid *grid;
     uint64_t gridid;
     uint64_t total;
-    _Atomic uint64_t next;  /* the next block to start */
     _Atomic int error;      /* CUresult */
     _Atomic bool heap_full; /* malloc has returned NULL */
     struct sim_output output;
@@ -46,6 +45,8 @@ struct sim_run {
     /* under the pool's lock */
     uint32_t workers;
     struct sim_run *link;
+    /* The next block to start. All workers write it, and read the rest at each switch: a line of its own. */
+    _Alignas(64) _Atomic uint64_t next;
 };
 
 /* What a lane gives to a warp operation and gets from it. */
@@ -64,6 +65,7 @@ struct sim_fiber {
     struct sim_fiber *next; /* in the ready queue or among a barrier's waiters */
     struct sim_lane lane;
     struct sim_lanes *lanes; /* of a fiber that runs a warp; NULL: it runs one thread */
+    struct sim_warp *warp;   /* which it runs, or of which it is a lane */
     uint32_t spins;
 };
 
@@ -99,7 +101,8 @@ struct sim_cta {
     uint32_t thread_count, live;
     bool asserted; /* a thread has ended because an assertion failed */
     bool progress; /* since it was cleared, something other than waiting in a loop has happened */
-    struct sim_barrier barriers[BARRIERS];
+    struct sim_barrier barriers[BARRIERS]; /* zero where nobody has arrived */
+    uint32_t open_barriers;                /* a bit for each of the others */
     struct sim_warp *warps;
     struct sim_fiber *fibers;
     uint32_t fiber_count;
@@ -141,20 +144,10 @@ bool sim_cta_round(struct sim_cta *cta);
 /* Ends the grid if an assertion failed in the block. */
 void sim_cta_judge(struct sim_cta *cta);
 void sim_cta_discard(struct sim_cta *cta);
-void sim_cta_exit(struct sim_fiber *fiber) __attribute__((noreturn));
 void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint64_t index);
 /* Makes room for the block's shared memory. */
 bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid);
 void sim_cta_free(struct sim_cta *cta);
-
-/* ready.c: which fibers of a block run next. One that waited is woken. */
-void sim_cta_ready(struct sim_cta *cta, struct sim_fiber *fiber);
-void sim_cta_wake(struct sim_cta *cta, struct sim_fiber *fiber);
-/* The fiber's warp has no more than these lanes left. */
-void sim_cta_count(struct sim_cta *cta, struct sim_fiber *fiber, uint32_t live);
-
-/* warp.c: switches away until somebody wakes the fiber. */
-void sim_cta_wait(struct sim_cta *cta, struct sim_fiber *fiber);
 
 /* barrier.c, warp.c: what changes for those who wait when a thread exits. */
 void sim_barriers_exited(struct sim_cta *cta);
@@ -217,6 +210,34 @@ static inline struct sim_fiber *sim_fiber_of(struct sim_thread *thread) {
 static inline struct sim_cta *sim_cta_of(struct sim_thread *thread) {
     return thread->block->engine;
 }
-static inline struct sim_warp *sim_warp_of(struct sim_fiber *fiber) {
-    return &sim_cta_of(&fiber->thread)->warps[fiber->thread.linear / WARP];
+
+/* The fiber can run, behind the others of its block that can. */
+static inline void sim_cta_ready(struct sim_cta *cta, struct sim_fiber *fiber) {
+    fiber->next = NULL;
+    *cta->ready_last = fiber;
+    cta->ready_last = &fiber->next;
+}
+
+/* The fiber has waited, and can run. */
+static inline void sim_cta_wake(struct sim_cta *cta, struct sim_fiber *fiber) {
+    cta->progress = true;
+    fiber->warp->runnable++;
+    sim_cta_ready(cta, fiber);
+}
+
+/* Switches away until somebody wakes the fiber. A lane that waits may be the last of its warp that ran. */
+static inline void sim_cta_wait(struct sim_cta *cta, struct sim_fiber *fiber) {
+    struct sim_warp *warp = fiber->warp;
+    if (--warp->runnable == 0 && warp->meeting_count != 0)
+        sim_warp_idle(cta, warp);
+    sim_context_switch(&fiber->context, &cta->worker->base);
+}
+
+/* The fiber's warp has no more than these lanes left: others have exited. */
+static inline void sim_cta_count(struct sim_cta *cta, struct sim_fiber *fiber, uint32_t live) {
+    uint32_t gone = fiber->warp->live & ~live;
+    if (gone == 0)
+        return;
+    cta->live -= sim_lane_count(gone);
+    fiber->warp->live &= live;
 }

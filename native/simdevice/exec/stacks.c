@@ -100,7 +100,7 @@ static uint32_t make(const struct sim_stack_pool *pool, struct sim_stack_chunk *
     return 0;
 }
 
-static bool grow(struct sim_stack_pool *pool) {
+bool sim_stacks_grow(struct sim_stack_pool *pool) {
     uint8_t **stacks = realloc(pool->free, (pool->capacity + UNGUARDED) * sizeof *stacks);
     if (stacks == NULL)
         return false;
@@ -120,14 +120,7 @@ static bool grow(struct sim_stack_pool *pool) {
     return true;
 }
 
-uint8_t *sim_stack_take(struct sim_stack_pool *pool) {
-    if (pool->free_count == 0 && !grow(pool))
-        return NULL;
-    return pool->free[--pool->free_count];
-}
-
-/* Frames are probed page by page, so a stack that was too small has touched the page below it. */
-static bool overran(uint8_t *stack) {
+bool sim_stack_overran(uint8_t *stack) {
     unsigned char touched = 0;
     if (mincore(stack - GUARD, GUARD, &touched) != 0 || !(touched & 1))
         return false;
@@ -135,10 +128,8 @@ static bool overran(uint8_t *stack) {
     return true;
 }
 
-bool sim_stack_give(struct sim_stack_pool *pool, uint8_t *stack) {
 #if defined(__SANITIZE_ADDRESS__)
-    ASAN_UNPOISON_MEMORY_REGION(stack, pool->stack_size); /* an abandoned fiber never unwound */
-#endif
-    pool->free[pool->free_count++] = stack;
-    return pool->unguarded == 0 || !overran(stack);
+void sim_stack_forget(const struct sim_stack_pool *pool, uint8_t *stack) {
+    ASAN_UNPOISON_MEMORY_REGION(stack, pool->stack_size);
 }
+#endif

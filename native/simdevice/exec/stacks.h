@@ -24,8 +24,30 @@ struct sim_stack_pool {
 void sim_stacks_require(struct sim_stack_pool *pool, size_t size, size_t local);
 /* The memory that comes with a stack. */
 uint8_t *sim_stack_local(const struct sim_stack_pool *pool, uint8_t *stack);
-/* The lowest address of a stack, or NULL when memory is exhausted. */
-uint8_t *sim_stack_take(struct sim_stack_pool *pool);
-/* False: more was used than there is, and what lies below it may be damaged. */
-bool sim_stack_give(struct sim_stack_pool *pool, uint8_t *stack);
 void sim_stacks_release(struct sim_stack_pool *pool);
+/* Makes more stacks. */
+bool sim_stacks_grow(struct sim_stack_pool *pool);
+/* Frames are probed page by page, so a stack that was too small has touched the page below it. */
+bool sim_stack_overran(uint8_t *stack);
+#if defined(__SANITIZE_ADDRESS__)
+/* What an abandoned fiber, which never unwound, has marked there. */
+void sim_stack_forget(const struct sim_stack_pool *pool, uint8_t *stack);
+#else
+static inline void sim_stack_forget(const struct sim_stack_pool *pool, uint8_t *stack) {
+    (void)pool, (void)stack;
+}
+#endif
+
+/* The lowest address of a stack, or NULL when memory is exhausted. */
+static inline uint8_t *sim_stack_take(struct sim_stack_pool *pool) {
+    if (pool->free_count == 0 && !sim_stacks_grow(pool))
+        return NULL;
+    return pool->free[--pool->free_count];
+}
+
+/* False: more was used than there is, and what lies below it may be damaged. */
+static inline bool sim_stack_give(struct sim_stack_pool *pool, uint8_t *stack) {
+    sim_stack_forget(pool, stack);
+    pool->free[pool->free_count++] = stack;
+    return pool->unguarded == 0 || !sim_stack_overran(stack);
+}

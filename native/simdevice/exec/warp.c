@@ -162,18 +162,10 @@ static bool complete(const struct sim_warp *warp, const struct sim_meeting *meet
     return meeting->op != OP_ACTIVEMASK && (meeting->key & warp->live & ~meeting->arrived) == 0;
 }
 
-/* A lane that waits may be the last of its warp that ran. */
-void sim_cta_wait(struct sim_cta *cta, struct sim_fiber *fiber) {
-    struct sim_warp *warp = sim_warp_of(fiber);
-    if (--warp->runnable == 0)
-        sim_warp_idle(cta, warp);
-    sim_context_switch(&fiber->context, &cta->worker->base);
-}
-
 static void meet(struct sim_thread *t, enum sim_warp_op op, uint32_t key) {
     struct sim_fiber *fiber = sim_fiber_of(t);
     struct sim_cta *cta = sim_cta_of(t);
-    struct sim_warp *warp = sim_warp_of(fiber);
+    struct sim_warp *warp = fiber->warp;
     struct sim_meeting *meeting = warp->meetings, *end = meeting + warp->meeting_count;
     while (meeting != end && (meeting->op != op || meeting->key != key))
         meeting++;
@@ -192,7 +184,7 @@ static void meet(struct sim_thread *t, enum sim_warp_op op, uint32_t key) {
 
 void sim_warp_exited(struct sim_fiber *fiber) {
     struct sim_cta *cta = sim_cta_of(&fiber->thread);
-    struct sim_warp *warp = sim_warp_of(fiber);
+    struct sim_warp *warp = fiber->warp;
     for (uint32_t i = 0; i < warp->meeting_count;) {
         if (complete(warp, &warp->meetings[i]))
             conclude(cta, warp, &warp->meetings[i], NULL);
@@ -213,7 +205,7 @@ void sim_warp_idle(struct sim_cta *cta, struct sim_warp *warp) {
 }
 
 void sim_warp_spun(struct sim_fiber *fiber) {
-    struct sim_warp *warp = sim_warp_of(fiber);
+    struct sim_warp *warp = fiber->warp;
     if (warp->meeting_count != 0 && ++warp->spins >= SPINS_BEFORE_ACTIVEMASK) {
         warp->spins = 0;
         sim_warp_idle(sim_cta_of(&fiber->thread), warp);

@@ -20,6 +20,7 @@ ATTRIBUTES = (
     'nounwind null_pointer_is_valid "min-legal-vector-width"="512" "prefer-vector-width"="512" '
     '"probe-stack"="inline-asm"'
 )
+ENTRY = "sim_kernel_run_warp"
 # Loads and stores of a function that has no more of them are inlined.
 _SMALL = 64
 # The lanes take turns in these, whatever the operands.
@@ -68,6 +69,7 @@ class WarpEmitter(FunctionEmitter):
         # Whether loads and stores are worth their code at each place.
         self.is_small = accesses <= _SMALL and not kernel.quick
         self.widener = Widener(self.spread, self.kinds.get)
+        self.entry_name = ENTRY  # of a kernel
         self.mask = "%mask.in"
         self.narrowed = False
         self.repeats = False  # what is emitted is part of a loop
@@ -528,7 +530,8 @@ class WarpEmitter(FunctionEmitter):
 
     def signature(self) -> str:
         if self.function.is_kernel:
-            return f"define void @sim_kernel_run_warp(ptr %warp) {ATTRIBUTES}"
+            linkage, inlining = ("", "") if self.entry_name == ENTRY else ("internal ", "noinline ")
+            return f"define {linkage}void @{self.entry_name}(ptr %warp) {inlining}{ATTRIBUTES}"
         count = len(self.function.returns) + len(self.function.parameters)
         arguments = "".join(f", ptr %a{index}" for index in range(count))
         mask = f"{vector('i1')} %mask.in"

@@ -108,8 +108,7 @@ def _neighbours(e: WarpEmitter, address: str, space: str, size: int) -> tuple[st
     lanes = e.bits(e.mask)
     for name in ("cttz", "ctlz"):
         e.kernel.declare(f"llvm.{name}.i32", f"i32 @llvm.{name}.i32(i32, i1)")
-    first = e.raw_op(f"and i32 {e.raw_op(f'call i32 @llvm.cttz.i32(i32 {lanes}, i1 false)')}, 31")
-    lowest = e.element(address, first)
+    first, lowest = (_first_of if space == "shared" else _first_foreseen)(e, address, lanes)
     first_bytes = e.raw_op(f"mul i32 {first}, {size}")
     if bits == 64:
         first_bytes = e.raw_op(f"zext i32 {first_bytes} to i64")
@@ -131,16 +130,40 @@ def _neighbours(e: WarpEmitter, address: str, space: str, size: int) -> tuple[st
         end = e.raw_op(f"add i64 {begin}, {e.raw_op(f'zext i32 {span} to i64')}")
         inside = e.raw_op(f"icmp ule i64 {e.raw_op(f'add i64 {end}, {size}')}, {e.shared_limit()}")
         good = e.raw_op(f"and i1 {good}, {inside}")
-        # What a mask leaves out before shared memory begins is a fault that the processor hides, slowly.
-        begins = e.raw_op(f"icmp sge i32 {zero}, 0")
-        good = e.raw_op(f"and i1 {good}, {begins}")
-        return good, e.raw_op(f"zext i32 {zero} to i64")
+        # Lanes that a mask leaves out may lie before shared memory begins.
+        return good, e.raw_op(f"sext i32 {zero} to i64")
     if e.kernel.checked:
         inside = reach.in_device(e, lowest)
         good = e.raw_op(f"and i1 {good}, {inside}")
         if space == "local":
             good = "false"
     return good, zero
+
+
+def _first_of(e: WarpEmitter, address: str, lanes: str) -> tuple[str, str]:
+    """(the first lane that is there, its address)."""
+    first = e.raw_op(f"and i32 {e.raw_op(f'call i32 @llvm.cttz.i32(i32 {lanes}, i1 false)')}, 31")
+    return first, e.element(address, first)
+
+
+def _first_foreseen(e: WarpEmitter, address: str, lanes: str) -> tuple[str, str]:
+    """The same, where it is mostly lane 0 by a branch: an element that is chosen by number takes a way
+    through memory. The branch takes time to compile, so it is for memory that is far away."""
+    slots = e.alloca("i32"), e.alloca("i64")
+    zero, other, done = e.label(), e.label(), e.label()
+
+    def keep(first: str, lowest: str) -> None:
+        e.raw(f"store i32 {first}, ptr {slots[0]}")
+        e.raw(f"store i64 {lowest}, ptr {slots[1]}")
+
+    e.branch_if(e.raw_op(f"trunc i32 {lanes} to i1"), zero, other)
+    e.open(zero)
+    keep("0", e.element(address, "0"))
+    e.branch(done)
+    e.open(other)
+    keep(*_first_of(e, address, lanes))
+    e.open(done)
+    return e.raw_op(f"load i32, ptr {slots[0]}"), e.raw_op(f"load i64, ptr {slots[1]}")
 
 
 def _pointer(e: WarpEmitter, address: str, space: str) -> str:
@@ -263,9 +286,15 @@ def _load_halves(e: WarpEmitter, address: str, space: str, kind: Type, slots: li
     begins = [low.base, high.base]
     if space == "shared":
         begins = [e.raw_op(f"zext i32 {base} to i64") for base in begins]
-        for begin in begins:
-            end = e.raw_op(f"add i64 {begin}, {max(reach_of, _HALF * size)}")
-            good = e.raw_op(f"and i1 {good}, {e.raw_op(f'icmp ule i64 {end}, {e.shared_limit()}')}")
+
+    def inside(size: int) -> str:
+        """Whether every lane is there and what is read lies in the state space."""
+        inside = good
+        for begin in begins if space == "shared" else ():
+            end = e.raw_op(f"add i64 {begin}, {size}")
+            inside = e.raw_op(f"and i1 {inside}, {e.raw_op(f'icmp ule i64 {end}, {e.shared_limit()}')}")
+        return inside
+
     pointers = [_pointer(e, begin, space) for begin in begins]
     part, everyone = f"<{_HALF} x {t}>", ", ".join(f"i32 {lane}" for lane in range(WARP))
 
@@ -276,14 +305,14 @@ def _load_halves(e: WarpEmitter, address: str, space: str, kind: Type, slots: li
 
     if len(slots) == 1:
         rows, on = e.label(), e.label()
-        together = e.raw_op(f"and i1 {good}, {e.raw_op(f'and i1 {low.near}, {high.near}')}")
+        together = e.raw_op(f"and i1 {inside(_HALF * size)}, {e.raw_op(f'and i1 {low.near}, {high.near}')}")
         e.branch_if(together, rows, on)
         e.open(rows)
         join(slots[0], [e.raw_op(f"load {part}, ptr {pointer}, align {size}") for pointer in pointers])
         e.branch(done)
         e.open(on)
     ones, on = e.label(), e.label()
-    together = e.raw_op(f"and i1 {good}, {e.raw_op(f'and i1 {low.same}, {high.same}')}")
+    together = e.raw_op(f"and i1 {inside(reach_of)}, {e.raw_op(f'and i1 {low.same}, {high.same}')}")
     e.branch_if(together, ones, on)
     e.open(ones)
     for index, slot in enumerate(slots):

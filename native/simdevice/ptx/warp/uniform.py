@@ -209,6 +209,18 @@ class Uniformity:
             mask |= bits[block]
         return mask
 
+    def loops_left_apart(self) -> set[int]:
+        """Blocks whose branch parts lanes that go on in a loop from those that leave it."""
+        number = {step.block: at for at, step in enumerate(self.steps) if step.head is None}
+        loops = [(step.head, end) for end, step in enumerate(self.steps) if step.head is not None]
+        found = set()
+        for index in self.parting:
+            targets = [number.get(each, len(self.steps)) for each in self.blocks[index].targets]
+            for head, end in loops:
+                if head <= number[index] < end and not all(head <= each < end for each in targets):
+                    found.add(index)
+        return found
+
     def waits_on_both_sides(self) -> bool:
         """Lanes that were parted could wait for each other at different places. They come together where both
         sides lead to, even if some have ended before and so nothing is behind every way."""
