@@ -118,6 +118,15 @@ class Reign:
     def stop_an_api_server(self, deed: Deed) -> str:
         return self._stop("API server", _one(self._server.api_servers(), deed), deed, PAUSE)
 
+    def kill_an_arbiter(self, deed: Deed) -> str:
+        pid = _one(self._server.arbiters(), deed)
+        if pid:
+            _signal(pid, signal.SIGKILL)
+        return str(pid)
+
+    def stop_an_arbiter(self, deed: Deed) -> str:
+        return self._stop("arbiter", _one(self._server.arbiters(), deed), deed, PAUSE)
+
     def cut_a_connection(self, deed: Deed) -> str:
         self._proxy.cut_one(random.Random(deed.which))
         return "one"

@@ -12,6 +12,8 @@ DEEDS = {
     "stop_a_guest": 2,
     "kill_an_api_server": 4,
     "stop_an_api_server": 3,
+    "kill_an_arbiter": 2,
+    "stop_an_arbiter": 2,
     "cut_a_connection": 6,
     "stall_all_connections": 3,
     "kill_the_monitor": 2,

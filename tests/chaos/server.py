@@ -29,7 +29,8 @@ RESUME_GRACE = 20.0  # a monitor that was killed must be back by then, however b
 class GpuServer:
     """Use as a context manager; nothing of it is left afterwards."""
 
-    def __init__(self, devices: int, pool: int, *options: str) -> None:
+    def __init__(self, devices: int, pool: int, *options: str, memory: str = "2GiB") -> None:
+        """`memory` is each device's."""
         self._folder = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
         self.runtime = Path(self._folder, "run")
         self._ports = contextlib.ExitStack()
@@ -37,6 +38,7 @@ class GpuServer:
         self.tcp = f"127.0.0.1:{port}"
         self.unix = f"unix:{self._folder}/guests"
         self._devices = devices
+        self._memory = memory
         self.pool = devices * pool
         self.files = Path(self._folder, "files")
         self.files.mkdir()
@@ -74,7 +76,7 @@ class GpuServer:
                     str(self.runtime),
                     GPUFERRY_TOKEN=TOKEN,
                     GPUFERRY_SIM_DEVICES=str(self._devices),
-                    GPUFERRY_SIM_MEMORY="2GiB",
+                    GPUFERRY_SIM_MEMORY=self._memory,
                 ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -118,6 +120,21 @@ class GpuServer:
         return self._last(
             self._stub.ResumeSession, control_pb2.ResumeSessionRequest(file=str(file), **target)
         )
+
+    def evict(self, session: int) -> Any:
+        """None: it was refused, or the monitor is gone and nobody knows."""
+        return self._answer(self._stub.EvictSession, control_pb2.EvictSessionRequest(session=session))
+
+    def recall(self, session: int) -> Any:
+        """Likewise."""
+        return self._answer(self._stub.RecallSession, control_pb2.RecallSessionRequest(session=session))
+
+    def _answer(self, ask: Any, request: Any) -> Any:
+        metadata = (("authorization", f"Bearer {TOKEN}"),)
+        try:
+            return ask(request, metadata=metadata, timeout=MOVE_SECONDS, wait_for_ready=True)
+        except grpc.RpcError:
+            return None
 
     def _last(self, ask: Any, request: Any) -> Any:
         metadata = (("authorization", f"Bearer {TOKEN}"),)
@@ -163,10 +180,17 @@ class GpuServer:
 
     def api_servers(self) -> list[int]:
         """Whether a monitor knows them or not; and keepers."""
+        return self._running(b"gpuferry.apiserver", b"gpuferry.apiserver.keeper")
+
+    def arbiters(self) -> list[int]:
+        """Who hands out the turns of a device."""
+        return self._running(b"gpuferry.monitor.arbiter")
+
+    def _running(self, *modules: bytes) -> list[int]:
         found = []
         for pid in self.processes():
             with contextlib.suppress(OSError):
-                command = Path(f"/proc/{pid}/cmdline").read_bytes()
-                if b"gpuferry.apiserver\0" in command or b"gpuferry.apiserver.keeper\0" in command:
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if any(module in words for module in modules):
                     found.append(pid)
         return sorted(found)

@@ -16,6 +16,9 @@ from tests.helpers.proxy import Proxy
 from tests.monitor import harness
 
 DEVICES, POOL = 2, 3
+# Leases for twice what a device holds, and turns.
+SHARED = ("--oversubscribe", "2", "--sharing", "time")
+MEMORY = "512MiB"
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,6 @@ def world(folder: Path) -> Iterator[World]:
         # Guests that come by way of a registry are sent through the proxy too.
         (port,) = stack.enter_context(lasting_ports(1))
         joined = (*registries.join, "--advertise", f"127.0.0.1:{port}")
-        server = stack.enter_context(GpuServer(DEVICES, POOL, *joined))
+        server = stack.enter_context(GpuServer(DEVICES, POOL, *SHARED, *joined, memory=MEMORY))
         proxy = stack.enter_context(Proxy(server.tcp, port=port))
         yield World(server, proxy, registries)
