@@ -125,6 +125,22 @@ cdef bint whole_aliases(Session *s, uint64_t address, uint64_t size) noexcept no
     return page == end
 
 
+cdef void mark_homes(Session *s, uint64_t *bitmap, uint64_t page, uint64_t pages) noexcept nogil:
+    """The pages at home of what aliases show there: it may be reached by another alias, or by none, when somebody looks."""
+    cdef uint64_t end = page + pages
+    cdef uint64_t start = page
+    cdef uint64_t home
+    while has_alias(s, start) and s.aliases.pages[start] == 0:
+        start -= 1
+    while page < end and s.aliases.count > 0:
+        if has_alias(s, page):
+            if s.aliases.pages[page] > 0:
+                start = page
+            home = s.aliases.homes[start] + (page - start)
+            bitmap[home >> 6] |= <uint64_t>1 << (home & 63)
+        page += 1
+
+
 cdef int permit(Session *s, Gpu *gpu, uint64_t address, uint64_t size, uint32_t access) noexcept nogil:
     """What a device may do with whole aliases; NULL: the one whose memory each shows."""
     cdef Gpu *who

@@ -32,9 +32,12 @@ cdef inline void note_work(Session *s) noexcept nogil:
 
 cdef inline void note_written(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     """A range of the window, by a call that says so."""
+    cdef uint64_t page = page_of(s, address)
+    cdef uint64_t pages = page_of(s, address + size - 1) - page + 1
     s.residency.changes += 1
     if s.residency.written != NULL:
-        mark(s.residency.written, page_of(s, address), page_of(s, address + size - 1) - page_of(s, address) + 1, True)
+        mark(s.residency.written, page, pages, True)
+        mark_homes(s, s.residency.written, page, pages)
 
 
 cdef void forget_written(Session *s) noexcept nogil:

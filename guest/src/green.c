@@ -24,10 +24,16 @@ static bool facts(CUdevice device, unsigned *multiprocessors, int *major) {
 
 #include "driver_interop/device_resource.c.h"
 
+/* Under either of its names: NVIDIA's runtime asks by the one that cuCtxFromGreenCtx gives. */
+static struct gf_green_context *named(CUgreenCtx handle) {
+    const struct gf_context *name = gf_context_find((CUcontext)handle);
+    return gf_green_context_find(name == NULL ? handle : (CUgreenCtx)name->green);
+}
+
 /* Null is the one that is current. */
 CUresult gf_green_id(CUgreenCtx handle, unsigned long long *id) {
     CUgreenCtx asked = handle != NULL ? handle : (CUgreenCtx)gf_thread.green;
-    const struct gf_green_context *green = gf_green_context_find(asked);
+    const struct gf_green_context *green = named(asked);
     if (green == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -121,15 +127,16 @@ static void detach_streams(uint64_t green) {
 }
 
 CUresult gf_cuGreenCtxDestroy(CUgreenCtx hCtx) {
-    struct gf_green_context *green = gf_green_context_find(hCtx);
+    struct gf_green_context *green = named(hCtx);
     CUdevice device = green == NULL ? 0 : green->device;
-    struct gf_object *ended = green == NULL ? NULL : gf_object_end(green, (uint64_t)hCtx);
+    uint64_t handle = green == NULL ? 0 : atomic_load(&green->object.handle);
+    struct gf_object *ended = green == NULL ? NULL : gf_object_end(green, handle);
     if (ended == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    struct gf_req_cuGreenCtxDestroy request = {.hCtx = (uint64_t)hCtx};
+    struct gf_req_cuGreenCtxDestroy request = {.hCtx = handle};
     uint32_t before = enter(gf_context_primary(device));
-    detach_streams((uint64_t)hCtx);
+    detach_streams(handle);
     CUresult result = gf_send_struct(GF_OP_cuGreenCtxDestroy, &request);
     gf_thread.context_id = before;
     gf_objects_release(ended);
@@ -157,7 +164,7 @@ CUresult gf_stream_turn_green(CUstream handle, uint64_t green) {
 }
 
 CUresult gf_green_stream(CUstream *stream, CUgreenCtx handle, unsigned flags, int priority) {
-    const struct gf_green_context *green = gf_green_context_find(handle);
+    const struct gf_green_context *green = named(handle);
     CUresult result =
         green == NULL ? CUDA_ERROR_INVALID_CONTEXT : gf_cuCtxPushCurrent_v2((CUcontext)green->name);
     if (result == CUDA_SUCCESS) {
@@ -221,7 +228,7 @@ CUresult gf_cuCtxGetDevResource(CUcontext hCtx, CUdevResource *resource, CUdevRe
 }
 
 CUresult gf_resource_of_green(CUgreenCtx handle, CUdevResource *resource, CUdevResourceType type) {
-    const struct gf_green_context *green = gf_green_context_find(handle);
+    const struct gf_green_context *green = named(handle);
     return green == NULL ? CUDA_ERROR_INVALID_CONTEXT
                          : resource_of(green->device, green->resources, resource, type);
 }
@@ -281,7 +288,8 @@ CUresult gf_context_event(CUcontext handle, CUevent event, bool wait) {
 }
 
 CUresult gf_green_event(CUgreenCtx handle, CUevent event, bool wait) {
-    const struct gf_green_context *green = gf_green_context_find(handle);
-    return green == NULL ? CUDA_ERROR_INVALID_CONTEXT
-                         : event_of(gf_context_primary(green->device), (uint64_t)handle, event, wait);
+    const struct gf_green_context *green = named(handle);
+    return green == NULL
+               ? CUDA_ERROR_INVALID_CONTEXT
+               : event_of(gf_context_primary(green->device), atomic_load(&green->object.handle), event, wait);
 }

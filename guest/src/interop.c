@@ -13,6 +13,11 @@ static CUresult primary_context(CUdevice device, CUcontext *context) {
     return CUDA_SUCCESS;
 }
 
+static bool is_green(CUcontext handle) {
+    const struct gf_context *context = gf_context_find(handle);
+    return context != NULL && context->green != 0;
+}
+
 static int device_count(void) {
     return gf_session.device_count;
 }
@@ -38,6 +43,7 @@ static void log_line(const char *text) {
 const struct gf_interop_driver gf_interop_driver = {
     .current_context = gf_cuCtxGetCurrent,
     .primary_context = primary_context,
+    .is_green = is_green,
     .load_module = gf_cuModuleLoadData,
     .device_count = device_count,
     .device = device_identity,

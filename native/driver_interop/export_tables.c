@@ -120,9 +120,10 @@ static const union slot context_storage_table[4] = {
     {.function = NULL},
 };
 
-static CUresult context_check(CUcontext context, uint32_t *result, const void **more) {
-    if (result)
-        *result = 0;
+/* What the runtime destroys as an execution context must be a green one. */
+static CUresult context_check(CUcontext context, uint32_t *is_green, const void **more) {
+    if (is_green)
+        *is_green = gf_interop_driver.is_green(context);
     return CUDA_SUCCESS;
 }
 

@@ -1,6 +1,7 @@
 /* What NVIDIA's runtime demands of a driver library beside the driver API: symbol look-up by version, its
  * private tables, storage per context, and its self-test. Used by the guest and by the simulated device. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "driver_interop/cuda_driver.h"
@@ -27,6 +28,7 @@ struct gf_interop_driver {
     CUresult (*current_context)(CUcontext *context);
     CUresult (*primary_context)(CUdevice device,
                                 CUcontext *context); /* its handle, neither retained nor activated */
+    bool (*is_green)(CUcontext context);             /* whether cuCtxFromGreenCtx has given it */
     CUresult (*load_module)(CUmodule *module, const void *image); /* image: as cuModuleLoadData takes it */
     int (*device_count)(void);
     CUresult (*device)(int ordinal, struct gf_interop_device *device);

@@ -18,19 +18,28 @@ static bool facts(CUdevice ordinal, unsigned *multiprocessors, int *major) {
 
 #include "driver_interop/device_resource.c.h"
 
-static _Atomic uint64_t next_id = 1;
+static _Atomic uint64_t next_id = UINT64_C(1) << 32; /* none that a context has */
 
 static void keep(void *green) {
     (void)green; /* never freed, see green.h */
 }
 
+/* Under either of its names: NVIDIA's runtime asks by the one that cuCtxFromGreenCtx gives. It is never
+ * freed, see green.h. */
+static struct sim_green *named(CUgreenCtx handle) {
+    const struct sim_context *name = sim_context_named((CUcontext)handle);
+    if (name)
+        return name->green;
+    struct sim_green *green = sim_acquire(SIM_HANDLE(handle), SIM_GREEN);
+    if (green)
+        sim_release(green);
+    return green;
+}
+
 static CUresult find(CUgreenCtx handle, struct sim_green **green) {
     SIM_TRY(sim_enter());
-    *green = sim_acquire(SIM_HANDLE(handle), SIM_GREEN);
-    if (!*green)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    sim_release(*green);
-    return sim_context_check((*green)->primary);
+    *green = named(handle);
+    return *green ? sim_context_check((*green)->primary) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static struct sim_green *green_new(struct sim_context *primary, const struct gf_resources *resources) {
@@ -83,10 +92,9 @@ static void forget_capture(void *stream_, void *green) {
 CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
     struct sim_green *green;
     SIM_TRY(sim_enter());
-    green = sim_acquire(SIM_HANDLE(handle), SIM_GREEN);
+    green = named(handle);
     if (!green)
         return CUDA_ERROR_INVALID_CONTEXT;
-    sim_release(green);
     sim_context_drain(green->primary, green);
     if (!sim_green_end(green))
         return CUDA_ERROR_INVALID_CONTEXT;

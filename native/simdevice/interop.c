@@ -22,6 +22,11 @@ static CUresult primary_context(CUdevice ordinal, CUcontext *context) {
     return CUDA_SUCCESS;
 }
 
+static bool is_green(CUcontext handle) {
+    const struct sim_context *context = sim_context_named(handle);
+    return context && context->green;
+}
+
 static CUresult describe(int ordinal, struct gf_interop_device *out) {
     struct sim_device *device = sim_device_at(ordinal);
     if (!device)
@@ -43,6 +48,7 @@ static void log_line(const char *text) {
 const struct gf_interop_driver gf_interop_driver = {
     .current_context = cuCtxGetCurrent,
     .primary_context = primary_context,
+    .is_green = is_green,
     .load_module = cuModuleLoadData,
     .device_count = sim_device_count,
     .device = describe,

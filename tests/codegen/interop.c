@@ -22,6 +22,8 @@
         }                                                                                                    \
     } while (0)
 
+#define GREEN ((CUcontext)0x77)
+
 static CUcontext current;
 static char logged[4096];
 static const char *unsupported;
@@ -55,6 +57,10 @@ static CUresult device(int ordinal, struct gf_interop_device *out) {
     return CUDA_SUCCESS;
 }
 
+static bool is_green(CUcontext context) {
+    return context == GREEN;
+}
+
 static int driver_version(void) {
     return 13050;
 }
@@ -67,6 +73,7 @@ static void log_text(const char *text) {
 const struct gf_interop_driver gf_interop_driver = {
     .current_context = current_context,
     .primary_context = primary_context,
+    .is_green = is_green,
     .load_module = load_module,
     .device_count = device_count,
     .device = device,
@@ -245,6 +252,9 @@ static void test_tables(void) {
     CHECK(((CUresult (*)(CUcontext, uint32_t *, const void **))checks[2])(NULL, &result, NULL) ==
           CUDA_SUCCESS);
     CHECK(result == 0);
+    CHECK(((CUresult (*)(CUcontext, uint32_t *, const void **))checks[2])(GREEN, &result, NULL) ==
+          CUDA_SUCCESS);
+    CHECK(result == 1);
     CHECK(checks[3]() == CUDA_SUCCESS);
 }
 

@@ -314,7 +314,12 @@ int main(void) {
     end(half);
     end(green);
     end(other);
-    OK(cuGreenCtxDestroy(whole));
+    // By the name that it has as a context, as the runtime ends one.
+    CUcontext named = NULL;
+    OK(cuCtxFromGreenCtx(&named, whole));
+    OK(cuGreenCtxDestroy((CUgreenCtx)named));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuGreenCtxDestroy((CUgreenCtx)named));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuGreenCtxDestroy(whole));
 
     // The primary context takes them along.
     green = make(&all, 1);

@@ -60,6 +60,31 @@ def test_what_was_not_written_since_is_not_copied_again(server: Server) -> None:
     close(guest, server)
 
 
+def test_what_is_written_by_way_of_an_alias_is_copied_again(server: Server) -> None:
+    """Also if there is no alias any more when it is copied."""
+    guest = server.connect()
+    work = Work(guest)
+    shown = guest.window + guest.window_size // 2
+    guest.send("sessionMemAlias", address=shown, size=4 * PAGE, home=work.memory)
+    guest.send("sessionMemAccess", address=shown, size=4 * PAGE, access=3)
+    assert guest.sync().latched == 0
+    gone(server, guest, 6)
+    back(server, guest)
+    work.contents[3] = bytes([7]) * PAGE
+    guest.write(shown + 3 * PAGE, work.contents[3])
+    assert guest.sync().status == 0
+    assert gone(server, guest, 0).copied_bytes == PAGE
+    back(server, guest)
+    work.contents[1] = bytes([8]) * PAGE
+    guest.write(shown + PAGE, work.contents[1])
+    guest.send("sessionMemUnalias", address=shown, size=4 * PAGE)
+    assert guest.sync().status == 0
+    assert gone(server, guest, 0).copied_bytes == PAGE
+    back(server, guest)
+    work.check()
+    close(guest, server)
+
+
 def test_hashes_tell_which_pages_a_kernel_wrote(server: Server) -> None:
     guest = server.connect()
     work = Work(guest)
