@@ -74,5 +74,5 @@ def opened(book: Book | None) -> Iterator[list[IO[bytes]]]:
 
 def remove_all(folder: Path) -> None:
     """Remove the books of leases of which no API server is left."""
-    for path in folder.glob(f"*{SUFFIX}"):
+    for path in folder.glob("*"):  # those that were being made too
         path.unlink(missing_ok=True)

@@ -50,6 +50,8 @@ def holdings(server: GpuServer, status: Any) -> Holdings:
     most = Counter[str]()
     for pid in pids:
         most |= descriptors(pid)
+    books = server.runtime / "leases"  # is made for the first book, and stays
+    files = [path.relative_to(server.runtime) for path in server.runtime.rglob("*") if path != books]
     return Holdings(
         processes=len(server.processes()),
         server_pids=frozenset(pids),
@@ -57,7 +59,7 @@ def holdings(server: GpuServer, status: Any) -> Holdings:
         servers=most,
         device_mappings=max(map(device_mappings, pids)),
         device_memory=sum(device.memory_used for device in status.devices),
-        files=Counter(kind(path.relative_to(server.runtime)) for path in server.runtime.rglob("*")),
+        files=Counter(map(kind, files)),
     )
 
 
