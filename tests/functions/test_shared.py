@@ -118,10 +118,10 @@ def test_gpus_are_told_with_a_lease(cluster: Etcd) -> None:
             one.deploy("model", CUDA, gpu_memory=32 << 20)
             assert one.invoke("model").body == b"1"
             name = json.loads(one.system("GET", "status").body)["server"]["name"]
-            mine = {f"gpu/gpu-a/{gpu}/{what}/{name}" for gpu in (0, 1) for what in ("status", "lru")}
-            seen = until(lambda: kept(cluster, "gpu/gpu-a/"), lambda seen: b'["model"]' in seen.values())
-            assert set(seen) == mine
-            assert {value for key, value in seen.items() if "/status/" in key} == {b"idle"}
+            told = {f"gpu/gpu-a/{gpu}/status/{name}": b"idle" for gpu in (0, 1)}
+            has, lacks = (f"gpu/gpu-a/{gpu}/lru/{name}" for gpu in (0, 1))
+            two = [told | {has: b'["model"]', lacks: b"[]"}, told | {has: b"[]", lacks: b'["model"]'}]
+            until(lambda: kept(cluster, "gpu/gpu-a/"), two.__contains__)  # each is told on its own
             with sharing(cluster, *options, environment=settings) as other:
                 until(lambda: _others(other), [name].__eq__)
                 one.process.kill()
