@@ -151,6 +151,7 @@ WAITING = {
     "moving_graph_nodes",
     "printf_points",
     "stream_values",
+    "texture_objects",
 }
 WAITS = ("functions of the program that stand in streams", "the device is still at work")
 # They are several processes, which a monitor brings together; they move together, and to no other server.
@@ -164,6 +165,7 @@ FAILING = {
     "illegal_address_runtime",
     "trap",
     "misaligned",
+    "reset_after_failure",
     "device_assert",
     "device_messages",
     "use_after_free",
