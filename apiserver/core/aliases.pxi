@@ -126,18 +126,17 @@ cdef bint whole_aliases(Session *s, uint64_t address, uint64_t size) noexcept no
 
 
 cdef void mark_homes(Session *s, uint64_t *bitmap, uint64_t page, uint64_t pages) noexcept nogil:
-    """The pages at home of what aliases show there: it may be reached by another alias, or by none, when somebody looks."""
+    """Marks, for each of these pages that an alias shows, the page where its memory is at home. Done at once, because the
+    alias may be gone when somebody looks at the bitmap."""
     cdef uint64_t end = page + pages
     cdef uint64_t start = page
-    cdef uint64_t home
     while has_alias(s, start) and s.aliases.pages[start] == 0:
         start -= 1
     while page < end and s.aliases.count > 0:
         if has_alias(s, page):
             if s.aliases.pages[page] > 0:
                 start = page
-            home = s.aliases.homes[start] + (page - start)
-            bitmap[home >> 6] |= <uint64_t>1 << (home & 63)
+            mark(bitmap, s.aliases.homes[start] + (page - start), 1, True)
         page += 1
 
 

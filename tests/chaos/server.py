@@ -20,6 +20,7 @@ from tests.helpers.warm import CLI
 from tests.monitor import harness
 
 TOKEN = token_of("chaos")
+METADATA = (("authorization", f"Bearer {TOKEN}"),)
 MARK = "GPUFERRY_RUNTIME_DIR"
 WHOLE_SECONDS = 90.0
 MOVE_SECONDS = 40.0  # by then a migration has ended somehow
@@ -30,7 +31,7 @@ class GpuServer:
     """Use as a context manager; nothing of it is left afterwards."""
 
     def __init__(self, devices: int, pool: int, *options: str, memory: str = "2GiB") -> None:
-        """`memory` is each device's."""
+        """Of so many simulated devices, each with this `memory` (a size) and `pool` API servers."""
         self._folder = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
         self.runtime = Path(self._folder, "run")
         self._ports = contextlib.ExitStack()
@@ -103,13 +104,7 @@ class GpuServer:
 
     def status(self) -> Any:
         """None while there is no monitor that answers."""
-        metadata = (("authorization", f"Bearer {TOKEN}"),)
-        try:
-            return self._stub.Status(
-                control_pb2.StatusRequest(), metadata=metadata, timeout=5, wait_for_ready=True
-            )
-        except grpc.RpcError:
-            return None
+        return self._answer(self._stub.Status, control_pb2.StatusRequest(), timeout=5)
 
     def migrate(self, session: int, **target: Any) -> Any:
         """How it ended; None: there was no point in it, or the monitor is gone and nobody knows."""
@@ -122,24 +117,23 @@ class GpuServer:
         )
 
     def evict(self, session: int) -> Any:
-        """None: it was refused, or the monitor is gone and nobody knows."""
+        """Send the session's memory away from its device. None: it was refused, or nobody answers."""
         return self._answer(self._stub.EvictSession, control_pb2.EvictSessionRequest(session=session))
 
     def recall(self, session: int) -> Any:
-        """Likewise."""
+        """Bring the session's memory back to its device. None: it was refused, or nobody answers."""
         return self._answer(self._stub.RecallSession, control_pb2.RecallSessionRequest(session=session))
 
-    def _answer(self, ask: Any, request: Any) -> Any:
-        metadata = (("authorization", f"Bearer {TOKEN}"),)
+    def _answer(self, ask: Any, request: Any, timeout: float = MOVE_SECONDS) -> Any:
+        """A monitor's only answer; None: there is none."""
         try:
-            return ask(request, metadata=metadata, timeout=MOVE_SECONDS, wait_for_ready=True)
+            return ask(request, metadata=METADATA, timeout=timeout, wait_for_ready=True)
         except grpc.RpcError:
             return None
 
     def _last(self, ask: Any, request: Any) -> Any:
-        metadata = (("authorization", f"Bearer {TOKEN}"),)
         try:
-            *_, last = ask(request, metadata=metadata, timeout=MOVE_SECONDS, wait_for_ready=True)
+            *_, last = ask(request, metadata=METADATA, timeout=MOVE_SECONDS, wait_for_ready=True)
         except grpc.RpcError:
             return None
         return last
