@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
-from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import control_pb2, migration_pb2, node_pb2
 
 from ..door.agreement import agree
-from ..door.guests import Farewells, Guest, address_of
-from ..door.handshake import CudaError, Hello, Reason, Refusal, Resume, membership, resumed, welcome
+from ..door.guests import Guest
+from ..door.handshake import CudaError, Hello, Reason, membership, welcome
 from ..moves.custody import Custody, place_of
-from ..moves.forwarding import Forwarding
 from ..moves.migration import CannotMove, Migration, Strategy, Target, ToDevice
 from ..moves.orders import Link, Orders
 from ..moves.preparation import Preparations
@@ -28,7 +25,6 @@ from ..pool.api_server import ApiServer, PoolListener
 from ..pool.channel import ChannelBroken, HasFileno
 from ..pool.pool import Pool
 from ..residency.steward import Steward
-from ..service.rates import Sparing
 from ..sessions.decision import Impossible, Placement
 from ..sessions.events import Announcer, Event, Kind
 from ..sessions.placement import DeviceRoom, Placer
@@ -40,10 +36,11 @@ from .exchange import Exchange
 from .handover import HandOver
 from .portions import portion_of, scoped
 from .programs import Programs
+from .queue import GRANULARITY, Queue
+from .refusals import Refusals
+from .returning import Returning
 from .several import Several
-from .waiting import WaitingRoom
 
-GRANULARITY = 2 << 20
 OBSTACLES_MOST = 100  # of a long queue, those whose reasons are worked out for a status
 LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
 REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
@@ -74,16 +71,12 @@ class Broker(PoolListener):
         self._steward = steward
         self._announcer = announcer
         self._next_session = next_session
-        self._complete_at = complete_at  # monotonic; until then sessions of an earlier monitor may still come
         self._servers: dict[int, ApiServer] = {}
-        self._farewells = Farewells()
-        self._refusals = Sparing(log.info)
         self._closing = False
         self._session_over = asyncio.Event()
         self.drained = False  # by the registry: only guests that it sent may still come
         self.sessions: dict[int, Session] = {}
         self.granted = 0  # sessions that began here
-        self.refused = 0  # guests that were turned away
         preparations = Preparations(placer, pool)
         self.custody = Custody(placer, preparations, announcer.tell, self)
         self._snapshots = snapshots
@@ -100,15 +93,27 @@ class Broker(PoolListener):
             steward.begin,
         )
         self._reunion = Reunion(placer, self.custody)
-        self._forwarding = Forwarding()
         self._handover = HandOver(config, tenancy, steward.begin)
         self._tenancy = tenancy
         self._programs = Programs(self.sessions, placer, pool, self.custody, tenancy, books, config.processes)
         self._exchange = Exchange(self.sessions, self.custody.destination_of)
         self._several = Several(placer, pool)
         self._admission = Admission(placer, tenancy, queue_most, self._programs.more)
-        self._waiting = WaitingRoom(
-            placer, self.sessions, config.max_wait, self._give_up, self._spoke_while_waiting
+        self.refusals = Refusals(announcer)
+        self.returning = Returning(self.sessions, self.refusals, complete_at, self._handover.flush)
+        self._queue = Queue(
+            config.max_wait,
+            self.sessions,
+            placer,
+            tenancy,
+            self._admission,
+            self._programs,
+            self._several,
+            self._orders.cannot_be_placed,
+            self.refusals,
+            announcer,
+            self._match_new,
+            self.dispatch,
         )
 
     @property
@@ -125,200 +130,49 @@ class Broker(PoolListener):
 
     def _let_in(self, guest: Guest) -> Session | None:
         if self._closing:
-            self._refuse(guest, Reason.SHUTTING_DOWN, "the monitor is shutting down")
+            self.refusals.refuse(guest, Reason.SHUTTING_DOWN, "the monitor is shutting down")
             return None
         if self.drained and (guest.hello.restore or not guest.invited):
-            self._refuse(guest, Reason.SHUTTING_DOWN, "this GPU server is being drained: ask the registry")
+            self.refusals.refuse(
+                guest, Reason.SHUTTING_DOWN, "this GPU server is being drained: ask the registry"
+            )
             return None
         if guest.hello.proven:
             if why_not := self._pool.why_no_tenants:
                 text = f"this GPU server does not let tenants share it: {why_not}"
-                self._refuse(guest, Reason.DENIED, text)
+                self.refusals.refuse(guest, Reason.DENIED, text)
                 return None
             self._pool.tenants_come()
         if why_not := self._admission.why_not_in(guest.hello.tenant):
-            self._refuse(guest, Reason.NO_CAPACITY, why_not)
+            self.refusals.refuse(guest, Reason.NO_CAPACITY, why_not)
             return None
         number = self._next_session()
         if number is None:
             text = (
                 "the runtime folder cannot be written, so no session can be numbered: see the monitor's log"
             )
-            self._refuse(guest, Reason.NO_CAPACITY, text)
+            self.refusals.refuse(guest, Reason.NO_CAPACITY, text)
             return None
         session = Session(number, scoped(guest.hello, self._config.label_scope), guest.peer, guest)
         if why_not := self._programs.why_not(session):
-            self._refuse(guest, Reason.NO_CAPACITY, why_not)
+            self.refusals.refuse(guest, Reason.NO_CAPACITY, why_not)
             return None
         self.sessions[session.id] = session
         self._handover.arrived(session.arrived)
         if not self._programs.enter(session):
-            self._enter_queue(session)
+            self._queue.enter(session)
         return session
 
     def quiet(self) -> None:
         """No other guest is at the door. Where there was more than one, the next may be on its way."""
         self._handover.quiet()
 
-    def resume(self, connection: Connection, peer: str, resume: Resume) -> None:
-        """Pass a guest that lost its connection on to the API server of its session.
-
-        A wrong key and a session that does not exist are refused alike.
-        """
-        session = self.sessions.get(resume.session)
-        if frame := self._forwarding.frame(session, resume):
-            self._farewells.send(connection, frame)
-            return
-        if session and session.welcome and not session.grant:
-            self._handover.flush()  # it is back before its API server knows of it
-        server = session.server if session else None
-        proof = resume.answer(session.resume_key) if session and session.resume_key else None
-        if resume.asks and session and proof:
-            self._tell_whether(connection, peer, session, proof)
-            return
-        if session.welcome and not server if session else time.monotonic() < self._complete_at:
-            text = "no API server has the session yet"
-            self.turn_away(connection, peer, Refusal(Reason.SHUTTING_DOWN, text))
-            return
-        if not server or not proof:
-            self.turn_away(connection, peer, Refusal(Reason.NO_SESSION, "there is no such session any more"))
-            return
-        connection.setblocking(True)
-        again = node_pb2.Resume(session=resume.session, proof=proof, received=resume.received)
-        with contextlib.closing(connection), contextlib.suppress(ChannelBroken):
-            server.send(node_pb2.ToServer(resume=again), connection)
-            log.info("guest came back", session=resume.session, peer=peer)
-
-    def _tell_whether(self, connection: Connection, peer: str, session: Session, proof: bytes) -> None:
-        """Somebody who handed a session over wants to know whether it arrived."""
-        if session.running:
-            self._farewells.send(connection, resumed(proof))
-        else:
-            self.turn_away(connection, peer, Refusal(Reason.NO_CAPACITY, "it is being restored"))
-
-    def turn_away(self, connection: Connection, peer: str, refusal: Refusal) -> None:
-        """Tell a guest why not, in the background."""
-        self.refused += 1
-        reason = refusal.reason.name
-        self._refusals.say("refused", (reason, address_of(peer)), reason=reason, text=refusal.text, peer=peer)
-        self._announcer.tell(Event(Kind.REFUSED, reason=refusal.text))
-        self._farewells.send(connection, refusal.frame())
-
-    def _refuse(self, guest: Guest, reason: Reason, text: str, error: CudaError | None = None) -> None:
-        self.turn_away(guest.connection, guest.peer, Refusal(reason, text, error))
-
-    # -- the queue
-
-    def _enter_queue(self, session: Session, first: bool = False) -> None:
-        hello = session.hello
-        labels = frozenset([f"{name}={value}" for name, value in hello.labels])
-        memory = hello.memory
-        most = self._tenancy.limits(hello.tenant).memory
-        if not memory and most is not None and most < math.inf:
-            usual = min((room.default_quota for room in self._placer.devices.values()), default=0)
-            memory = int(min(most, usual or most)) // GRANULARITY * GRANULARITY or GRANULARITY
-        self._placer.arrive(
-            session.id,
-            memory,
-            labels,
-            session.phase_began,
-            first=first,
-            function=hello.function,
-            tenant=hello.tenant,
-            devices=hello.devices,
-            portion=hello.portion,
-        )
-
     def _match_new(self, sessions: Iterable[Session]) -> None:
         """Those that entered the queue get an API server, or wait in it."""
         self._match()
         for session in sessions:
             if session.phase is Phase.WAITING and session.id in self.sessions:
-                self._let_wait(session)
-
-    def _let_wait(self, session: Session) -> None:
-        if not session.founds or self._several.is_starting(session):  # its API server is on the way
-            if not session.timer:
-                self._waiting.enter(session, told=False)
-            return
-        why_not = self._admission.why_not_wait(session.hello.tenant)
-        if why_not and not session.welcome:  # else it was promised a session already
-            self._turn_out(session, Reason.NO_CAPACITY, why_not)
-            return
-        if displaced := self._admission.displaced():
-            self._turn_out(self.sessions[displaced[0]], Reason.NO_CAPACITY, displaced[1])
-        if session.phase is Phase.WAITING and session.id in self.sessions:
-            self._waiting.enter(session)
-            self._announcer.tell(Event(Kind.QUEUED, session.id))
-
-    def _turn_out(self, session: Session, reason: Reason, text: str) -> None:
-        """A waiting session has to go: it is a guest's, or it is suspended and stays so."""
-        if session.file:
-            self._orders.cannot_be_placed(session, text)
-        else:
-            self._refuse(self._withdraw(session), reason, text)
-
-    def _withdraw(self, session: Session) -> Guest:
-        guest = self._waiting.leave(session)
-        placed = self._several.withdraw(session)
-        if not placed:
-            self._placer.on_leave(session.id)
-        if self._forget(session) and (placed or not session.founds):
-            self._placer.on_complete(session.lease.number, time.monotonic())
-        self._announcer.tell(Event(Kind.LEFT, session.id))
-        self.dispatch()
-        return guest
-
-    def _forget(self, session: Session) -> bool:
-        """The session is over before it began. Whether its lease is over, too."""
-        del self.sessions[session.id]
-        return self._leave_lease(session)
-
-    def _leave_lease(self, session: Session) -> bool:
-        """The session is over. Whether its lease is; if somebody was joining that, there is another."""
-        over, orphans = self._programs.leave(session)
-        for orphan in orphans:
-            self._waiting.leave(orphan)
-            if not self._programs.enter(orphan):
-                self._enter_queue(orphan)
-        if orphans:
-            asyncio.get_running_loop().call_soon(self._match_new, orphans)
-        return over
-
-    def _give_up(self, session: Session) -> None:
-        if self._several.is_starting(session):
-            waited = self._waiting.patience(session)
-            text = f"no API server for {session.hello.devices} GPUs was ready within {waited:g} s"
-            self._refuse(self._withdraw(session), Reason.NO_CAPACITY, text)
-            return
-        if not session.founds:
-            waited = self._waiting.patience(session)
-            text = f"no API server for one more process of the program within {waited:g} s"
-            self._refuse(self._withdraw(session), Reason.NO_CAPACITY, text)
-            return
-        place, _ = self._waiting.place(session)
-        waited = self._waiting.patience(session)
-        text = f"no API server became free within {waited:g} s (place {place} in the queue)"
-        if obstacle := self._placer.obstacle(session.id):
-            text += f": {obstacle}"
-        text += self._admission.why_waiting(session.hello.tenant)
-        self._refuse(self._withdraw(session), Reason.NO_CAPACITY, text)
-
-    def _spoke_while_waiting(self, session: Session) -> None:
-        """A waiting guest may only hang up."""
-        assert session.guest
-        try:
-            data = session.guest.connection.recv(1)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        guest = self._withdraw(session)
-        if data:
-            self._refuse(guest, Reason.MALFORMED, "bytes between HELLO and WELCOME")
-        else:
-            log.info("left the queue", session=session.id, program=session.hello.program)
-            guest.connection.close()
+                self._queue.let_wait(session)
 
     # -- matching
 
@@ -331,7 +185,7 @@ class Broker(PoolListener):
         while not self._closing and (found := self._programs.next()):
             self._place(*found)
         for session, why_not in self._programs.hopeless():
-            self._turn_out(session, Reason.NO_CAPACITY, why_not)
+            self._queue.turn_out(session, Reason.NO_CAPACITY, why_not)
         while not self._closing and (decision := self._placer.next()):
             if isinstance(decision, Placement):
                 self._place(self.sessions[decision.session], decision)
@@ -346,10 +200,10 @@ class Broker(PoolListener):
         if session.file:
             self._orders.cannot_be_placed(session, why.reason)
             return
-        guest = self._waiting.leave(session)
-        self._forget(session)
+        guest = self._queue.leave(session)
+        self._queue.forget(session)
         error = CudaError.OUT_OF_MEMORY if why.memory else None
-        self._refuse(guest, Reason.NO_CAPACITY, why.reason, error)
+        self.refusals.refuse(guest, Reason.NO_CAPACITY, why.reason, error)
 
     def _place(self, session: Session, placement: Placement) -> None:
         """An API server is idle for the session; if it has several devices, or a part of one by MPS, one is
@@ -360,17 +214,17 @@ class Broker(PoolListener):
         if not placement.devices:
             self._grant(session, placement)
         elif why_not := self._several.begin(session, placement):
-            guest = self._waiting.leave(session)
-            if self._forget(session):
+            guest = self._queue.leave(session)
+            if self._queue.forget(session):
                 self._placer.on_complete(session.lease.number, time.monotonic())
-            self._refuse(guest, Reason.NO_CAPACITY, why_not)
+            self.refusals.refuse(guest, Reason.NO_CAPACITY, why_not)
 
     def _grant(self, session: Session, placement: Placement) -> None:
         """The guest hears of it at once, for WELCOME is known here; its API server a little later."""
         if session.file:
             self._orders.place_suspended(session, placement)
             return
-        guest = self._waiting.leave(session)
+        guest = self._queue.leave(session)
         server = self._servers[placement.server]
         grace = self._config.resume_grace if session.hello.resumable else 0
         proof = guest.welcome_proof
@@ -391,10 +245,12 @@ class Broker(PoolListener):
     def _break_word(self, session: Session, placement: Placement) -> None:
         """The API server died that its WELCOME was about, and this one is not like it."""
         assert session.guest
-        if self._forget(session):
+        if self._queue.forget(session):
             self._placer.on_complete(session.lease.number, time.monotonic())
         self._placer.on_idle(placement.device, placement.server)
-        self._refuse(session.guest, Reason.NO_CAPACITY, "its API server died, and another has other terms")
+        self.refusals.refuse(
+            session.guest, Reason.NO_CAPACITY, "its API server died, and another has other terms"
+        )
 
     # -- the pool's events
 
@@ -581,7 +437,7 @@ class Broker(PoolListener):
         """Its API server is gone, and it was never served: it gets another one, before others."""
         if session.founds:
             self._placer.on_complete(session.id, time.monotonic())
-            self._enter_queue(session, first=True)
+            self._queue.enter(session, first=True)
         else:
             self._programs.again(session)
 
@@ -605,13 +461,13 @@ class Broker(PoolListener):
             session.guest.connection.close()
         del self.sessions[session.id]
         self._exchange.ended(session.id)
-        self._forwarding.ended(session)
+        self.returning.ended(session)
         elsewhere = self.custody.session_ended(session, reason)
         seconds = round(time.monotonic() - session.phase_began, 3)
         log.info("session ended", session=session.id, reason=reason, seconds=seconds)
         device = session.placement.device if session.placement else -1
         self._announcer.tell(Event(Kind.ENDED, session.id, device, reason=reason))
-        if self._leave_lease(session) and not elsewhere and session.placement:
+        if self._queue.leave_lease(session) and not elsewhere and session.placement:
             self._placer.on_complete(session.lease.number, time.monotonic())
         self._session_over.set()
         self.dispatch()
@@ -674,7 +530,7 @@ class Broker(PoolListener):
         self._handover.flush()
         log.info("session revoked", session=session.id, reason=reason)
         if session.phase is Phase.WAITING or not session.server:
-            self._refuse(self._withdraw(session), Reason.DENIED, reason)
+            self.refusals.refuse(self._queue.withdraw(session), Reason.DENIED, reason)
             return
         session.revoked = reason
         revoke = node_pb2.Revoke(session=session.id, reason=reason)
@@ -715,12 +571,12 @@ class Broker(PoolListener):
         """Take no new sessions, and give running ones `grace` seconds before they are ended."""
         self._closing = True
         for session in [*self._programs.joining, *self._several.sessions(), *self.queue()]:
-            self._turn_out(session, Reason.SHUTTING_DOWN, "the monitor is shutting down")
+            self._queue.turn_out(session, Reason.SHUTTING_DOWN, "the monitor is shutting down")
         if not await self._sessions_over(grace):
             for session in self.running():
                 self.end_session(session, "the GPU server is shutting down")
             await self._sessions_over(LAST_WORDS)
-        await self._farewells.finish()
+        await self.refusals.finish()
 
     async def _sessions_over(self, limit: float) -> bool:
         deadline = time.monotonic() + limit

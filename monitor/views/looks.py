@@ -72,11 +72,11 @@ class Looks(Reception):
 
     def resume(self, connection: Connection, peer: str, resume: Resume) -> None:
         """A guest says that it lost the connection of a session."""
-        self._broker.resume(connection, peer, resume)
+        self._broker.returning.come(connection, peer, resume)
 
     def turn_away(self, connection: Connection, peer: str, refusal: Refusal) -> None:
         """A guest did not prove itself, or asks for what cannot be."""
-        self._broker.turn_away(connection, peer, refusal)
+        self._broker.refusals.turn_away(connection, peer, refusal)
 
     def _look(self, guest: Guest) -> None:
         if refusal := self._tenancy.why_no_call(guest.hello.tenant):  # a look is a call like others

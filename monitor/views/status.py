@@ -90,7 +90,7 @@ class StatusReporter:
                 spec_hash=wire.SPEC_HASH,
                 listening=self._listening,
                 sessions_granted=self._broker.granted,
-                sessions_refused=self._broker.refused,
+                sessions_refused=self._broker.refusals.count,
                 http=self._http,
                 draining=self._broker.draining,
                 hostname=socket.gethostname(),

@@ -13,7 +13,7 @@ from .circles import Graph, python_graph
 
 ROOT = Path(__file__).parents[2]
 # Files on the longest way of imports through the monitor, imports inside functions included. It was 21 once.
-DEEPEST = 16
+DEEPEST = 17
 SHIPPED = ("apiserver", "guest", "migration", "monitor", "native", "specs")
 
 

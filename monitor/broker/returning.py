@@ -1,0 +1,82 @@
+"""Guests that lost their connection come back to the API servers of their sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+from gpuferry.native.tls.stream import Connection
+from gpuferry.specs._generated import node_pb2
+
+from ..door.handshake import Reason, Refusal, Resume, resumed
+from ..moves.forwarding import Forwarding
+from ..pool.channel import ChannelBroken
+from ..sessions.session import Session
+from .refusals import Refusals
+
+log = structlog.get_logger()
+
+
+class Returning:
+    """Passes on connections that ask for a session they had.
+
+    `complete_at`: the monotonic time until which sessions of an earlier monitor may still be unknown; `flush`
+    hands over what was granted.
+    """
+
+    def __init__(
+        self,
+        sessions: Mapping[int, Session],
+        refusals: Refusals,
+        complete_at: float,
+        flush: Callable[[], None],
+    ) -> None:
+        self._sessions = sessions
+        self._refusals = refusals
+        self._complete_at = complete_at
+        self._flush = flush
+        self._forwarding = Forwarding()
+
+    def ended(self, session: Session) -> None:
+        """The session is over here. Where it went, if it moved, is told to a guest that comes back later."""
+        self._forwarding.ended(session)
+
+    def come(self, connection: Connection, peer: str, resume: Resume) -> None:
+        """A guest that lost its connection is passed on to the API server of its session.
+
+        A wrong key and a session that does not exist are refused alike.
+        """
+        session = self._sessions.get(resume.session)
+        if frame := self._forwarding.frame(session, resume):
+            self._refusals.answer(connection, frame)
+            return
+        if session and session.welcome and not session.grant:
+            self._flush()  # it is back before its API server knows of it
+        server = session.server if session else None
+        proof = resume.answer(session.resume_key) if session and session.resume_key else None
+        if resume.asks and session and proof:
+            self._tell_whether(connection, peer, session, proof)
+            return
+        if session.welcome and not server if session else time.monotonic() < self._complete_at:
+            text = "no API server has the session yet"
+            self._refusals.turn_away(connection, peer, Refusal(Reason.SHUTTING_DOWN, text))
+            return
+        if not server or not proof:
+            text = "there is no such session any more"
+            self._refusals.turn_away(connection, peer, Refusal(Reason.NO_SESSION, text))
+            return
+        connection.setblocking(True)
+        again = node_pb2.Resume(session=resume.session, proof=proof, received=resume.received)
+        with contextlib.closing(connection), contextlib.suppress(ChannelBroken):
+            server.send(node_pb2.ToServer(resume=again), connection)
+            log.info("guest came back", session=resume.session, peer=peer)
+
+    def _tell_whether(self, connection: Connection, peer: str, session: Session, proof: bytes) -> None:
+        """Somebody who handed a session over wants to know whether it arrived."""
+        if session.running:
+            self._refusals.answer(connection, resumed(proof))
+        else:
+            refusal = Refusal(Reason.NO_CAPACITY, "it is being restored")
+            self._refusals.turn_away(connection, peer, refusal)
