@@ -226,15 +226,18 @@ class Engine:
             return
         self._schedule.take(gpus.memory)
         for unit in {place.unit for place in self._fleet.places.values()}:
+            if where := self._memory.where(unit.replica):
+                self.moved(unit.replica.program, where)  # perhaps to one that was not known then
             if unit.gpu not in gpus.memory:
                 self._fleet.retire(unit)
 
     def moved(self, program: bytes, where: Where) -> None:
         """A replica's memory is there now, whoever has moved it."""
+        gpu = where.gpu if where.resident and where.gpu in self._schedule.gpus else None
         for place in self._fleet.places.values():
             if place.unit.replica.program == program and self._schedule.known:
                 place.unit.gpu = where.gpu
-                if place.job is None and place.gpu != (gpu := where.gpu if where.resident else None):
+                if place.job is None and place.gpu != gpu:
                     place.gpu = gpu
                     self._schedule.resident(place.number, gpu)
 

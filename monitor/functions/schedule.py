@@ -60,6 +60,7 @@ class Schedule:
             if gpu not in self.gpus:
                 self.gpus[gpu] = memory
                 self._policy.on_gpu(gpu, memory, now)
+        self.gpus = dict(sorted(self.gpus.items()))  # whichever was ready first
         self.known = True
 
     def deploy(self, deployment: Deployment) -> None:
