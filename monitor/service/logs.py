@@ -64,9 +64,9 @@ class Libraries(logging.Handler):
             return
         more = {"left_out": self._left_out} if self._left_out else {}
         self._left_out = 0
-        structlog.get_logger().log(
-            record.levelno, record.getMessage(), library=record.name, exc_info=record.exc_info, **more
-        )
+        log = structlog.get_logger()
+        write = log.error if record.levelno >= logging.ERROR else log.warning
+        write(record.getMessage(), library=record.name, exc_info=record.exc_info, **more)
 
 
 libraries = Libraries()

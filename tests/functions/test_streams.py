@@ -346,7 +346,9 @@ def test_who_does_not_read_a_stream_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
 
         async def handle(request: web.Request) -> web.StreamResponse:
             with Bodies(1 << 30).hold() as held:
-                return await front._pass_on(request, Answer(200, (), b"", stream=stream), stream, held, 1 << 20)
+                return await front._pass_on(
+                    request, Answer(200, (), b"", stream=stream), stream, held, 1 << 20
+                )
 
         async def answer() -> None:
             while not left.is_set():
