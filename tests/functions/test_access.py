@@ -13,8 +13,8 @@ from gpuferry.monitor.cli.errors import CliError
 from gpuferry.monitor.cli.functions_client import Client
 from gpuferry.monitor.functions.config import FunctionsOptions
 from gpuferry.monitor.functions.deployment import Deployment
-from gpuferry.monitor.functions.surroundings import environment_of
 from gpuferry.monitor.functions.key import page_key
+from gpuferry.monitor.functions.surroundings import environment_of
 
 from tests.helpers.running import server_environment
 from tests.helpers.warm import CLI, Popen

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -344,7 +345,7 @@ def test_who_does_not_read_a_stream_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
         left = asyncio.Event()
         stream = Stream(left.set)
 
-        async def handle(request: web.Request) -> web.StreamResponse:
+        async def handle(request: Any) -> web.StreamResponse:
             with Bodies(1 << 30).hold() as held:
                 return await front._pass_on(
                     request, Answer(200, (), b"", stream=stream), stream, held, 1 << 20

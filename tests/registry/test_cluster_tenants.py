@@ -44,11 +44,22 @@ class Directory:
         return asyncio.Event()
 
 
-def redirector(limits: Limits, *servers: registry_pb2.Server) -> Redirector:
+class Noting(Redirector):
+    """Keeps why it turned guests away."""
+
+    def __init__(self, *how: Any) -> None:
+        super().__init__(*how)
+        self.refused: list[str] = []
+
+    def turn_away(self, connection: object, peer: str, refusal: Refusal) -> None:
+        self.refused.append(refusal.text)
+
+
+def redirector(limits: Limits, *servers: registry_pb2.Server, max_wait: float = 1.0) -> Noting:
     tenancy = Tenancy({})
     tenancy.update(Source.CLUSTER, {"acme": limits})
     directory: Any = Directory(*servers)
-    return Redirector(directory, b"k" * 32, "least-loaded", 1.0, tenancy)
+    return Noting(directory, b"k" * 32, "least-loaded", max_wait, tenancy)
 
 
 class Connection:
@@ -97,13 +108,8 @@ def test_memory_counts_over_all_servers() -> None:
     made._check_possible(guest(101, "other"))
 
 
-async def _who_waits(made: Redirector, refused: list[str], *tenants: str) -> str:
-    """Who waits, by tenant, when these have come one after the other; `refused` hears of the others."""
-
-    def turn_away(_: object, __: str, refusal: Refusal) -> None:
-        refused.append(refusal.text)
-
-    made.turn_away = turn_away  # type: ignore[method-assign]
+async def _who_waits(made: Redirector, *tenants: str) -> str:
+    """Who waits, by tenant, when these have come one after the other."""
     for tenant in tenants:
         made.arrive([guest(tenant=tenant)])
         for _ in range(20):  # steps of its task, or of one that goes
@@ -116,15 +122,14 @@ def test_a_crowd_of_one_tenant_leaves_places_to_wait_to_others(monkeypatch: pyte
     monkeypatch.setattr(redirect, "WAITING_MOST", 4)
 
     async def main() -> None:
-        made, refused = redirector(Limits()), list[str]()
-        made._max_wait = 120.0
-        assert await _who_waits(made, refused, *"aaaa") == "aaaa"
-        assert await _who_waits(made, refused, "a") == "aaaa"
-        assert len(refused) == 1
-        assert await _who_waits(made, refused, "b") == "aaab"
-        assert await _who_waits(made, refused, "b") == "aabb"
-        assert await _who_waits(made, refused, "b", "a", "c") == "abbc"
-        assert all("4 guests wait already" in text for text in refused)
+        made = redirector(Limits(), max_wait=120.0)
+        assert await _who_waits(made, *"aaaa") == "aaaa"
+        assert await _who_waits(made, "a") == "aaaa"
+        assert len(made.refused) == 1
+        assert await _who_waits(made, "b") == "aaab"
+        assert await _who_waits(made, "b") == "aabb"
+        assert await _who_waits(made, "b", "a", "c") == "abbc"
+        assert all("4 guests wait already" in text for text in made.refused)
         await made.close()
 
     asyncio.run(main())
@@ -132,10 +137,9 @@ def test_a_crowd_of_one_tenant_leaves_places_to_wait_to_others(monkeypatch: pyte
 
 def test_places_to_wait_are_limited_in_a_cluster_too() -> None:
     async def main() -> None:
-        made, refused = redirector(Limits(queue=2)), list[str]()
-        made._max_wait = 120.0
-        assert await _who_waits(made, refused, "acme", "acme", "acme", "other") == "acmeacmeother"
-        assert refused == ["tenant acme has 2 of 2 queue places (limit queue): try again later"]
+        made = redirector(Limits(queue=2), max_wait=120.0)
+        assert await _who_waits(made, "acme", "acme", "acme", "other") == "acmeacmeother"
+        assert made.refused == ["tenant acme has 2 of 2 queue places (limit queue): try again later"]
         await made.close()
 
     asyncio.run(main())
