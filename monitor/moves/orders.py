@@ -46,7 +46,7 @@ from .snapshots import Snapshots
 
 log = structlog.get_logger()
 
-# Bytes that a session has beside its memory on devices: what lasts of its calls; code, unread and unsent data.
+# Bytes that a session has beside its memory on devices: lasting calls; code; unread and unsent data.
 HOST_MEMORY, BESIDE = 4 << 30, 2 << 30
 DRAIN_SECONDS = 30.0  # for which a kernel may go on before the session is left where it is
 
