@@ -15,6 +15,7 @@ from .errors import Refused, SnapshotError
 Result = TypeVar("Result")
 PUBLISH, WITHDRAW, DONE = b"publish", b"withdraw", b"done"
 ANSWER_MOST = 4096
+STAT_BLOCK = 512  # bytes, of which stat counts
 
 
 class _Written:
@@ -53,6 +54,13 @@ class NewFile(_Written):
             raise Refused(f"{path} exists already: choose another name")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = self._try(lambda: os.open(self._partial, flags, 0o600))
+        self._published = self._discarded = False
+
+    @property
+    def size(self) -> int:
+        """Bytes that it has, or takes of the disk."""
+        found = os.fstat(self._descriptor)
+        return max(found.st_size, found.st_blocks * STAT_BLOCK)
 
     def oblige(self, word: bytes) -> bytes:
         """Do what whoever writes the file in our place asks for. Returns the answer for him."""
@@ -74,6 +82,7 @@ class NewFile(_Written):
             raise Refused(f"{self.path} came meanwhile and is not overwritten: choose another name") from None
         except OSError as error:
             raise Refused(f"cannot give {self.path} its name: {error.strerror}") from None
+        self._published = True
         self._partial.unlink()
         self._sync_folder()
 
@@ -83,11 +92,24 @@ class NewFile(_Written):
             if os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path)):
                 self.path.unlink()
 
-    def close(self) -> None:
-        """Close the file. One that was not published is gone."""
-        os.close(self._descriptor)
+    def discard(self) -> None:
+        """Let nothing be left of a file that was not published, whoever else has it open."""
+        if self._published or self._discarded:
+            return
+        self._discarded = True
+        self.empty()
         with contextlib.suppress(FileNotFoundError):
             self._partial.unlink()
+
+    def empty(self) -> None:
+        """Give back the room that it takes."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+
+    def close(self) -> None:
+        """Close the file. One that was not published is gone."""
+        self.discard()
+        os.close(self._descriptor)
 
     def _sync_folder(self) -> None:
         with contextlib.ExitStack() as stack:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import terminal
 from .errors import CliError, Exit, reason
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ def compare_with(paper: str, seeds: Sequence[int], folder: Path, as_json: bool) 
     if as_json:
         print(json.dumps(rows_as_json(paper, seeds, report.rows) | {"page": str(page)}, indent=2))
         return
-    console = _console()
-    console.print(table(f"{report.title}, {len(seeds)} seeds", report.rows))
+    terminal.console().print(table(f"{report.title}, {len(seeds)} seeds", report.rows))
     print(f"pictures, and why rows are out of tolerance: {page}", file=sys.stderr)
 
 
@@ -93,14 +93,8 @@ def replay(
         interval = row(name, 0.0, done.each(name, "mean"), 0.0, 0.0).interval
         cells = [f"{fmean(done.each(name, figure)):.3f}" for figure in figures]
         shown_table.add_row(name, *cells, f"± {interval:.3f}")
-    _console().print(shown_table)
+    terminal.console().print(shown_table)
     print(f"pictures: {page}", file=sys.stderr)
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console() if sys.stdout.isatty() else Console(width=200)
 
 
 def _write(folder: Path, report: Report) -> Path:

@@ -58,8 +58,9 @@ def show_all(
     as_json: Json = False,
 ) -> None:
     """Print all sessions, and those that wait."""
-    from rich.console import Console
     from rich.table import Table
+
+    from . import terminal
 
     sessions = _fetch(control, token_file)
     if waiting:
@@ -89,7 +90,7 @@ def show_all(
             one.get("peer", "-"),
             *([one["reason"] or "others are before it"] if waiting else []),
         )
-    Console(width=None if sessions else 80).print(
+    terminal.plain(None if sessions else 80).print(
         table if sessions else "nobody waits" if waiting else "no sessions"
     )
 

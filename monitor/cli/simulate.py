@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -143,10 +142,9 @@ def simulate(
     if as_json:
         print(json.dumps(report.as_json(workload, server, runs), indent=2))
     else:
-        from rich.console import Console
+        from . import terminal
 
-        console = Console() if sys.stdout.isatty() else Console(width=200)
-        console.print(report.table(workload, server, runs))
+        terminal.console().print(report.table(workload, server, runs))
 
 
 def _known(option: str, names: Sequence[str]) -> Sequence[str]:

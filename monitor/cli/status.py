@@ -7,14 +7,14 @@ import sys
 
 from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import control_pb2
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from ..policy.portion import FULL, Portion
 from ..views.stats.plain import status_json
-from . import turns
+from . import terminal, turns
 from .client import monitor_client
 
 
@@ -194,8 +194,7 @@ def show_status(
     control: str | None, token_file: str | None, json_wanted: bool, interval: float | None, timeout: float
 ) -> None:
     """Print the status once, or each `interval` seconds until interrupted."""
-    # Not wider than the terminal for eyes; whole for a pipe.
-    console = Console() if sys.stdout.isatty() else Console(width=200)
+    console = terminal.console()
     with monitor_client(control, token_file) as (stub, metadata):
         if interval is None:
             reply = stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=timeout)

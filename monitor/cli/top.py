@@ -8,14 +8,14 @@ from collections import deque
 
 from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import control_pb2
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from ..views.stats.plain import status_json
-from . import turns
+from . import terminal, turns
 from .client import monitor_client
 from .status import place_of
 
@@ -184,12 +184,12 @@ def show_top(
             if json_wanted:
                 print(json.dumps(status_json(reply), indent=2))
             else:
-                Console(width=160).print(View().render(reply))
+                terminal.plain(160).print(View().render(reply))
             return
         replies = stub.WatchStatus(
             control_pb2.WatchStatusRequest(interval_seconds=interval), metadata=metadata
         )
         view = View()
-        with Live(console=Console(), auto_refresh=False, screen=True) as live:
+        with Live(console=terminal.plain(), auto_refresh=False, screen=True) as live:
             for reply in replies:
                 live.update(view.render(reply), refresh=True)

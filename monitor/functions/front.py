@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+from collections.abc import Iterator
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -118,7 +120,8 @@ async def _pass_on(
         try:
             async for part in stream.parts():
                 held.owe(len(part))
-                await response.write(part)
+                with _in_time(request, len(part)):
+                    await response.write(part)
                 held.paid(len(part))
         except Failed:
             if request.transport:
@@ -129,6 +132,21 @@ async def _pass_on(
 
 
 _EMPTY = {204, 304}
+
+
+@contextlib.contextmanager
+def _in_time(request: web.Request, size: int) -> Iterator[None]:
+    """Cut the caller off if it does not read what is written within: its handler's time may be over long
+    before, and its connection is one of all callers'.
+    """
+    late = SECONDS + size / BYTES_PER_SECOND
+    transport = request.transport
+    timer = asyncio.get_running_loop().call_later(late, transport.abort) if transport else None
+    try:
+        yield
+    finally:
+        if timer:
+            timer.cancel()
 
 
 def _answered(answer: Answer) -> CIMultiDict[str]:

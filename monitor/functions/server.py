@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hmac
-import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from ..door.listener import name_of
 from ..service.tls import Identity
 from ..settings.monitor import is_loopback
 from ..views.web.gate import Gate
-from ..views.web.server import BEARER, HEADERS, following, is_local, shown
+from ..views.web.server import BEARER, HEADERS, following, host_of, is_local, logger_of, shown
 from ..views.web.server import STATIC as SHARED
 from .bodies import expected
 from .config import PREFIX
@@ -77,7 +75,7 @@ class FunctionServer:
             handle_signals=False,
             shutdown_timeout=1.0,
             handler_cancellation=True,  # who goes away cancels what was asked
-            logger=_logger(),
+            logger=logger_of("gpuferry.functions"),
             auto_decompress=False,  # a function gets the body that its headers speak of
         )
 
@@ -96,8 +94,8 @@ class FunctionServer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         with self._gate.answering(request.transport) as many:
             # A page of somebody else's in this machine's browser must neither read nor invoke.
-            if self._local and not is_local(request.host):
-                raise web.HTTPForbidden(text=f"{request.host[:200]} is not a name of this machine\n")
+            if self._local and not is_local(host := host_of(request)):
+                raise web.HTTPForbidden(text=f"{host} is not a name of this machine\n")
             if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
                 raise web.HTTPForbidden(text="another site's page may not ask here\n")
             if not self._may(request):
@@ -125,20 +123,6 @@ class FunctionServer:
 
     async def _readiness(self, _: web.Request) -> web.StreamResponse:
         return web.Response(status=200 if self.ready else 503, text="ready\n" if self.ready else "draining\n")
-
-
-class _Sensible(logging.Filter):
-    """Requests of no sense are their callers' affair, who could fill the log with them."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
-def _logger() -> logging.Logger:
-    logger = logging.getLogger("gpuferry.functions")
-    if not logger.filters:
-        logger.addFilter(_Sensible())
-    return logger
 
 
 def _file(path: Path) -> Handler:

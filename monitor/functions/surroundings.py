@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Mapping
 
 from gpuferry.guest import endpoint, launch, paths
 
 from .config import FunctionsOptions
 from .deployment import Deployment
+
+# What the server may have been given in its environment, and what a function needs of it comes anew.
+SECRETS = frozenset(
+    {
+        *("GPUFERRY_FUNCTIONS_TOKEN", "GPUFERRY_FUNCTIONS_TOKEN_FILE"),
+        *("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE", "GPUFERRY_CLUSTER_KEY", "GPUFERRY_CLUSTER_KEY_FILE"),
+    }
+)
 
 
 def environment_of(
@@ -28,10 +37,16 @@ def environment_of(
                 [*filter(None, [os.environ.get("GPUFERRY_LABELS", "")]), f"gpu={gpu}"]
             )
         program = {"GPUFERRY_PROGRAM": secrets.token_hex(32)}  # each replica is a program of its own
-        return launch.inject(launch.clean_environment() | settings | mine | program, paths.guest_library())
+        begin = _without_secrets(launch.clean_environment())
+        return launch.inject(begin | settings | mine | program, paths.guest_library())
     if options.driver == "sim":
-        return launch.inject(launch.simulated_environment() | mine, paths.simulated_driver())
-    return launch.without_driver(launch.clean_environment() | mine)
+        begin = _without_secrets(launch.simulated_environment())
+        return launch.inject(begin | mine, paths.simulated_driver())
+    return launch.without_driver(_without_secrets(launch.clean_environment()) | mine)
+
+
+def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name not in SECRETS}
 
 
 def _guest_settings(options: FunctionsOptions, deployment: Deployment) -> dict[str, str]:

@@ -46,6 +46,8 @@ from .snapshots import Snapshots
 
 log = structlog.get_logger()
 
+# Bytes that a session has beside its memory on devices: lasting calls; code; unread and unsent data.
+HOST_MEMORY, BESIDE = 4 << 30, 2 << 30
 DRAIN_SECONDS = 30.0  # for which a kernel may go on before the session is left where it is
 
 
@@ -453,9 +455,17 @@ class Orders:
         migration.target = ToFile(file.path, file.head)
         keeper = await self._keeper(migration)
         keep = node_pb2.Keep(file=migration_pb2.FileTarget(path=file.path, head=file.head))
-        with new_file(file.path) as (desk, opened):
+        source = migration.source
+        assert source
+        with new_file(file.path, source, self._largest(migration.session, source)) as (desk, opened):
             order = self._order(migration, file=file)
             self._to_keeper(migration, keeper, keep, order, [], [], [desk, opened])
+
+    def _largest(self, session: Session, source: ApiServer) -> int:
+        """Bytes that a file of the session may have."""
+        rooms = [self._placer.devices.get(device) for device in source.devices]
+        lasting = max(session.grant.host_memory if session.grant else 0, HOST_MEMORY)
+        return sum(room.gpu.memory for room in rooms if room) + lasting + BESIDE
 
     async def _leave(self, migration: Migration, target: ToServer) -> None:
         session = migration.session

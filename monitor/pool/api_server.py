@@ -182,6 +182,11 @@ class ApiServer:
         return self.device == NOWHERE
 
     @property
+    def trusted(self) -> bool:
+        """Whether nobody comes who could have taken it over."""
+        return not self._neighbourhood.tenants
+
+    @property
     def age(self) -> float:
         """Seconds since the process was started, or adopted."""
         return time.monotonic() - self.started

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import TextIO, cast
 
 import structlog
 
+from .rates import Buckets
+
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 HIDDEN = "(hidden)"
 _FIRST = ("ts", "level", "event", "session", "gpu", "server")
 _NAMES = ("token", "secret", "proof", "password", "authorization")
+LIBRARY_RATE, LIBRARY_BURST = 1.0, 5.0  # lines of one library, a second
 _secrets: set[str] = set()
 
 
@@ -41,6 +45,31 @@ class Lossy:
             self._file.flush()
         except OSError:
             self._lost += 1
+
+
+class Libraries(logging.Handler):
+    """What libraries say (aiohttp, gRPC, asyncio) is written as lines of our own. A stranger's request can be
+    the reason, so there are a few a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._buckets = Buckets()
+        self._left_out = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line, unless there were too many."""
+        if not self._buckets.take(record.name, LIBRARY_RATE, LIBRARY_BURST):
+            self._left_out += 1
+            return
+        more = {"left_out": self._left_out} if self._left_out else {}
+        self._left_out = 0
+        log = structlog.get_logger()
+        write = log.error if record.levelno >= logging.ERROR else log.warning
+        write(record.getMessage(), library=record.name, exc_info=record.exc_info, **more)
+
+
+libraries = Libraries()
 
 
 def hide(secret: str) -> None:
@@ -99,3 +128,4 @@ def configure(level: str = "info", form: str = "auto") -> None:
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Lossy(sys.stderr))),
         cache_logger_on_first_use=True,
     )
+    logging.getLogger().addHandler(libraries)

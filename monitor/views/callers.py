@@ -22,6 +22,7 @@ class Caller:
 
 
 OPERATOR = Caller()
+A_FILE = "a file"  # what a tenant is told of one
 
 
 class TooOften(Exception):
@@ -83,8 +84,19 @@ def visible(status: control_pb2.StatusReply, caller: Caller) -> control_pb2.Stat
             mine = seen.sessions.add()
             mine.CopyFrom(session)
             mine.ClearField("server_pid")
-            if mine.state == control_pb2.SESSION_STATE_SUSPENDED:
+            if mine.state != control_pb2.SESSION_STATE_MOVED:
                 mine.ClearField("where")  # a path on the operator's machine
     numbers = {session.id for session in seen.sessions}
-    seen.migrations.extend(one for one in status.migrations if one.session in numbers)
+    seen.migrations.extend(_without_paths(one) for one in status.migrations if one.session in numbers)
     return seen
+
+
+def _without_paths(migration: control_pb2.Migration) -> control_pb2.Migration:
+    """Files are told by their paths on the operator's machine."""
+    told = control_pb2.Migration()
+    told.CopyFrom(migration)
+    for name in ("source", "target"):
+        if (path := getattr(migration, name)).startswith("/"):
+            setattr(told, name, A_FILE)
+            told.reason = told.reason.replace(path, A_FILE)
+    return told

@@ -151,9 +151,9 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         """What the monitor knows, once per interval, until the caller hangs up or the monitor stops. To a
         tenant each time is a call: its token may have been revoked, and its calls are limited.
         """
-        interval, caller = max(request.interval_seconds or 1.0, 0.1), _caller.get()
-        if caller.tenant is not None:
-            interval = max(interval, 1.0)
+        wanted, caller = request.interval_seconds, _caller.get()
+        least = 0.1 if caller.tenant is None else 1.0
+        interval = max(wanted, least) if wanted > 0 else 1.0  # what is no number too
         yield visible(await self._status(), caller)
         while await self._pause(interval):
             if caller.tenant is not None and isinstance(refused := await _again.get()(), Refused):

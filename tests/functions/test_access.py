@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from gpuferry.monitor.cli.errors import CliError
 from gpuferry.monitor.cli.functions_client import Client
+from gpuferry.monitor.functions.config import FunctionsOptions
+from gpuferry.monitor.functions.deployment import Deployment
 from gpuferry.monitor.functions.key import page_key
+from gpuferry.monitor.functions.surroundings import environment_of
 
 from tests.helpers.running import server_environment
 from tests.helpers.warm import CLI, Popen
@@ -144,3 +147,17 @@ def test_beyond_this_machine_invocations_need_the_token_too() -> None:
         got = server.ask("POST", "/function/mine", b"x", Authorization=f"Bearer {token}")
         assert (got.status, got.body) == (200, b"x")
         assert json.loads(server.system("GET", "functions").body)["functions"][0]["name"] == "mine"
+
+
+@pytest.mark.parametrize("driver", ["none", "sim", "guest"])
+def test_what_the_server_was_given_in_its_environment_is_not_in_theirs(
+    monkeypatch: pytest.MonkeyPatch, driver: str
+) -> None:
+    given = {"GPUFERRY_FUNCTIONS_TOKEN": "of commands", "GPUFERRY_CLUSTER_KEY": "of the cluster"}
+    for name, value in {**given, "GPUFERRY_TOKEN": "of guests", "GPUFERRY_MONITOR": "127.0.0.1:1"}.items():
+        monkeypatch.setenv(name, value)
+    deployment = Deployment("mine", source="pass", environment={"GPUFERRY_FUNCTIONS_TOKEN": "its own"})
+    theirs = environment_of(FunctionsOptions(driver=driver), deployment)
+    assert not {*given.values()} & {*theirs.values()}
+    assert theirs["GPUFERRY_FUNCTIONS_TOKEN"] == "its own"
+    assert theirs.get("GPUFERRY_TOKEN") == ("of guests" if driver == "guest" else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import os
@@ -9,8 +10,14 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
+from gpuferry.monitor.functions import front
+from gpuferry.monitor.functions.bodies import Bodies
+from gpuferry.monitor.functions.invocation import Answer
+from gpuferry.monitor.functions.stream import Stream
 
 from .serving import DEADLINE, PYTHON, Got, Server, until
 from .test_http import Caller
@@ -327,3 +334,36 @@ def test_a_program_learns_that_its_caller_has_gone(server: Server, program: str)
         assert answer.read(7) == b"data: x"
     until(told.exists, bool)
     server.becomes(program, lambda shown: shown["running"] == 0)
+
+
+def test_who_does_not_read_a_stream_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever kept all connections open in this way kept everybody else out, for as long as it liked."""
+    monkeypatch.setattr(front, "SECONDS", 0.05)
+    monkeypatch.setattr(front, "BYTES_PER_SECOND", 1 << 40)
+
+    async def run() -> None:
+        left = asyncio.Event()
+        stream = Stream(left.set)
+
+        async def handle(request: Any) -> web.StreamResponse:
+            with Bodies(1 << 30).hold() as held:
+                return await front._pass_on(
+                    request, Answer(200, (), b"", stream=stream), stream, held, 1 << 20
+                )
+
+        async def answer() -> None:
+            while not left.is_set():
+                await stream.put(bytes(1 << 20))
+
+        runner = web.ServerRunner(web.Server(handle, handler_cancellation=True))
+        await runner.setup()
+        listening = socket.create_server(("127.0.0.1", 0))
+        await web.SockSite(runner, listening).start()
+        with socket.create_connection(listening.getsockname()) as caller:
+            caller.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            parts = asyncio.ensure_future(answer())
+            await asyncio.wait_for(left.wait(), DEADLINE)
+            await parts
+        await runner.cleanup()
+
+    asyncio.run(run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ SECRET = token_of("somebody")
 def _restored() -> Iterator[None]:
     yield
     logs._secrets.clear()
+    logging.getLogger().removeHandler(logs.libraries)
     structlog.reset_defaults()
 
 
@@ -42,6 +44,29 @@ def test_escape_sequences_of_others_are_not_obeyed(capsys: pytest.CaptureFixture
     line = capsys.readouterr().err
     assert "gone" in line
     assert all(letter.isprintable() or letter == "\n" for letter in line)
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_what_libraries_say_is_bounded_and_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """A stranger's request can be the reason for a traceback of aiohttp's, or of gRPC's."""
+    monkeypatch.setattr(logs, "libraries", logs.Libraries())
+    logs.configure("info", form)
+    logs.hide(SECRET)
+    library = logging.getLogger("gpuferry.test.library")
+    for _ in range(1000):
+        try:
+            raise ValueError(f"\x1b[2Jbad {SECRET}")
+        except ValueError:
+            library.exception("failed \x07")
+    logging.getLogger().removeHandler(logs.libraries)
+    text = capsys.readouterr().err
+    assert "bad" in text
+    assert "Traceback" in text
+    assert SECRET not in text
+    assert text.count("failed") < 50
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
 
 
 def test_text(capsys: pytest.CaptureFixture[str]) -> None:

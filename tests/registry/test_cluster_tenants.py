@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuferry.monitor.cluster.registry import redirect
 from gpuferry.monitor.cluster.registry.accounts import ClusterUsage, follow_limits
 from gpuferry.monitor.cluster.registry.choose import Wish
 from gpuferry.monitor.cluster.registry.redirect import Redirector, Sent
@@ -39,17 +40,40 @@ class Directory:
     def __init__(self, *servers: registry_pb2.Server) -> None:
         self.servers = list(servers)
 
+    def next_change(self) -> asyncio.Event:
+        return asyncio.Event()
 
-def redirector(limits: Limits, *servers: registry_pb2.Server) -> Redirector:
+
+class Noting(Redirector):
+    """Keeps why it turned guests away."""
+
+    def __init__(self, *how: Any) -> None:
+        super().__init__(*how)
+        self.refused: list[str] = []
+
+    def turn_away(self, connection: object, peer: str, refusal: Refusal) -> None:
+        self.refused.append(refusal.text)
+
+
+def redirector(limits: Limits, *servers: registry_pb2.Server, max_wait: float = 1.0) -> Noting:
     tenancy = Tenancy({})
     tenancy.update(Source.CLUSTER, {"acme": limits})
     directory: Any = Directory(*servers)
-    return Redirector(directory, b"k" * 32, "least-loaded", 1.0, tenancy)
+    return Noting(directory, b"k" * 32, "least-loaded", max_wait, tenancy)
+
+
+class Connection:
+    def close(self) -> None:
+        pass
 
 
 def guest(memory: int = 0, tenant: str = "acme") -> Any:
     class Guest:
         hello = Hello(b"", 1, memory, tenant, "", "p")
+        peer = "unix"
+
+        def __init__(self) -> None:
+            self.connection = Connection()
 
     return Guest()
 
@@ -82,6 +106,43 @@ def test_memory_counts_over_all_servers() -> None:
         made._check_possible(guest(101))
     assert caught.value.error is CudaError.OUT_OF_MEMORY
     made._check_possible(guest(101, "other"))
+
+
+async def _who_waits(made: Redirector, *tenants: str) -> str:
+    """Who waits, by tenant, when these have come one after the other."""
+    for tenant in tenants:
+        made.arrive([guest(tenant=tenant)])
+        for _ in range(20):  # steps of its task, or of one that goes
+            await asyncio.sleep(0)
+    return "".join(sorted(one.tenant for one in made._waiting.values()))
+
+
+def test_a_crowd_of_one_tenant_leaves_places_to_wait_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand of its guests, which any token can make, were all that a registry let wait."""
+    monkeypatch.setattr(redirect, "WAITING_MOST", 4)
+
+    async def main() -> None:
+        made = redirector(Limits(), max_wait=120.0)
+        assert await _who_waits(made, *"aaaa") == "aaaa"
+        assert await _who_waits(made, "a") == "aaaa"
+        assert len(made.refused) == 1
+        assert await _who_waits(made, "b") == "aaab"
+        assert await _who_waits(made, "b") == "aabb"
+        assert await _who_waits(made, "b", "a", "c") == "abbc"
+        assert all("4 guests wait already" in text for text in made.refused)
+        await made.close()
+
+    asyncio.run(main())
+
+
+def test_places_to_wait_are_limited_in_a_cluster_too() -> None:
+    async def main() -> None:
+        made = redirector(Limits(queue=2), max_wait=120.0)
+        assert await _who_waits(made, "acme", "acme", "acme", "other") == "acmeacmeother"
+        assert made.refused == ["tenant acme has 2 of 2 queue places (limit queue): try again later"]
+        await made.close()
+
+    asyncio.run(main())
 
 
 def test_limits_in_the_store_reach_whoever_follows(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from gpuferry.monitor.cli import smi, top
+import pytest
+from gpuferry.monitor.cli import client, smi, status, top
+from gpuferry.monitor.cli import session as commands
 from gpuferry.specs._generated import control_pb2
 from rich.console import Console
 
@@ -87,3 +91,34 @@ def test_meter_and_sparkline() -> None:
     assert top.meter(1.0).plain == top.meter(7.0).plain == "█" * top.METER
     past: deque[Any] = deque([None, 0.0, 1.0], maxlen=top.PAST)
     assert top.sparkline(past).plain == f"{' ▁█':>{top.PAST}}"
+
+
+class _Monitor:
+    """Answers `gpuferry status` and `gpuferry session list`."""
+
+    def __init__(self, status: control_pb2.StatusReply) -> None:
+        self._status = status
+
+    def Status(self, *_: object, **__: object) -> control_pb2.StatusReply:
+        return self._status
+
+
+@pytest.mark.parametrize("name", ["[/]", "[/red]", "[link=http://b.example]a[/link]", "[conceal]a", ":bomb:"])
+def test_names_are_no_markup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """Brackets of one program's name would end the command for all, hide a row, or be a link."""
+    found = busy()
+    found.sessions[0].program = found.queue[0].function = name
+    found.sessions[0].state = control_pb2.SESSION_STATE_RUNNING
+
+    @contextmanager
+    def answered(*_: object) -> Iterator[tuple[_Monitor, tuple[()]]]:
+        yield _Monitor(found), ()
+
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(client, "monitor_client", answered)
+    monkeypatch.setattr(status, "monitor_client", answered)
+    status.show_status(None, None, False, None, 1.0)
+    commands.show_all()
+    assert capsys.readouterr().out.count(name) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import grpc
 import pytest
 from gpuferry.monitor.door.handshake import Extension, extension
+from gpuferry.monitor.views.callers import Caller, visible
 from gpuferry.monitor.views.control import LISTENING_MOST
 from gpuferry.monitor.views.web.key import page_key
 from gpuferry.specs._generated import control_pb2, tenants_pb2
@@ -78,6 +80,31 @@ def test_a_tenant_sees_its_own_sessions_and_nothing_of_others(
     assert {session.tenant for session in everything.sessions} == {"a", "b"}
     assert everything.queue
     assert everything.servers
+
+
+@pytest.mark.parametrize("state", [control_pb2.SESSION_STATE_SUSPENDED, control_pb2.SESSION_STATE_MIGRATING])
+def test_where_the_operator_keeps_files_is_not_told(state: control_pb2.SessionState) -> None:
+    """On their way out of one, too, and why one could not be written."""
+    path = "/srv/operator/its-files/7"
+    there = control_pb2.Migration(session=7, source="gpu:0", target=path, reason=f"cannot write {path}: full")
+    back = control_pb2.Migration(session=7, source=path, target="gpu:0")
+    status = control_pb2.StatusReply(
+        sessions=[control_pb2.Session(id=7, tenant="a", state=state, where=path)], migrations=[there, back]
+    )
+    seen = visible(status, Caller("a"))
+    assert [session.id for session in seen.sessions] == [7]
+    assert [(one.source, one.target) for one in seen.migrations] == [("gpu:0", "a file"), ("a file", "gpu:0")]
+    assert seen.migrations[0].reason == "cannot write a file: full"
+    assert "operator" not in str(seen)
+    assert "operator" in str(visible(status, Caller()))
+
+
+def test_who_watches_every_nan_seconds_watches(monitor: harness.Monitor, token: dict[str, str]) -> None:
+    request = control_pb2.WatchStatusRequest(interval_seconds=math.nan)
+    watching = monitor.stub.WatchStatus(request, metadata=as_tenant(token["a"]), timeout=harness.DEADLINE)
+    assert next(watching).devices
+    assert next(watching).devices
+    watching.cancel()
 
 
 def test_what_is_anothers_and_what_does_not_exist_are_told_alike(

@@ -148,3 +148,25 @@ def test_requests_in_one_piece_are_all_answered(stage: Stage) -> None:
             part = connection.recv(4096)
             assert part
             answers += part
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Host: 127.0.0.1\r\nAuthorization: Basic \xc3\xa9",
+        b"Host: 127.0.0.1\r\nAuthorization: Bearer \xff",
+        b"Host: 127.0.0.1\r\nCookie: gpuferry-page-%d=\xff",
+        b"Host: \xff",
+        b"Host: 127.0.0.1\r\nno header",
+    ],
+)
+def test_strangers_write_nothing_into_the_log(
+    stage: Stage, caplog: pytest.LogCaptureFixture, head: bytes
+) -> None:
+    """Each of these was a traceback, as often as anybody liked."""
+    with connect(stage) as connection:
+        port = connection.getpeername()[1]
+        connection.sendall(b"GET /metrics HTTP/1.1\r\n" + head.replace(b"%d", b"%d" % port) + b"\r\n\r\n")
+        assert connection.recv(12).endswith((b" 400", b" 401", b" 403"))
+    assert ask(stage.url, "/healthz")[0] == 200
+    assert not caplog.records

@@ -73,6 +73,20 @@ class Sent:
     wish: Wish
 
 
+@dataclass(eq=False)
+class Waiting:
+    """A guest that has no server yet."""
+
+    guest: Guest
+    waits: bool = False  # there was none for it when it came
+    refusal: Refusal | None = None  # its place is another's
+
+    @property
+    def tenant(self) -> str:
+        """Whose it is."""
+        return self.guest.hello.tenant
+
+
 class Redirector:
     """Takes guests from the registry's listener, chooses a GPU server for each, and sends them there."""
 
@@ -93,7 +107,7 @@ class Redirector:
         self._max_wait = max_wait
         self._farewells = Farewells()
         self._refusals = Sparing(log.info)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[asyncio.Task[None], Waiting] = {}  # oldest first
         self._sent: dict[bytes, Sent] = {}  # by the number of its ticket
         self._dead: set[tuple[str, int]] = set()  # by heartbeat: the next one knows better
         self._seen: list[registry_pb2.Server] | None = None  # the view by which these are right
@@ -104,13 +118,25 @@ class Redirector:
             self._arrive(guest)
 
     def _arrive(self, guest: Guest) -> None:
-        if len(self._tasks) >= WAITING_MOST:
-            refusal = Refusal(Reason.NO_CAPACITY, f"{WAITING_MOST} guests wait already")
-            self.turn_away(guest.connection, guest.peer, refusal)
+        waiting = Waiting(guest)
+        if len(self._waiting) >= WAITING_MOST and not self._make_room(waiting.tenant):
+            self.turn_away(guest.connection, guest.peer, _no_place())
             return
-        task = asyncio.ensure_future(self._place(guest))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = asyncio.ensure_future(self._place(waiting))
+        self._waiting[task] = waiting
+        task.add_done_callback(self._waiting.pop)
+
+    def _make_room(self, tenant: str) -> bool:
+        """Let the last guest go of the tenant that has most of them here, if this one has fewer."""
+        staying = {task: one for task, one in self._waiting.items() if one.refusal is None}
+        each = Counter(one.tenant for one in staying.values())
+        crowd = max(each, key=each.__getitem__, default=tenant)
+        if each[crowd] <= each[tenant] + 1:
+            return False
+        last = next(task for task, one in reversed(staying.items()) if one.tenant == crowd)
+        staying[last].refusal = _no_place()
+        last.cancel()
+        return True
 
     def quiet(self) -> None:
         """Do nothing: a registry places each guest at once, and waits for no crowd."""
@@ -125,10 +151,11 @@ class Redirector:
         self._refusals.say("refused", (reason, address_of(peer)), reason=reason, text=refusal.text, peer=peer)
         self._farewells.send(connection, refusal.frame())
 
-    async def _place(self, guest: Guest) -> None:
+    async def _place(self, waiting: Waiting) -> None:
+        guest = waiting.guest
         try:
             self._check_possible(guest)
-            server, ticket = await within(self._max_wait, self._find(guest))
+            server, ticket = await within(self._max_wait, self._find(waiting))
         except asyncio.TimeoutError:
             self.turn_away(guest.connection, guest.peer, self._refusal(guest))
             return
@@ -136,7 +163,10 @@ class Redirector:
             self.turn_away(guest.connection, guest.peer, refusal)
             return
         except asyncio.CancelledError:
-            guest.connection.close()
+            if waiting.refusal:
+                self.turn_away(guest.connection, guest.peer, waiting.refusal)
+            else:
+                guest.connection.close()
             raise
         address, hello = way_to(server), guest.hello
         session_key = tickets.session_key(self._key, ticket)
@@ -191,8 +221,20 @@ class Redirector:
         error = CudaError.OUT_OF_MEMORY if enough and wish.memory else None
         return Refusal(Reason.NO_CAPACITY, why_none(servers, wish), error)
 
-    async def _find(self, guest: Guest) -> tuple[registry_pb2.Server, bytes]:
-        """The chosen server, which has just greeted, and a ticket for it."""
+    def _note_that_waits(self, waiting: Waiting) -> None:
+        """Raise Refusal if its tenant's limits let no more of its guests wait."""
+        if waiting.waits:
+            return
+        waiting.waits, tenant = True, waiting.tenant
+        limit = self._tenancy.limits(tenant).queue
+        many = sum(one.waits and one.tenant == tenant for one in self._waiting.values())
+        if limit is not None and many > limit:
+            text = f"tenant {tenant} has {many - 1} of {limit:.0f} queue places (limit queue)"
+            raise Refusal(Reason.NO_CAPACITY, f"{text}: try again later")
+
+    async def _find(self, waiting: Waiting) -> tuple[registry_pb2.Server, bytes]:
+        """The chosen server, which has just greeted, and a ticket for it. Raises Refusal."""
+        guest = waiting.guest
         wish = _wish(guest)
         while True:
             change = self._directory.next_change()
@@ -202,6 +244,7 @@ class Redirector:
                     return server, ticket
                 log.warning("server does not answer", address=server.registration.address)
                 self._dead.add(_beat(server))
+            self._note_that_waits(waiting)
             await change.wait()
 
     async def _take(self, server: registry_pb2.Server, number: bytes, guest: Guest) -> bool:
@@ -248,10 +291,16 @@ class Redirector:
 
     async def close(self) -> None:
         """Refuse guests that still wait for a server."""
-        for task in self._tasks:
+        tasks = list(self._waiting)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._farewells.finish()
+
+
+def _no_place() -> Refusal:
+    text = f"{WAITING_MOST} guests wait already, and nobody has more of them waiting: try again later"
+    return Refusal(Reason.NO_CAPACITY, text)
 
 
 def _wish(guest: Guest) -> Wish:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import hmac
 import ipaddress
+import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from gpuferry.specs._generated import control_pb2
 
 from ...door.listener import name_of
@@ -103,7 +104,13 @@ class WebServer:
             ]
         )
         application.on_response_prepare.append(self._add_headers)
-        self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=0.2)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=0.2,
+            logger=logger_of("gpuferry.page"),
+        )
 
     async def start(self) -> None:
         """Answer requests on the listening socket, until `stop`."""
@@ -121,8 +128,8 @@ class WebServer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         with self._gate.answering(request.transport):
             # A page of somebody else's, whose name was made to point here, must not read ours.
-            if self._local and not is_local(request.host):
-                raise web.HTTPForbidden(text=f"{request.host} is not a name of this machine\n")
+            if self._local and not is_local(host := host_of(request)):
+                raise web.HTTPForbidden(text=f"{host} is not a name of this machine\n")
             if request.path in (*PROBES, *OF_LOGIN) and request.method in ("GET", "HEAD"):
                 return await handler(request)
             if caller := await self._caller(request):
@@ -153,7 +160,7 @@ class WebServer:
 
     def _proves(self, request: web.Request) -> bool:
         if cookie := request.cookies.get(self._cookie):
-            return hmac.compare_digest(cookie.encode(), self._entered.encode())
+            return hmac.compare_digest(cookie.encode(errors="replace"), self._entered.encode())
         return hmac.compare_digest(shown(request), self._key)
 
     async def _add_headers(self, _: web.Request, response: web.StreamResponse) -> None:
@@ -215,6 +222,26 @@ class WebServer:
             return False
 
 
+class _Sensible(logging.Filter):
+    """Requests of no sense are their callers' affair, who could fill the log with them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+def logger_of(name: str) -> logging.Logger:
+    """For an HTTP server's own troubles."""
+    logger = logging.getLogger(name)
+    if not logger.filters:
+        logger.addFilter(_Sensible())
+    return logger
+
+
+def host_of(request: web.Request) -> str:
+    """How the request calls this machine, as text. Of no browser's, which says nothing: localhost."""
+    return request.headers.get("Host", "localhost").encode("ascii", "replace").decode()[:200]
+
+
 def is_local(host: str) -> bool:
     """Whether a Host header means this machine's loopback."""
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
@@ -232,7 +259,7 @@ def shown(request: web.Request) -> bytes:
     if scheme.lower() == "basic":
         try:
             return base64.b64decode(value, validate=True).partition(b":")[2]
-        except binascii.Error:
+        except ValueError:  # no base64, or no ASCII
             return b""
     return value.encode(errors="surrogateescape") if scheme.lower() == "bearer" else b""
 
