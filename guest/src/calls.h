@@ -81,6 +81,7 @@ CUresult gf_link_complete(struct gf_link *link, void **image, size_t *size);
 
 /* Green contexts. */
 CUresult gf_green_id(CUgreenCtx handle, unsigned long long *id);
+CUresult gf_green_context(CUcontext *context, CUgreenCtx handle);
 CUresult gf_green_stream(CUstream *stream, CUgreenCtx handle, unsigned flags, int priority);
 CUresult gf_stream_green(CUstream handle, CUgreenCtx *green);
 /* green: NULL if the context's own name is wanted, a green one's too. */

@@ -241,11 +241,9 @@ static CUresult shake_hands(struct gf_transport *transport, const char *address,
 
 /* From GPUFERRY_MONITOR to where the session is; `place` becomes its address. */
 static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue,
-                             struct gf_transport *transport) {
-    struct gf_credential credential;
+                             struct gf_credential *credential, struct gf_transport *transport) {
     CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
-    transport->fd = -1;
-    if (!gf_credential_read(&credential)) {
+    if (!gf_credential_read(credential)) {
         return result;
     }
     bool insist = false;
@@ -264,7 +262,7 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue,
                      place, why);
             return transport->reached ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_SYSTEM_NOT_READY;
         }
-        result = shake_hands(transport, place, &credential, queue, insist, next);
+        result = shake_hands(transport, place, credential, queue, insist, next);
         insist = result == GF_TRY_INSISTING;
         if (insist) {
             gf_transport_close(transport);
@@ -292,21 +290,27 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue,
 static CUresult queue_for_session(const char *address, char place[GF_ADDRESS_MAX],
                                   struct gf_transport *transport) {
     struct gf_queue queue;
+    struct gf_credential *credential = malloc(sizeof *credential); /* too large for some stacks, too */
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    transport->fd = -1;
     gf_queue_begin(&queue);
-    for (;;) {
+    while (credential != NULL) {
         snprintf(place, GF_ADDRESS_MAX, "%s", address);
-        CUresult result = find_session(place, &queue, transport);
+        result = find_session(place, &queue, credential, transport);
         if (!queue.broken) {
-            return result;
+            break;
         }
         gf_transport_close(transport);
         if (!gf_queue_again(&queue)) {
             gf_error("the monitor at %s went away while this program waited for a GPU, and did not come back "
                      "in time",
                      place);
-            return CUDA_ERROR_DEVICE_UNAVAILABLE;
+            result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+            break;
         }
     }
+    free(credential);
+    return result;
 }
 
 static CUresult connect_once(void) {

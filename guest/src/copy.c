@@ -23,6 +23,18 @@
 #define OUT_CALLS   8           /* GF_CHUNK each under way at once: 32 MiB */
 #define CAPTURE_MAX (64u << 10) /* of a pageable source: read when the call is made, as the driver does */
 
+static _Atomic bool follow_words;
+
+void gf_copies_follow_words(void) {
+    atomic_store_explicit(&follow_words, true, memory_order_relaxed);
+}
+
+/* Whether an asynchronous copy must not look at the program's memory before the stream is there, nor wait for
+ * room on its way. */
+static bool follows(void) {
+    return atomic_load_explicit(&follow_words, memory_order_relaxed);
+}
+
 static uint64_t span(const struct gf_side *side, const struct gf_extent *extent) {
     return side->pitch * (extent->rows - 1) + extent->width;
 }
@@ -84,8 +96,8 @@ static CUresult send_pieces(uint16_t op, const struct gf_side *to, const struct 
     return CUDA_SUCCESS;
 }
 
-/* A copy behind a function of the program, which may write what is copied. What copies out before it brought
- * is there when the server asks. */
+/* A copy behind a function of the program, or a word that it writes, before which it may write what is
+ * copied. What copies out before it brought is there when the server asks. */
 struct late_copy {
     struct gf_host_task base;
     struct gf_side to, from;
@@ -102,26 +114,43 @@ static void send_late(struct gf_host_task *call, uint64_t ticket, CUresult statu
     }
 }
 
-/* What is not page-locked is read now, as CUDA does. */
-static CUresult copy_in_late(const struct gf_side *to, const struct gf_side *from,
-                             const struct gf_extent *extent, uint64_t stream, bool capture) {
-    uint64_t bytes = capture ? extent->width * extent->rows : 0;
-    struct late_copy *late = calloc(1, sizeof *late + bytes);
-    if (late == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+static CUresult fetch_pieces(const struct gf_side *to, const struct gf_side *from,
+                             const struct gf_extent *extent, uint64_t ticket) {
+    CUresult result = CUDA_SUCCESS;
+    for (struct cutter c = cut(extent); result == CUDA_SUCCESS && next_piece(&c);) {
+        struct gf_req_sessionHostCopyOut request = {ticket, piece_address(&c, from), from->pitch,
+                                                    c.piece.width, c.piece.rows};
+        struct gf_call call = {
+            .op = GF_OP_sessionHostCopyOut,
+            .rows = {(char *)piece_address(&c, to), to->pitch, c.piece.width, c.piece.rows}};
+        result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
+        free(call.payload);
     }
-    late->base = (struct gf_host_task){.run = send_late, .copies = true};
-    late->to = *to;
-    late->from = *from;
-    late->extent = *extent;
-    if (capture) {
-        gf_pending_wait((void *)from->address, span(from, extent));
-        for (uint64_t row = 0; row < extent->rows; row++) {
-            memcpy(late->captured + row * extent->width, (char *)from->address + row * from->pitch,
-                   extent->width);
-        }
-        late->from = (struct gf_side){false, (uint64_t)late->captured, extent->width};
+    return result;
+}
+
+static void fetch_late(struct gf_host_task *call, uint64_t ticket, CUresult status) {
+    const struct late_copy *late = (struct late_copy *)call;
+    (void)status;
+    CUresult result = fetch_pieces(&late->to, &late->from, &late->extent, ticket);
+    if (result != CUDA_SUCCESS) {
+        gf_channel_latch(result);
     }
+}
+
+static struct late_copy *late_copy(const struct gf_side *to, const struct gf_side *from,
+                                   const struct gf_extent *extent, uint64_t captured) {
+    struct late_copy *late = calloc(1, sizeof *late + captured);
+    if (late != NULL) {
+        late->base = (struct gf_host_task){.run = to->device ? send_late : fetch_late, .copies = true};
+        late->to = *to;
+        late->from = *from;
+        late->extent = *extent;
+    }
+    return late;
+}
+
+static CUresult enqueue_late(struct late_copy *late, uint64_t stream) {
     CUresult result = gf_host_call_add(&late->base);
     result = result == CUDA_SUCCESS ? gf_host_call_enqueue(&late->base, stream, false) : result;
     if (result != CUDA_SUCCESS) {
@@ -130,14 +159,35 @@ static CUresult copy_in_late(const struct gf_side *to, const struct gf_side *fro
     return result;
 }
 
+/* What is not page-locked is read now, as CUDA does. */
+static CUresult copy_in_late(const struct gf_side *to, const struct gf_side *from,
+                             const struct gf_extent *extent, uint64_t stream, bool capture) {
+    struct late_copy *late = late_copy(to, from, extent, capture ? extent->width * extent->rows : 0);
+    if (late == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (capture) {
+        gf_pending_wait((void *)from->address, span(from, extent));
+        for (uint64_t row = 0; row < extent->rows; row++) {
+            memcpy(late->captured + row * extent->width, (char *)from->address + row * from->pitch,
+                   extent->width);
+        }
+        late->from = (struct gf_side){false, (uint64_t)late->captured, extent->width};
+    }
+    return enqueue_late(late, stream);
+}
+
 static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
                         uint64_t stream, bool may_run_behind) {
     gf_window_copy_enqueued();
-    if (gf_host_calls_pending()) {
+    bool calls = gf_host_calls_pending();
+    if (may_run_behind && (calls || follows())) {
         bool locked = gf_host_is_locked((void *)from->address, span(from, extent));
-        if (may_run_behind && (locked || extent->width * extent->rows <= CAPTURE_MAX)) {
+        if (locked || (calls && extent->width * extent->rows <= CAPTURE_MAX)) {
             return copy_in_late(to, from, extent, stream, !locked);
         }
+    }
+    if (calls) {
         CUresult result = gf_wait_for_stream(stream);
         if (result != CUDA_SUCCESS) {
             return result;
@@ -193,11 +243,15 @@ static CUresult copy_out_and_wait(const struct gf_side *to, const struct gf_side
 
 static CUresult copy_out_behind(const struct gf_side *to, const struct gf_side *from,
                                 const struct gf_extent *extent, uint64_t stream) {
+    if (follows()) {
+        struct late_copy *late = late_copy(to, from, extent, 0);
+        return late == NULL ? CUDA_ERROR_OUT_OF_MEMORY : enqueue_late(late, stream);
+    }
     for (struct cutter c = cut(extent); next_piece(&c);) {
         struct gf_req_sessionCopyOut request = {stream, piece_address(&c, from), from->pitch, c.piece.width,
                                                 c.piece.rows};
         struct gf_rows rows = {(char *)piece_address(&c, to), to->pitch, c.piece.width, c.piece.rows};
-        CUresult result = gf_pending_start(&request, sizeof request, &rows);
+        CUresult result = gf_pending_start(GF_OP_sessionCopyOut, &request, sizeof request, &rows);
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -371,21 +425,6 @@ CUresult gf_copy_staged(const struct gf_row_copy *c, uint64_t stream) {
                         : copy_out_behind(&to, &from, &extent, stream);
 }
 
-static CUresult fetch_pieces(const struct gf_side *to, const struct gf_side *from,
-                             const struct gf_extent *extent, uint64_t ticket) {
-    CUresult result = CUDA_SUCCESS;
-    for (struct cutter c = cut(extent); result == CUDA_SUCCESS && next_piece(&c);) {
-        struct gf_req_sessionHostCopyOut request = {ticket, piece_address(&c, from), from->pitch,
-                                                    c.piece.width, c.piece.rows};
-        struct gf_call call = {
-            .op = GF_OP_sessionHostCopyOut,
-            .rows = {(char *)piece_address(&c, to), to->pitch, c.piece.width, c.piece.rows}};
-        result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
-        free(call.payload);
-    }
-    return result;
-}
-
 CUresult gf_copy_in_call(const struct gf_row_copy *c, uint64_t ticket) {
     struct gf_side to = {c->to_device, c->to, c->to_pitch}, from = {c->from_device, c->from, c->from_pitch};
     struct gf_extent extent = {c->width, c->rows};
@@ -421,7 +460,7 @@ CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
     }
     if (some && (p->srcMemoryType == CU_MEMORYTYPE_ARRAY || p->dstMemoryType == CU_MEMORYTYPE_ARRAY)) {
         const struct gf_volume source = gf_copy_source(p), target = gf_copy_target(p);
-        return gf_copy_boxes(&target, &source, p, stream);
+        return gf_copy_boxes(&target, &source, p, stream, behind);
     }
     if (!some) {
         uint64_t wire;

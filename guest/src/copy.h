@@ -30,6 +30,10 @@ struct gf_row_copy {
     uint64_t to, to_pitch, from, from_pitch, width, rows;
 };
 
+/* From here on a stream may wait for a word, which the program may write when it has written what is copied
+ * behind it: page-locked memory is copied when the stream is there. */
+void gf_copies_follow_words(void);
+
 /* Calls `visit` for each slice of a copy, until one fails. */
 CUresult gf_copy_each(const CUDA_MEMCPY3D *copy,
                       CUresult (*visit)(void *data, const struct gf_row_copy *slice), void *data);
@@ -48,6 +52,8 @@ CUresult gf_fill_node_check(CUdeviceptr address, size_t pitch, uint32_t element,
 #define GF_BATCH_MAX 256u /* operations on words of memory in one call or node */
 /* What CUDA refuses of one, before it is in a stream or a graph. */
 CUresult gf_word_check(const CUstreamBatchMemOpParams *operation);
+/* Whether a stream waits there. */
+bool gf_word_is_awaited(CUstreamBatchMemOpType operation);
 
 /* Where one side of a 2-D or 3-D copy starts, and how its rows and slices lie, as the program says it. */
 struct gf_volume {
@@ -68,9 +74,9 @@ struct gf_copy_side {
 /* The side of a copy that is memory, checked. */
 CUresult gf_copy_side(const struct gf_volume *volume, const CUDA_MEMCPY3D *size, bool write,
                       struct gf_copy_side *side);
-/* A copy of which one side or both are arrays. */
+/* A copy of which one side or both are arrays; `behind`: what comes into page-locked memory arrives later. */
 CUresult gf_copy_boxes(const struct gf_volume *to, const struct gf_volume *from, const CUDA_MEMCPY3D *size,
-                       CUstream stream);
+                       CUstream stream, bool behind);
 /* The two sides of a copy as its descriptor says them. */
 struct gf_volume gf_copy_source(const CUDA_MEMCPY3D *copy);
 struct gf_volume gf_copy_target(const CUDA_MEMCPY3D *copy);

@@ -9,6 +9,7 @@
 #include "copy.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
+#include "host_memory.h"
 #include "pending.h"
 #include "stream.h"
 #include "window.h"
@@ -43,9 +44,9 @@ static CUresult find_end(const struct gf_volume *v, const CUDA_MEMCPY3D *size, b
                                           : gf_copy_side(v, size, write, &end->memory);
 }
 
-/* Rows of one layer, of which `from` and `to` say where they begin. */
+/* Rows of one layer, of which `from` and `to` say where they begin; `behind`: nobody waits for them. */
 static CUresult copy_rows(const struct end *to, const struct end *from, uint64_t stream, uint64_t width,
-                          uint64_t rows) {
+                          uint64_t rows, bool behind) {
     if (to->is_array && from->is_array) {
         struct gf_req_sessionArrayCopy request = {stream,  to->array, to->x,   to->y, to->z, from->array,
                                                   from->x, from->y,   from->z, width, rows};
@@ -70,6 +71,9 @@ static CUresult copy_rows(const struct end *to, const struct end *from, uint64_t
         return gf_send_rows(GF_OP_sessionArrayIn, &request, sizeof request, &in_memory);
     }
     struct gf_req_sessionArrayOut request = {stream, array->array, array->x, array->y, array->z, width, rows};
+    if (behind) {
+        return gf_pending_start(GF_OP_sessionArrayOut, &request, sizeof request, &in_memory);
+    }
     struct gf_call call = {.op = GF_OP_sessionArrayOut, .rows = in_memory};
     CUresult result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
     free(call.payload);
@@ -81,8 +85,14 @@ static void step(struct end *end, uint64_t rows) {
     end->memory.address += rows * end->memory.pitch;
 }
 
+static bool is_locked(const struct gf_copy_side *memory, const CUDA_MEMCPY3D *size) {
+    uint64_t bytes =
+        (size->Depth - 1) * memory->slice + (size->Height - 1) * memory->pitch + size->WidthInBytes;
+    return gf_host_is_locked((void *)memory->address, bytes);
+}
+
 CUresult gf_copy_boxes(const struct gf_volume *target, const struct gf_volume *source,
-                       const CUDA_MEMCPY3D *size, CUstream cuda_stream) {
+                       const CUDA_MEMCPY3D *size, CUstream cuda_stream, bool behind) {
     struct end to = {0}, from = {0};
     uint64_t stream;
     CUresult result = gf_wire_stream(cuda_stream, &stream);
@@ -97,6 +107,7 @@ CUresult gf_copy_boxes(const struct gf_volume *target, const struct gf_volume *s
         return result; /* a function of the program may write what is copied */
     }
     bool shared = to.memory.shared || from.memory.shared;
+    behind = behind && !to.is_array && !to.memory.device && is_locked(&to.memory, size);
     uint64_t most = GF_CHUNK / size->WidthInBytes;
     most = most > 0 ? most : 1;
     gf_window_work_enqueued();
@@ -104,7 +115,7 @@ CUresult gf_copy_boxes(const struct gf_volume *target, const struct gf_volume *s
         struct end at_to = to, at_from = from;
         for (uint64_t done = 0; done < size->Height && result == CUDA_SUCCESS;) {
             uint64_t left = size->Height - done, rows = left < most ? left : most;
-            result = copy_rows(&at_to, &at_from, stream, size->WidthInBytes, rows);
+            result = copy_rows(&at_to, &at_from, stream, size->WidthInBytes, rows, behind);
             step(&at_to, rows);
             step(&at_from, rows);
             done += rows;

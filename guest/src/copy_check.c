@@ -170,6 +170,10 @@ CUresult gf_fill_node_check(CUdeviceptr address, size_t pitch, uint32_t element,
                                                                          : CUDA_ERROR_INVALID_VALUE;
 }
 
+bool gf_word_is_awaited(CUstreamBatchMemOpType operation) {
+    return operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+}
+
 CUresult gf_word_check(const CUstreamBatchMemOpParams *one) {
     bool wide =
         one->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || one->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;

@@ -1,6 +1,6 @@
 /* What this process does when a launched graph comes to a node: functions of the program, and in a graph with
  * such, copies from and to the program's memory, for a function may look at what was copied before it and
- * write what is copied after it. */
+ * write what is copied after it. So may the program before it writes a word that the graph waits for. */
 #include <stdlib.h>
 
 #include "channel.h"
@@ -95,7 +95,8 @@ static bool comes_behind(struct gf_node *node, const struct gf_node *before) {
 }
 
 bool gf_exec_needs_calls(const struct gf_exec *exec) {
-    if (gf_model_has(exec->model, CU_GRAPH_NODE_TYPE_HOST)) {
+    if (gf_model_has(exec->model, CU_GRAPH_NODE_TYPE_HOST) ||
+        gf_model_has(exec->model, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)) {
         return true;
     }
     for (unsigned i = 0; i < exec->attended_count; i++) {

@@ -72,8 +72,53 @@ CUresult gf_node_keep_bodies(struct gf_node *node, struct gf_model **bodies, uns
     return all ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* The pointer in a node's parameters to what it holds; NULL: it holds nothing. */
+static void **pointer_of(CUgraphNodeParams *params) {
+    switch ((int)params->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return (void **)&params->kernel.kernelParams;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        return (void **)&params->memOp.paramArray;
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        return (void **)&params->alloc.accessDescs;
+    default:
+        return NULL;
+    }
+}
+
+/* The memory's content was elsewhere. A kernel's parameters are followed by pointers to them; the program was
+ * given those, and may have changed some. */
+static void move_pointers(struct gf_node *node, const void *from) {
+    uintptr_t before = (uintptr_t)from, moved = (uintptr_t)node->memory - before;
+    void **place = pointer_of(&node->params);
+    *place = (char *)*place + moved;
+    if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        uintptr_t *end = (uintptr_t *)((char *)node->memory + node->memory_size);
+        for (uintptr_t *each = *place; each < end; each++) {
+            *each += *each - before < node->memory_size ? moved : 0;
+        }
+    }
+}
+
+/* A kernel's parameters for the same kernel go where those are that they replace: the program was given
+ * pointers there, by which it may set them again. */
+static void keep_place(struct gf_node *fresh, struct gf_node *old) {
+    const CUDA_KERNEL_NODE_PARAMS_v3 *one = &fresh->params.kernel, *other = &old->params.kernel;
+    if (fresh->params.type != CU_GRAPH_NODE_TYPE_KERNEL || old->params.type != CU_GRAPH_NODE_TYPE_KERNEL ||
+        one->func != other->func || one->kern != other->kern || fresh->memory_size != old->memory_size) {
+        return;
+    }
+    void *made = fresh->memory;
+    memcpy(old->memory, made, fresh->memory_size);
+    fresh->memory = old->memory;
+    old->memory = NULL;
+    move_pointers(fresh, made);
+    free(made);
+}
+
 /* What a node holds, exchanged for another's. */
 static void give(struct gf_node *to, struct gf_node *from) {
+    keep_place(from, to);
     gf_params_free(to);
     to->params = from->params;
     to->memory = from->memory;
@@ -165,24 +210,7 @@ CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *para
     return result;
 }
 
-/* The pointer in a node's parameters to what it holds; NULL: it holds nothing. */
-static void **pointer_of(CUgraphNodeParams *params) {
-    switch ((int)params->type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL:
-        return (void **)&params->kernel.kernelParams;
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-        return (void **)&params->memOp.paramArray;
-    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-        return (void **)&params->alloc.accessDescs;
-    default:
-        return NULL;
-    }
-}
-
-/* The same memory elsewhere: a kernel's parameters are followed by pointers to them. */
 static CUresult copy_memory(struct gf_node *node, const struct gf_node *from) {
-    ptrdiff_t moved;
-    void **place = pointer_of(&node->params);
     if (from->memory == NULL) {
         return CUDA_SUCCESS;
     }
@@ -190,14 +218,7 @@ static CUresult copy_memory(struct gf_node *node, const struct gf_node *from) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(node->memory, from->memory, from->memory_size);
-    moved = (char *)node->memory - (char *)from->memory;
-    *place = (char *)*place + moved;
-    if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL) {
-        char **end = (char **)((char *)node->memory + node->memory_size);
-        for (char **each = (char **)*place; each < end; each++) {
-            *each += moved;
-        }
-    }
+    move_pointers(node, from->memory);
     return CUDA_SUCCESS;
 }
 

@@ -113,6 +113,9 @@ static CUresult take_batch(struct gf_node *node) {
         if (result != CUDA_SUCCESS) {
             return result;
         }
+        if (gf_word_is_awaited(batch->paramArray[i].operation)) {
+            gf_copies_follow_words();
+        }
     }
     node->memory_size = node->value_bytes = batch->count * (uint32_t)sizeof *batch->paramArray;
     if ((node->memory = malloc(node->memory_size)) == NULL) {

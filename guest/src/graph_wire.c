@@ -232,12 +232,16 @@ static void send_copy(struct build *b, struct gf_node *node) {
 
 static void send_batch(struct build *b, const struct gf_node *node) {
     const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *batch = &node->params.memOp;
-    struct gf_memory_operation operations[GF_BATCH_MAX];
+    struct gf_memory_operation *operations = malloc(batch->count * sizeof *operations);
     struct gf_req_sessionGraphBatch add = {.exec = b->exec->handle, .count = batch->count};
     struct gf_req_sessionGraphSetBatch set = {add.exec, place(b), batch->count};
     struct iovec parts[] = {{&add, sizeof add}, {operations, batch->count * sizeof *operations}};
     if (b->set >= 0) {
         parts[0] = (struct iovec){&set, sizeof set};
+    }
+    if (operations == NULL) {
+        fail(b, CUDA_ERROR_OUT_OF_MEMORY);
+        return;
     }
     for (unsigned i = 0; i < batch->count; i++) {
         const CUstreamBatchMemOpParams *one = &batch->paramArray[i];
@@ -249,6 +253,7 @@ static void send_batch(struct build *b, const struct gf_node *node) {
     if (b->result == CUDA_SUCCESS) {
         fail(b, gf_send(b->set >= 0 ? GF_OP_sessionGraphSetBatch : GF_OP_sessionGraphBatch, parts, 2));
     }
+    free(operations);
 }
 
 static void send_model(struct build *b, struct gf_model *model, uint32_t *first, uint32_t *last);

@@ -41,6 +41,14 @@ CUresult gf_green_id(CUgreenCtx handle, unsigned long long *id) {
     return CUDA_SUCCESS;
 }
 
+CUresult gf_green_context(CUcontext *context, CUgreenCtx handle) {
+    const struct gf_green_context *green = named(handle);
+    if (green != NULL) {
+        *context = (CUcontext)green->name;
+    }
+    return green == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
 /* The green context of a context's handle; NULL: it is an ordinary one. */
 static struct gf_green_context *green_of(CUcontext handle) {
     const struct gf_context *named = gf_context_find(handle);

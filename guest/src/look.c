@@ -22,14 +22,16 @@ struct asked {
     struct gf_credential credential;
     struct gf_greeting greeting;
     struct gf_hello hello;
+    struct gf_extensions extensions; /* too large for the stacks of some threads, as the credential */
     char place[GF_ADDRESS_MAX];
 };
 
 static bool say_hello(struct gf_transport *transport, struct asked *asked) {
-    struct gf_extensions extensions = {0};
+    struct gf_extensions *extensions = &asked->extensions;
     struct gf_queue queue;
     struct gf_header header;
     gf_queue_begin(&queue);
+    extensions->size = 0;
     char *body = gf_read_frame(transport, &header, TIMEOUT_MS);
     bool greets =
         body != NULL && header.op == GF_OP_GREETING && header.size == sizeof header + sizeof asked->greeting;
@@ -39,17 +41,17 @@ static bool say_hello(struct gf_transport *transport, struct asked *asked) {
     free(body);
     struct gf_hello *hello = &asked->hello;
     if (!greets || !gf_hello_fill(hello, &asked->credential) ||
-        !gf_operations_offer(&asked->greeting, false, hello->spec_hash, &extensions) ||
-        !gf_hello_extend(&extensions, &asked->credential, &queue) ||
-        !gf_extension_add(&extensions, GF_EXTENSION_LOOK, NULL, 0)) {
+        !gf_operations_offer(&asked->greeting, false, hello->spec_hash, extensions) ||
+        !gf_hello_extend(extensions, &asked->credential, &queue) ||
+        !gf_extension_add(extensions, GF_EXTENSION_LOOK, NULL, 0)) {
         return false;
     }
-    gf_credential_prove(&asked->credential, &asked->greeting, hello, &extensions, hello->proof);
+    gf_credential_prove(&asked->credential, &asked->greeting, hello, extensions, hello->proof);
     header = (struct gf_header){.op = GF_OP_HELLO,
-                                .size = (uint32_t)(sizeof header + sizeof *hello + extensions.size)};
+                                .size = (uint32_t)(sizeof header + sizeof *hello + extensions->size)};
     return gf_transport_write(transport, &header, sizeof header) == 0 &&
            gf_transport_write(transport, hello, sizeof *hello) == 0 &&
-           gf_transport_write(transport, extensions.data, extensions.size) == 0;
+           gf_transport_write(transport, extensions->data, extensions->size) == 0;
 }
 
 static bool is_whole(const struct asked *asked, const struct gf_header *header, const char *body) {

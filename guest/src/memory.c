@@ -5,6 +5,7 @@
 #include "graph.h"
 #include "host_memory.h"
 #include "module.h"
+#include "pending.h"
 #include "shared.h"
 #include "vmm.h"
 #include "window.h"
@@ -37,6 +38,9 @@ CUresult gf_memory_free(CUdeviceptr address) {
     if (address == 0) {
         return CUDA_SUCCESS;
     }
+    /* To free waits for the device. Memory here is kept until what used it is done instead, but some programs
+     * look at what they had copied out. */
+    gf_pending_wait(NULL, UINT64_MAX);
     if (gf_graph_memory_free(address, &result)) {
         return result;
     }

@@ -4,6 +4,7 @@
 #include "copy.h"
 #include "gpuferry/messages.h"
 #include "host_memory.h"
+#include "mirror.h"
 #include "shared.h"
 #include "stream.h"
 #include "window.h"
@@ -27,7 +28,8 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
         return result;
     }
     struct gf_shared shared;
-    if (!gf_shared_find(address, &shared)) {
+    struct gf_mirror mirror;
+    if (!gf_shared_find(address, &shared) && !gf_mirror_find(address, false, &mirror)) {
         gf_window_copy_enqueued();
         return gf_send_struct(GF_OP_sessionFill, &request);
     }

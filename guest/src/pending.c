@@ -59,12 +59,12 @@ static bool wait_for(struct pending *pending) {
     return here;
 }
 
-CUresult gf_pending_start(const void *request, size_t size, const struct gf_rows *rows) {
+CUresult gf_pending_start(uint16_t op, const void *request, size_t size, const struct gf_rows *rows) {
     struct pending *pending = calloc(1, sizeof *pending);
     if (pending == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pending->call = (struct gf_call){.op = GF_OP_sessionCopyOut, .rows = *rows, .completed = arrived};
+    pending->call = (struct gf_call){.op = op, .rows = *rows, .completed = arrived};
     pthread_mutex_lock(&lock);
     while (first != NULL && in_flight + rows->width * rows->rows > IN_FLIGHT_MAX && wait_for(first)) {
     }

@@ -211,7 +211,7 @@ static bool read_reply(struct gf_call *call, const struct gf_header *header) {
 
 /* What kernels print goes where the program's own output goes, behind what the program printed before. */
 static bool read_output(const struct gf_header *header) {
-    char text[4096];
+    char text[1024];
     FILE *to = header->status == STDERR_FILENO ? stderr : stdout;
     if (header->size > sizeof *header + GF_HANDSHAKE_FRAME_MAX) {
         return malformed("output", header);

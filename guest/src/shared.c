@@ -31,6 +31,7 @@ static bool unsettled; /* something was sent on it that the device's other work 
 static bool busy;      /* the device may be at work on it */
 static bool working;   /* the same, until the program has waited for all of it */
 static bool fetched;   /* since the program last waited for the device, which may have written it again */
+static const struct gf_range *latest; /* of which the program last began to write a page */
 
 /* Whether an address may be of such memory: all others are told from it without the lock. */
 static bool may_hold(uint64_t address) {
@@ -74,14 +75,31 @@ static void settle(void) {
     }
 }
 
+/* What the device may take for a sign of the rest comes last: of memory of a single page, what was written
+ * last of all. */
+enum rank { PAGES, PAGE, LATEST, RANKS };
+
+static enum rank rank_of(const struct gf_range *range) {
+    return range->pages > 1 ? PAGES : range == latest ? LATEST : PAGE;
+}
+
+/* With the lock held; `lent`: what was lent to system calls, too. */
+static void flush_ranges(bool lent) {
+    for (enum rank rank = PAGES; rank < RANKS; rank++) {
+        for (struct gf_range *range = ranges; range != NULL; range = range->next) {
+            if (rank_of(range) == rank && (lent || !range->lent)) {
+                gf_range_enter(range);
+                unsettled = gf_range_flush(range, wire_stream()) || unsettled;
+            }
+        }
+    }
+}
+
 /* With the lock held. */
 static void flush_all(void) {
     uint32_t current = enter();
-    for (struct gf_range *range = ranges; range != NULL; range = range->next) {
-        gf_range_enter(range);
-        unsettled = gf_range_flush(range, wire_stream()) || unsettled;
-    }
     unsettled = gf_mirrors_flush(wire_stream()) || unsettled;
+    flush_ranges(true);
     settle();
     gf_range_leave(current);
 }
@@ -113,12 +131,12 @@ static CUresult have_stream(void) {
 static void exchange(void) {
     pthread_mutex_lock(&lock);
     uint32_t current = enter();
-    for (struct gf_range *range = ranges; range != NULL && working && !gf_channel_lost();
-         range = range->next) {
-        if (!range->lent) {
-            gf_range_enter(range);
-            unsettled = gf_range_flush(range, wire_stream()) || unsettled;
-            gf_range_take_away(range);
+    if (working && !gf_channel_lost()) {
+        flush_ranges(false);
+        for (struct gf_range *range = ranges; range != NULL; range = range->next) {
+            if (!range->lent) {
+                gf_range_take_away(range);
+            }
         }
     }
     settle();
@@ -198,6 +216,7 @@ static bool may_change(void) {
 static bool reach(struct gf_range *range, uint64_t page, bool write) {
     fetched = fetched || range->state[page] == GF_AWAY;
     bool changed = gf_range_reach(range, page, wire_stream(), write);
+    latest = changed && write ? range : latest;
     if (working && changed) {
         gf_exchange_soon();
     }

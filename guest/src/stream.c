@@ -10,13 +10,13 @@
 #include "objects.h"
 
 struct gf_thread_stream {
-    uint64_t context;
+    uint64_t context; /* as the program names it: a green one has streams of its own */
     CUstream stream;
     struct gf_thread_stream *next;
 };
 
 static CUresult per_thread(CUstream *stream) {
-    uint64_t context = gf_context_current_handle();
+    uint64_t context = gf_context_shown();
     struct gf_thread_stream *own = gf_thread.streams;
     while (own != NULL && own->context != context) {
         own = own->next;

@@ -15,12 +15,19 @@ static bool captured(CUstream stream, CUstreamBatchMemOpParams *operations, unsi
     return gf_capture_any() && gf_capture_takes(stream, GF_FORM_BATCH, &node, result);
 }
 
+static void note_wait(CUstreamBatchMemOpType operation) {
+    gf_window_stream_may_wait();
+    if (gf_word_is_awaited(operation)) {
+        gf_copies_follow_words();
+    }
+}
+
 #define SEND(function, operation_, value_type, member)                                                       \
     CUresult gf_##function##_send(CUstream stream, CUdeviceptr addr, value_type value, unsigned flags) {     \
         CUstreamBatchMemOpParams one = {                                                                     \
             .waitValue = {.operation = operation_, .address = addr, .member = value, .flags = flags}};       \
         struct gf_req_##function request = {.addr = addr, .value = value, .flags = flags};                   \
-        gf_window_stream_may_wait();                                                                         \
+        note_wait(operation_);                                                                               \
         CUresult result = gf_wire_stream(stream, &request.stream);                                           \
         return result != CUDA_SUCCESS || captured(stream, &one, 1, &result)                                  \
                    ? result                                                                                  \

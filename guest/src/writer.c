@@ -13,7 +13,7 @@
 #include "session.h"
 #include "stats.h"
 
-#define IOV_BATCH 256
+#define IOV_BATCH 128 /* 2 KiB of a stack */
 
 #define ch gf_channel
 

@@ -164,6 +164,7 @@ CUresult sim_node_assign(struct sim_node *node, const struct sim_node_work *work
         clear(&fresh);
         return result;
     }
+    sim_node_keep_place(&fresh, node);
     clear(node);
     move_work(node, &fresh);
     return CUDA_SUCCESS;

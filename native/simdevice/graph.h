@@ -129,6 +129,9 @@ void sim_node_work_end(struct sim_node_work *work);
 /* Fills a node from `work`; what it holds after an error is for the caller to clear. */
 CUresult sim_node_keep(struct sim_node *node, const struct sim_node_work *work);
 CUresult sim_node_copy_work(struct sim_node *to, const struct sim_node *from);
+/* A kernel's parameters for the same kernel go where those are that they replace: the program was given
+ * pointers there, by which it may set them again. */
+void sim_node_keep_place(struct sim_node *fresh, struct sim_node *old);
 /* The operation that does a node's work; *op is NULL where the work is none (an empty node) or is done by the
  * launch itself. Needs no lock. */
 CUresult sim_node_op(const struct sim_node *node, struct sim_op **op);

@@ -18,16 +18,29 @@ static CUresult context_or(CUcontext handle, struct sim_context *otherwise, stru
     return sim_context_check(*out);
 }
 
-/* Keeps a kernel's parameters: an array of pointers, then what they point to. */
+/* A kernel's parameters are kept as their number, pointers to their values, the values, and where each lies,
+ * for the program is given the pointers and may change them. */
+static void point_at_values(struct sim_node *node) {
+    uint8_t *storage = node->storage;
+    size_t count = *(const size_t *)storage;
+    void **pointers = (void **)(storage + sizeof count);
+    const uint32_t *places = (const uint32_t *)(storage + node->storage_bytes) - count;
+    for (size_t i = 0; i < count; i++)
+        pointers[i] = storage + places[i];
+    node->params.kernel.kernelParams = count ? pointers : NULL;
+    node->params.kernel.extra = NULL;
+}
+
 static CUresult keep_params(struct sim_node *node, const struct sim_kernel_info *info,
                             const struct sim_node_work *work) {
-    CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &node->params.kernel;
-    size_t pointers = info->param_count * sizeof(void *);
-    node->storage_bytes = pointers + info->param_bytes;
-    uint8_t *storage = calloc(1, node->storage_bytes + 1);
+    const CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &node->params.kernel;
+    size_t count = info->param_count, values = sizeof count + count * sizeof(void *);
+    size_t places = (values + info->param_bytes + 3) / 4 * 4;
+    node->storage_bytes = places + count * sizeof(uint32_t);
+    uint8_t *storage = calloc(1, node->storage_bytes);
     if (!storage)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    uint8_t *packed = storage + pointers;
+    uint8_t *packed = storage + values;
     CUresult result = CUDA_SUCCESS;
     if (work->packed_params)
         memcpy(packed, work->packed_params, info->param_bytes);
@@ -37,11 +50,11 @@ static CUresult keep_params(struct sim_node *node, const struct sim_kernel_info 
         free(storage);
         return result;
     }
-    kernel->kernelParams = info->param_count ? (void **)storage : NULL;
-    kernel->extra = NULL;
-    for (uint32_t i = 0; i < info->param_count; i++)
-        kernel->kernelParams[i] = packed + info->params[i].offset;
+    *(size_t *)storage = count;
+    for (size_t i = 0; i < count; i++)
+        ((uint32_t *)(storage + places))[i] = (uint32_t)(values + info->params[i].offset);
     node->storage = storage;
+    point_at_values(node);
     return CUDA_SUCCESS;
 }
 
@@ -137,20 +150,11 @@ CUresult sim_node_keep(struct sim_node *node, const struct sim_node_work *work) 
     }
 }
 
-/* A pointer into the storage of a node that was copied. */
-static void *moved(const void *pointer, const struct sim_node *from, const struct sim_node *to) {
-    return pointer ? (uint8_t *)to->storage + ((const uint8_t *)pointer - (const uint8_t *)from->storage)
-                   : NULL;
-}
-
-static void move_pointers(struct sim_node *to, const struct sim_node *from) {
+/* The storage is another than that which the parameters point into. */
+static void move_pointers(struct sim_node *to) {
     CUgraphNodeParams *p = &to->params;
-    if (p->type == CU_GRAPH_NODE_TYPE_KERNEL && p->kernel.kernelParams) {
-        p->kernel.kernelParams = to->storage;
-        /* the first of the pointers' targets ends the array */
-        for (void **each = to->storage;
-             (uint8_t *)each < (uint8_t *)moved(from->params.kernel.kernelParams[0], from, to); each++)
-            *each = moved(*each, from, to);
+    if (p->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        point_at_values(to);
     } else if (p->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
         p->memOp.paramArray = to->storage;
     } else if (p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
@@ -172,8 +176,19 @@ CUresult sim_node_copy_work(struct sim_node *to, const struct sim_node *from) {
     if (from->attributes)
         memcpy(to->attributes, from->attributes, from->attribute_count * sizeof *from->attributes);
     to->attribute_count = from->attribute_count;
-    move_pointers(to, from);
+    move_pointers(to);
     return CUDA_SUCCESS;
+}
+
+void sim_node_keep_place(struct sim_node *fresh, struct sim_node *old) {
+    if (fresh->params.type != CU_GRAPH_NODE_TYPE_KERNEL || old->params.type != CU_GRAPH_NODE_TYPE_KERNEL ||
+        fresh->function != old->function || fresh->storage_bytes != old->storage_bytes)
+        return;
+    memcpy(old->storage, fresh->storage, fresh->storage_bytes);
+    free(fresh->storage);
+    fresh->storage = old->storage;
+    old->storage = NULL;
+    move_pointers(fresh);
 }
 
 static CUresult kernel_op(const struct sim_node *node, struct sim_op **op) {

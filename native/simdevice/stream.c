@@ -37,6 +37,8 @@ static struct sim_stream *per_thread_stream(struct sim_context *context) {
     if (stream)
         return stream;
     stream = sim_stream_new(context, SIM_STREAM_PER_THREAD, CU_STREAM_DEFAULT, SIM_LEAST_PRIORITY);
+    if (stream)
+        stream->green = sim_thread_green();
     if (stream && !sim_thread_keep_stream(stream)) {
         sim_release(sim_handle_close(stream->object.handle, SIM_STREAM));
         return NULL;

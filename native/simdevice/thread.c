@@ -89,7 +89,7 @@ bool sim_thread_set_current(struct sim_context *context) {
 
 struct sim_stream *sim_thread_stream(const struct sim_context *context) {
     for (struct thread_stream *entry = state.streams; entry; entry = entry->next)
-        if (entry->stream->context == context)
+        if (entry->stream->context == context && entry->stream->green == sim_thread_green())
             return entry->stream;
     return NULL;
 }

@@ -8,7 +8,7 @@ struct sim_green *sim_thread_green(void);     /* NULL: what is current is no gre
 bool sim_thread_push(struct sim_context *context);
 struct sim_context *sim_thread_pop(void);
 bool sim_thread_set_current(struct sim_context *context); /* NULL pops */
-/* The thread's default stream in that context; NULL: it has none yet. */
+/* The thread's default stream in that context, the current one; NULL: it has none yet. */
 struct sim_stream *sim_thread_stream(const struct sim_context *context);
 /* From now on it is that, until the thread ends; false when memory is exhausted. */
 bool sim_thread_keep_stream(struct sim_stream *stream);

@@ -95,7 +95,7 @@ static bool wait_for(struct attempt *a, short event) {
 
 /* What libssl has to say goes to the socket. */
 static bool say(struct attempt *a) {
-    char data[4096];
+    char data[1024];
     for (int size; (size = a->crypto->BIO_read(a->out, data, sizeof data)) > 0;) {
         for (int done = 0; done < size;) {
             ssize_t sent = send(a->fd, data + done, (size_t)(size - done), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -129,8 +129,7 @@ static bool read_exactly(struct attempt *a, uint8_t *data, size_t size) {
 }
 
 /* One record to libssl, and not a byte more: what follows the handshake is not libssl's. */
-static bool hear(struct attempt *a) {
-    uint8_t record[RECORD_MAX];
+static bool hear_record(struct attempt *a, uint8_t record[RECORD_MAX]) {
     if (!read_exactly(a, record, HEADER)) {
         return false;
     }
@@ -144,6 +143,18 @@ static bool hear(struct attempt *a) {
     }
     return read_exactly(a, record + HEADER, size) &&
            a->crypto->BIO_write(a->in, record, (int)(HEADER + size)) == (int)(HEADER + size);
+}
+
+/* A record is too large for the stacks of some threads. */
+static bool hear(struct attempt *a) {
+    uint8_t *record = malloc(RECORD_MAX);
+    if (record == NULL) {
+        snprintf(a->why, a->why_size, "no memory for a TLS handshake");
+        return false;
+    }
+    bool fine = hear_record(a, record);
+    free(record);
+    return fine;
 }
 
 static void say_why_not(struct attempt *a) {

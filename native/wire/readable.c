@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 int gf_readable(const void *start, size_t size) {
-    enum { PAGE = 4096, PAGES = 512 };
+    enum { PAGE = 4096, PAGES = 128 }; /* few, for the stacks of some threads */
     struct iovec remote[PAGES];
     char bytes[PAGES];
     uintptr_t at = (uintptr_t)start, end = at + size;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from tests.guest.conftest import Guest
-from tests.guest.fake_server import MIB, WINDOW, FakeServer
+from tests.guest.fake_server import MIB, WINDOW, Answer, FakeServer, Frame
 
 MEMORY = ("sessionMemMap", "sessionMemUnmap", "sessionFence")
 
@@ -134,3 +134,32 @@ ok("cuMemcpy2D_v2", plane)
     host = bytes(range(240)) * 2
     assert struct.unpack_from("<QQQQQ", copy.body) == (0, WINDOW + 2 * 512 + 8, 512, 7, 3)
     assert copy.body[40:] == b"".join(host[65 + 60 * row : 72 + 60 * row] for row in range(3))
+
+
+def test_a_word_is_sent_behind_what_it_tells_of(server: FakeServer, guest: Guest) -> None:
+    def zeros(frame: Frame) -> Answer:
+        return Answer(
+            body=bytes(struct.unpack("<5Q", frame.body)[3]) if frame.name == "sessionCopyOut" else None
+        )
+
+    server.answer = zeros
+    outcome = guest(
+        """
+start()
+elsewhere = made("cuMemAlloc_v2", 4)
+before, data, after = (made("cuMemHostAlloc", size, 2) for size in (4, 3 << 12, 4))
+def send(*written):
+    for address in written:
+        ctypes.c_uint32.from_address(address).value = 1
+    ok("cuStreamWriteValue32_v2", 0, elsewhere, 1, 0)
+send(before, data, data + 8192, after)
+send(after, before)
+send(before, after)
+print(before, data, after)
+"""
+    )
+    before, data, after = map(int, outcome.stdout.split())
+    sent = [struct.unpack_from("<QQ", f.body)[1] for f in server.frames if f.name == "sessionCopyIn"]
+    assert sorted(sent[:2]) == [data, data + 8192]
+    assert sorted(sent[2:4]) == sorted((before, after))
+    assert sent[4:] == [after, before, before, after]

@@ -15,6 +15,24 @@ static unsigned first_after(CUgraphExec exec, CUdeviceptr from) {
     return words[WORDS - 1];
 }
 
+// Parameters are asked for once, and set again and again by the pointers that came with them.
+static void set_again(CUgraph graph, CUgraphNode affine, CUgraphExec exec) {
+    CUDA_KERNEL_NODE_PARAMS params;
+    CUgraphExec another;
+    CUdeviceptr nowhere = 8;
+    OK(cuGraphKernelNodeGetParams(affine, &params));
+    for (unsigned term = 1; term < 4; term++) {
+        params.kernelParams[3] = &term;
+        OK(cuGraphKernelNodeSetParams(affine, &params));
+        OK(cuGraphExecKernelNodeSetParams(exec, affine, &params));
+        EXPECT(first_after(exec, other) == 8 + term);
+    }
+    params.kernelParams[0] = &nowhere; // which nobody is told
+    OK(cuGraphInstantiate(&another, graph, 0));
+    EXPECT(first_after(another, other) == 6 + 3);
+    OK(cuGraphExecDestroy(another));
+}
+
 int main(void) {
     start();
     CUgraph graph, changed, longer;
@@ -54,6 +72,7 @@ int main(void) {
     EXPECT(enabled == 0 && first_after(exec, other) == 4);
     OK(cuGraphNodeSetEnabled(exec, affine, 1));
     EXPECT(first_after(exec, other) == 41);
+    set_again(graph, affine, exec);
 
     // Another graph of the same shape.
     OK(cuGraphClone(&changed, graph));

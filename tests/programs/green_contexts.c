@@ -269,6 +269,7 @@ static void end(CUgreenCtx green) {
     OK(cuCtxPushCurrent(named));
     OK(cuMemAlloc(&kept, 4));
     OK(cuMemsetD32(kept, 5, 1));
+    OK(cuMemsetD32Async(kept, 5, 1, CU_STREAM_PER_THREAD));
     OK(cuGreenCtxDestroy(green));
     FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemsetD32(kept, 6, 1));
     OK(cuCtxPopCurrent(&found));
@@ -279,6 +280,9 @@ static void end(CUgreenCtx green) {
     FAILS(CUDA_ERROR_STREAM_DETACHED, cuStreamGetGreenCtx(stream, &of));
     OK(cuStreamDestroy(stream));
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(stream));
+    // The thread's own stream in the primary context is another one.
+    OK(cuMemsetD32Async(kept, 5, 1, CU_STREAM_PER_THREAD));
+    OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
     OK(cuMemcpyDtoH(&value, kept, 4));
     EXPECT(value == 5);
     OK(cuMemFree(kept));
@@ -317,7 +321,11 @@ int main(void) {
     // By the name that it has as a context, as the runtime ends one.
     CUcontext named = NULL;
     OK(cuCtxFromGreenCtx(&named, whole));
+    CUcontext again = NULL;
+    OK(cuCtxFromGreenCtx(&again, (CUgreenCtx)named));
+    EXPECT(again == named);
     OK(cuGreenCtxDestroy((CUgreenCtx)named));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuCtxFromGreenCtx(&again, (CUgreenCtx)named));
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuGreenCtxDestroy((CUgreenCtx)named));
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuGreenCtxDestroy(whole));
 

@@ -3,6 +3,26 @@
 
 #include "driver.h"
 
+// What is filled by the device's pointer is there when that is done, and stays.
+static void filled(unsigned *host, size_t bytes, unsigned count) {
+    CUdeviceptr mapped;
+    CUstream stream;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemHostRegister(host, bytes, CU_MEMHOSTREGISTER_DEVICEMAP));
+    OK(cuMemHostGetDevicePointer(&mapped, host, 0));
+    host[0] = host[count - 1] = 1;
+    OK(cuMemsetD32Async(mapped, 7, count, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(host[0] == 7 && host[count - 1] == 7);
+    host[0] = 2;
+    OK(cuMemsetD32(mapped, 8, 1));
+    OK(cuMemsetD32(mapped + 4, 9, 1));
+    OK(cuCtxSynchronize());
+    EXPECT(host[0] == 8 && host[1] == 9 && host[2] == 7);
+    OK(cuMemHostUnregister(host));
+    OK(cuStreamDestroy(stream));
+}
+
 int main(void) {
     const size_t bytes = 1 << 20;
     unsigned *host = NULL, flags = 0, count = (unsigned)(bytes / 4), seed = 3, wrong = 0;
@@ -11,6 +31,7 @@ int main(void) {
     memset(host, 0, bytes);
     start();
     CUdeviceptr memory = allocate(bytes);
+    filled(host, bytes, count);
     OK(cuMemHostRegister(host, bytes, CU_MEMHOSTREGISTER_PORTABLE));
     FAILS(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, cuMemHostRegister(host, bytes, 0));
     OK(LAUNCH(kernel("fill"), count / 256, 256, NULL, &memory, &count, &seed));

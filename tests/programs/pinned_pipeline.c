@@ -1,5 +1,5 @@
 // Page-locked buffers in stream order: device to host to device without the host waiting in between, then the
-// same buffer filled again and again.
+// same buffer filled again and again. Memory that is freed waits for what was copied out.
 #include "driver.h"
 
 enum { WORDS = 1 << 16, ROUNDS = 8 };
@@ -27,6 +27,12 @@ int main(void) {
     }
     EXPECT(wrong == 0);
     digest("result", result, WORDS * 4);
+    // To free memory waits for the device.
+    memset(buffer, 0, WORDS * 4);
+    OK(LAUNCH(slow_copy, 4, 64, stream, &b, &a, &count, &delay));
+    OK(cuMemcpyDtoHAsync(buffer, b, WORDS * 4, stream));
+    OK(cuMemFree(c));
+    EXPECT(buffer[WORDS - 1] == ((WORDS - 1) ^ (ROUNDS - 1)) * 2654435761u);
     OK(cuMemFreeHost(buffer));
     OK(cuMemFreeHost(result));
     return check_failed;

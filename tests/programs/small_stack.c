@@ -1,10 +1,11 @@
 // All that a program does first is done by a thread with a stack of 32 KiB, from cuInit on: the session's
 // begin, memory, copies of every size, a module, launches, streams, events, a graph, and the end of it all.
+// What a program does again and again is done by a thread with the least stack that there is.
 #include <pthread.h>
 
 #include "driver.h"
 
-enum { STACK = 32 << 10, WORDS = 1 << 18 };
+enum { STACK = 32 << 10, LEAST = 16 << 10, WORDS = 1 << 18 };
 
 static unsigned words[WORDS];
 
@@ -52,6 +53,65 @@ static void graph(CUdeviceptr to, CUstream stream) {
     OK(cuGraphDestroy(captured));
 }
 
+static void values(CUdeviceptr at, CUstream stream) {
+    enum { COUNT = 64 };
+    static CUstreamBatchMemOpParams each[COUNT];
+    CUDA_BATCH_MEM_OP_NODE_PARAMS batch = {.ctx = context, .count = COUNT, .paramArray = each};
+    CUgraph made;
+    CUgraphNode node;
+    CUgraphExec exec;
+    for (unsigned i = 0; i < COUNT; i++) {
+        each[i].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+        each[i].writeValue.address = at + 4 * i;
+        each[i].writeValue.value = i;
+    }
+    OK(cuStreamBatchMemOp(stream, COUNT, each, 0));
+    OK(cuGraphCreate(&made, 0));
+    OK(cuGraphAddBatchMemOpNode(&node, made, NULL, 0, &batch));
+    OK(cuGraphInstantiate(&exec, made, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(made));
+}
+
+static void *frequent(void *filling) {
+    CUstream stream;
+    CUevent event;
+    CUdeviceptr pooled = 0;
+    unsigned count = WORDS, seed = 5;
+    OK(cuCtxSetCurrent(context));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CUdeviceptr to = allocate(sizeof words);
+    copies(to, stream);
+    values(to, stream);
+    OK(cuMemAllocAsync(&pooled, 4096, stream));
+    OK(cuMemsetD8Async(pooled, 1, 4096, stream));
+    OK(cuMemFreeAsync(pooled, stream));
+    OK(LAUNCH((CUfunction)filling, WORDS / 256, 256, stream, &to, &count, &seed));
+    OK(cuEventRecord(event, stream));
+    OK(cuEventSynchronize(event));
+    OK(cuEventQuery(event));
+    OK(cuStreamQuery(stream));
+    OK(cuMemcpyDtoH(words, to, sizeof words));
+    digest("filled with the least stack", words, sizeof words);
+    OK(cuMemFree(to));
+    OK(cuEventDestroy(event));
+    OK(cuStreamDestroy(stream));
+    OK(cuCtxSynchronize());
+    return NULL;
+}
+
+static void by_thread(size_t stack, void *(*begin)(void *), void *argument) {
+    pthread_t thread;
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    EXPECT(pthread_attr_setstacksize(&small, stack) == 0);
+    int created = pthread_create(&thread, &small, begin, argument);
+    EXPECT(created == 0 && pthread_join(thread, NULL) == 0);
+    pthread_attr_destroy(&small);
+}
+
 static void *work(void *unused) {
     CUstream stream;
     CUevent event;
@@ -76,10 +136,12 @@ static void *work(void *unused) {
     OK(cuMemGetInfo(&free_bytes, &total));
     FAILS(CUDA_ERROR_INVALID_PTX, cuModuleLoadData(&broken, ".version 7.0\n.target sm_80\n.entry k( {}"));
     unsigned count = WORDS, seed = 3;
-    OK(LAUNCH(kernel("fill"), WORDS / 256, 256, stream, &to, &count, &seed));
+    CUfunction fill = kernel("fill");
+    OK(LAUNCH(fill, WORDS / 256, 256, stream, &to, &count, &seed));
     OK(cuStreamSynchronize(stream));
     OK(cuMemcpyDtoH(words, to, sizeof words));
     EXPECT(words[WORDS - 1] == ((WORDS - 1) ^ seed) * 2654435761u);
+    by_thread(LEAST, frequent, fill);
     OK(cuEventDestroy(event));
     OK(cuStreamDestroy(stream));
     OK(cuMemFree(to));
@@ -89,11 +151,6 @@ static void *work(void *unused) {
 }
 
 int main(void) {
-    pthread_t thread;
-    pthread_attr_t small;
-    pthread_attr_init(&small);
-    EXPECT(pthread_attr_setstacksize(&small, STACK) == 0);
-    int created = pthread_create(&thread, &small, work, NULL);
-    EXPECT(created == 0 && pthread_join(thread, NULL) == 0);
+    by_thread(STACK, work, NULL);
     return check_failed;
 }

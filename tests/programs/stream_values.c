@@ -1,6 +1,100 @@
 // Streams that wait for a word of memory, and write one: each comparison, both widths, across streams, and
-// what is refused.
+// what is refused. What a program writes to page-locked memory before it writes the word is what is copied
+// behind it, however much that is, and none of these copies is waited for.
 #include "driver.h"
+
+enum { LARGE = 48 << 20, SIDE = 64 };
+
+static unsigned *page_locked(size_t bytes, unsigned flags) {
+    void *memory = NULL;
+    QUIET(cuMemHostAlloc(&memory, bytes, flags));
+    return memory;
+}
+
+// There and back, more than can be on its way at a time.
+static void behind_a_word(CUstream stream, CUdeviceptr flag, volatile unsigned *word, unsigned *from,
+                          unsigned *to) {
+    CUdeviceptr between = allocate(LARGE);
+    OK(cuStreamWaitValue32(stream, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuMemcpyHtoDAsync(between, from, LARGE, stream));
+    OK(cuMemcpyDtoHAsync(to, between, LARGE, stream));
+    for (unsigned i = 0; i < LARGE / 4; i += 1024)
+        from[i] = i + 5;
+    FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+    *word = 1;
+    OK(cuStreamSynchronize(stream));
+    unsigned wrong = 0;
+    for (unsigned i = 0; i < LARGE / 4; i += 1024)
+        wrong += to[i] != i + 5;
+    EXPECT(wrong == 0);
+    OK(cuMemFree(between));
+}
+
+// The same in a graph, whose first node waits.
+static void behind_a_node(CUstream stream, CUdeviceptr flag, volatile unsigned *word, unsigned *from,
+                          unsigned *to) {
+    CUdeviceptr between = allocate(4096);
+    CUgraph graph;
+    CUgraphExec exec;
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuStreamWaitValue32(stream, flag, 2, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuMemcpyHtoDAsync(between, from, 4096, stream));
+    OK(cuMemcpyDtoHAsync(to, between, 4096, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    from[7] = 777;
+    *word = 2;
+    OK(cuStreamSynchronize(stream));
+    EXPECT(to[7] == 777);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFree(between));
+}
+
+static void array_behind_a_word(CUstream stream, CUdeviceptr flag, volatile unsigned *word, unsigned *from,
+                                unsigned *to) {
+    CUarray array;
+    OK(cuArrayCreate(&array, &(CUDA_ARRAY_DESCRIPTOR){SIDE, SIDE, CU_AD_FORMAT_UNSIGNED_INT32, 1}));
+    CUDA_MEMCPY2D in = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                        .srcHost = from,
+                        .srcPitch = 4 * SIDE,
+                        .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                        .dstArray = array,
+                        .WidthInBytes = 4 * SIDE,
+                        .Height = SIDE};
+    CUDA_MEMCPY2D out = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                         .srcArray = array,
+                         .dstMemoryType = CU_MEMORYTYPE_HOST,
+                         .dstHost = to,
+                         .dstPitch = 4 * SIDE,
+                         .WidthInBytes = 4 * SIDE,
+                         .Height = SIDE};
+    from[SIDE * SIDE - 1] = 4711;
+    to[SIDE * SIDE - 1] = 0;
+    OK(cuStreamWaitValue32(stream, flag, 3, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuMemcpy2DAsync(&in, stream));
+    OK(cuMemcpy2DAsync(&out, stream));
+    EXPECT(to[SIDE * SIDE - 1] == 0);
+    *word = 3;
+    OK(cuStreamSynchronize(stream));
+    EXPECT(to[SIDE * SIDE - 1] == 4711);
+    OK(cuArrayDestroy(array));
+}
+
+static void copies(CUstream stream) {
+    unsigned *from = page_locked(LARGE, 0), *to = page_locked(LARGE, 0);
+    volatile unsigned *word = page_locked(4, CU_MEMHOSTALLOC_DEVICEMAP);
+    CUdeviceptr flag;
+    OK(cuMemHostGetDevicePointer(&flag, (void *)word, 0));
+    *word = 0;
+    behind_a_word(stream, flag, word, from, to);
+    behind_a_node(stream, flag, word, from, to);
+    array_behind_a_word(stream, flag, word, from, to);
+    OK(cuMemFreeHost(from));
+    OK(cuMemFreeHost(to));
+    OK(cuMemFreeHost((void *)word));
+}
 
 int main(void) {
     CUstream first, second;
@@ -48,5 +142,6 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue64(first, flags + 4, 0, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(first, 0, 0, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(first, flags, 0, 8));
+    copies(first);
     return check_failed;
 }
