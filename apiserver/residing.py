@@ -83,10 +83,9 @@ class Residing:
     def leave(self, order: node_pb2.Leave, descriptors: Sequence[int], refusal: str) -> None:
         """Send the memory away, unless there is a reason not to. Takes the descriptors."""
         files = list(zip(descriptors, order.bytes, order.on_disk, strict=True))
-        if self._over:
+        if not self._begin(lambda: self._leave(order, files, refusal), order.number):
             for each in descriptors:
                 os.close(each)
-        self._begin(lambda: self._leave(order, files, refusal), order.number)
 
     def come_back(self, order: node_pb2.ComeBack) -> None:
         """Begin to bring the session's memory back to its device; the order is answered when it is there."""
@@ -98,9 +97,8 @@ class Residing:
 
     def demote(self, order: node_pb2.Demote, descriptor: int) -> None:
         """Move what of the copies is in memory to this file on a disk. Takes the descriptor."""
-        if self._over:
+        if not self._begin(lambda: self._demote(order, descriptor), order.number):
             os.close(descriptor)
-        self._begin(lambda: self._demote(order, descriptor), order.number)
 
     def stay(self, stop: Callable[[], bool], patience: float) -> str:
         """See to it that the memory is on the device, and stays until `leave` is ordered again. Returns why
@@ -173,16 +171,18 @@ class Residing:
 
     # -- on the thread
 
-    def _begin(self, job: Job, number: int) -> None:
+    def _begin(self, job: Job, number: int) -> bool:
+        """False: the session is over, and the monitor is told so."""
         with self._changed:
             if self._over:
                 self._say(self._described(number, "the session is over"))
-                return
+                return False
             self._busy += 1
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="residing", daemon=True)
-            self._thread.start()
-        self._jobs.put(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="residing", daemon=True)
+                self._thread.start()
+            self._jobs.put(job)
+        return True
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -278,7 +278,8 @@ class Residing:
 
     def _learn(self) -> None:
         """By what true copies can be told later, as long as nobody needs the session."""
-        with contextlib.ExitStack() as stack, contextlib.suppress(Interrupted, RuntimeError):
+        # Its program may have mapped more meanwhile, for which there is no room.
+        with contextlib.ExitStack() as stack, contextlib.suppress(Interrupted, NoSpace, RuntimeError):
             if not self._core.hold_to_leave(HOLD_SECONDS):
                 return
             stack.callback(self._core.stay)
@@ -324,6 +325,7 @@ class Residing:
     def _lost(self, error: Exception) -> str:
         """A disk or the device has failed, and with it what the session had there."""
         reason = f"device error: its memory is lost: {error}"
+        self._log.error("memory is lost", session=self._session, reason=str(error))
         self._core.end(End(node_pb2.CAUSE_DEVICE, reason))
         return reason
 

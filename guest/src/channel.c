@@ -94,14 +94,12 @@ CUresult gf_call_struct(uint16_t op, const void *request, size_t size, void *rep
 }
 
 /* Sleeps until there is something to send, the server hangs up, or a reply comes that nobody else will read.
- */
+ * What poll tells of, somebody else may have read meanwhile, or gone on with another connection: it is looked
+ * at again, since who waited for more here would send nothing. */
 static void io_sleep(void) {
     bool attend = atomic_load(&ch.unattended) > 0 && atomic_load(&ch.waiting) == 0;
-    if (attend && gf_reader_try()) {
-        /* What came together with somebody's reply makes the socket readable no more. */
-        while ((gf_reader_has_input() || gf_transport_has_input(&ch.transport)) && gf_reader_frame()) {
-        }
-        gf_reader_leave();
+    if (attend) {
+        gf_channel_glance(); /* what came together with somebody's reply makes the socket readable no more */
     }
     struct pollfd wait[2] = {{.fd = ch.wake_fd, .events = POLLIN},
                              {.fd = ch.transport.fd, .events = (short)(POLLRDHUP | (attend ? POLLIN : 0))}};
@@ -112,14 +110,7 @@ static void io_sleep(void) {
     if ((wait[0].revents & POLLIN) != 0 && read(ch.wake_fd, &count, sizeof count) < 0) {
         /* another wake-up took it */
     }
-    if (wait[1].revents != 0 && gf_reader_try()) {
-        bool hung_up = (wait[1].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-        unsigned connection = atomic_load(&ch.connection);
-        while (gf_reader_frame() && connection == atomic_load(&ch.connection) &&
-               (hung_up || gf_reader_has_input() || gf_transport_has_input(&ch.transport))) {
-        }
-        gf_reader_leave();
-    } else if (wait[1].revents != 0) {
+    if (wait[1].revents != 0 && !gf_channel_glance()) {
         nanosleep(&(struct timespec){.tv_nsec = ch.resuming ? OUTAGE_NS : GF_LINGER_NS}, NULL);
     }
 }

@@ -69,8 +69,9 @@ struct gf_host_call;
 extern const char *(*_Atomic gf_channel_asked)(const struct gf_host_call *asked);
 /* As many more things may come that nobody waits for, or less: somebody always reads then. */
 void gf_channel_attend(int change);
-/* Reads what the server has said unasked, if anything, without waiting. */
-void gf_channel_glance(void);
+/* Reads what the server has said, if anything, and sees the end of the connection, without waiting. False:
+ * somebody else reads, or the server is lost. */
+bool gf_channel_glance(void);
 /* How many requests were ever sent: as long as that stays the same nothing was enqueued. */
 uint64_t gf_channel_frames(void);
 

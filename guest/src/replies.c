@@ -432,13 +432,14 @@ bool gf_channel_wait_flag(const _Atomic bool *flag) {
     return wait_until(flag_set, flag);
 }
 
-void gf_channel_glance(void) {
+bool gf_channel_glance(void) {
     struct pollfd input = {.fd = ch.transport.fd, .events = POLLIN};
     if (gf_channel_lost() || !gf_reader_try()) {
-        return;
+        return false;
     }
     while ((gf_reader_has_input() || gf_transport_has_input(&ch.transport) || poll(&input, 1, 0) > 0) &&
            gf_reader_frame()) {
     }
     gf_reader_leave();
+    return !gf_channel_lost();
 }

@@ -12,6 +12,7 @@ from .files import CopyFile
 
 RESIDENT = node_pb2.RESIDENCE_RESIDENT
 AWAY = (node_pb2.RESIDENCE_HOST, node_pb2.RESIDENCE_DISK)
+UNDER_WAY = (node_pb2.RESIDENCE_LEAVING, node_pb2.RESIDENCE_RETURNING)
 
 
 @dataclass(eq=False)
@@ -38,6 +39,11 @@ class Entry:
     def away(self) -> bool:
         """Whether its memory is on no device."""
         return self.where in AWAY
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it was leaving or returning when it was last heard of: an earlier monitor wanted that."""
+        return self.where in UNDER_WAY
 
     @property
     def copy_bytes(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,8 @@ class Orders:
     ) -> None:
         self._servers = servers  # by key
         self._note = note
-        self._numbers = itertools.count(1)
+        # Another monitor's orders may be under way, whose answers shall not be taken for answers to ours.
+        self._numbers = itertools.count(secrets.randbelow(1 << 31) + 1)
         # By key of the API server that was asked, and number: nobody answers for another.
         self._answers: dict[tuple[int, int], asyncio.Future[node_pb2.Resides]] = {}
         self._late: dict[asyncio.Task[None], int] = {}  # who hears of a late answer, and whose: a key
@@ -98,11 +100,12 @@ class Orders:
             log.error("an API server does not say what became of its memory", server=server.pid)
             server.kill()
 
-    def answered(self, server: ApiServer, told: node_pb2.Resides) -> None:
-        """An order was carried out, or was not."""
+    def answered(self, server: ApiServer, told: node_pb2.Resides) -> bool:
+        """An order was carried out, or was not. Returns whether it was one of these."""
         answer = self._answers.pop((server.key, told.number), None)
         if answer and not answer.done():
             answer.set_result(told)
+        return answer is not None
 
     def is_late(self, key: int) -> bool:
         """Whether the API server owes an answer for which nobody waits any longer."""

@@ -134,8 +134,11 @@ class Steward(PoolListener):
             self.invocations.is_gone(program, lost)
 
     def resides(self, server: ApiServer, told: node_pb2.Resides) -> None:
-        """An order was carried out, or was not."""
-        self._orders.answered(server, told)
+        """An order was carried out, or was not; be it an earlier monitor's, under way when this one came."""
+        entry = self.books.get(server.key)
+        ours = self._orders.answered(server, told)
+        if not ours and entry and entry.under_way and told.session == entry.session:
+            self._note(entry, told, late=True)
 
     def room_wanted(self, server: ApiServer, wanted: node_pb2.RoomWanted) -> None:
         """A session waits for its memory, or for more of it."""

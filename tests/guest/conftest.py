@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,6 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.guest.fake_server import FakeServer
+from tests.helpers.paths import ROOT
 from tests.helpers.running import Outcome, guest_environment, run
 
 PRELUDE = Path(__file__).with_name("prelude.py")
@@ -21,6 +23,14 @@ def run_guest(server: FakeServer, lines: str, **settings: str) -> Outcome:
     outcome = run([sys.executable, "-c", code], guest_environment({**server.settings, **settings}))
     server.settle()
     return outcome
+
+
+def preloaded(name: str, folder: Path) -> str:
+    """A LD_PRELOAD with this library before the guest's, compiled into the folder."""
+    source, shim = Path(__file__).with_name(name), folder / f"{name}.so"
+    command = ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", f"-I{ROOT / 'native' / '_generated'}"]
+    subprocess.run([*command, str(source), "-ldl", "-o", str(shim)], check=True, timeout=240)
+    return f"{shim}:{guest_environment({})['LD_PRELOAD']}"
 
 
 @pytest.fixture

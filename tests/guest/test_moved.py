@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,11 +12,10 @@ from tempfile import TemporaryDirectory
 import pytest
 from gpuferry.specs._generated.frames import Frame as Op
 
-from tests.guest.conftest import run_guest
+from tests.guest.conftest import preloaded, run_guest
 from tests.guest.fake_server import REPLY_SIZE, Answer, Frame
 from tests.guest.moving_server import MovingServer
-from tests.helpers.paths import ROOT
-from tests.helpers.running import Outcome, guest_environment
+from tests.helpers.running import Outcome
 
 Program = Callable[..., Outcome]
 UNAVAILABLE = 46
@@ -154,14 +152,10 @@ def test_a_full_socket_keeps_nobody_from_reading(
     server.answer = copy_back
     assert program(BEHIND).stdout == "1\n"
     at = server.names.index("sessionCopyOut")
-    shim = tmp_path / "full_socket.so"
-    source = Path(__file__).with_name("full_socket.c")
-    command = ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", f"-I{ROOT / 'native' / '_generated'}"]
-    subprocess.run([*command, str(source), "-ldl", "-o", str(shim)], check=True, timeout=240)
     # Had the guest heard of it before it sent the last call, that would go elsewhere, and nothing be behind.
     server.moves, server.early = lambda n: at + 1 if n == 2 else None, True
     server.received = server.sent = 0  # of the session that comes now
-    preload = f"{shim}:{guest_environment({})['LD_PRELOAD']}"
+    preload = preloaded("full_socket.c", tmp_path)
     outcome = program(BEHIND, LD_PRELOAD=preload, GPUFERRY_TEST_READ="200000")
     assert (outcome.stdout, outcome.stderr) == ("1\n", "")
     assert server.answered

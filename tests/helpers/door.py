@@ -6,11 +6,13 @@ import contextlib
 import itertools
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from gpuferry.guest.endpoint import split_address
 
+PATIENCE = 10.0  # seconds for a server to take what was said before the end; one that stands still does not
 Pair = tuple[socket.socket, socket.socket]  # of the same guest: its connection, and the one made for it
 D = TypeVar("D", bound="Door")
 B = TypeVar("B", bound="Between")
@@ -72,6 +74,7 @@ class Between:
         self.refusing = False  # new connections are closed at once
         self._door = Door(listening, self._come)
         self._open: list[Pair] = []
+        self._heard: list[threading.Event] = []  # of each connection: all that the guest says was passed on
 
     def __enter__(self: B) -> B:
         self._door.__enter__()
@@ -79,10 +82,20 @@ class Between:
 
     def __exit__(self, *_: object) -> None:
         self._door.close()
+        self._hear_last()
         self.cut()
         self._door.join()
         for connection in itertools.chain.from_iterable(self._open):
             connection.close()
+
+    def _hear_last(self) -> None:
+        """A guest that has ended said its last, which may not have been passed on yet. Nobody says more."""
+        for near, _ in list(self._open):
+            with contextlib.suppress(OSError):
+                near.shutdown(socket.SHUT_RD)
+        deadline = time.monotonic() + PATIENCE
+        for heard in list(self._heard):
+            heard.wait(max(0.0, deadline - time.monotonic()))
 
     def cut(self) -> None:
         """What there is now, not what comes of it; on both sides."""
@@ -100,13 +113,18 @@ class Between:
             if connection.family == socket.AF_INET:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._open.append(pair)
-        self._door.begin(self._carry, pair, self._pumps(pair))
+        heard = threading.Event()
+        self._heard.append(heard)
+        self._door.begin(self._carry, pair, self._pumps(pair), heard)
 
-    def _carry(self, pair: Pair, pumps: tuple[Callable[[], None], Callable[[], None]]) -> None:
+    def _carry(
+        self, pair: Pair, pumps: tuple[Callable[[], None], Callable[[], None]], heard: threading.Event
+    ) -> None:
         up, down = pumps
         back = threading.Thread(target=down, daemon=True)
         back.start()
         up()
+        heard.set()
         back.join()
         self._over(pair)
 

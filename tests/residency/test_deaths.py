@@ -19,13 +19,14 @@ from tests.apiserver.guest import Guest
 from tests.apiserver.server import Server
 from tests.helpers.points import Points
 from tests.migration.moving import MEMORY, PAGE, Work, close, devices, expect, order
-from tests.residency.ordering import HOST, answer, at_rest, back, come_back, gone, wants_back
+from tests.residency.ordering import HOST, answer, at_rest, back, come_back, gone, leave, wants_back
 
 LEAVING = "gpuferry.apiserver.copies:Copies._save"
 RETURNING = "gpuferry.apiserver.copies:Copies.restore"
 STANDS = "gpuferry.apiserver.residing:Residing._come_to_rest"  # it stands still; its device may work
 DEMOTING = "gpuferry.apiserver.copies:_OnDisk.take"
 LEFT = "gpuferry.apiserver.copies:Copies.update!"  # all is copied, and nothing has left
+LEARNS = "gpuferry.apiserver.residing:Residing._learn"  # it was copied ahead, and goes on
 
 
 class Pointed(Server):
@@ -36,7 +37,7 @@ class Pointed(Server):
 
 @pytest.fixture
 def points() -> Iterator[Points]:
-    with Points(LEAVING, RETURNING, STANDS, LEFT, DEMOTING) as found:
+    with Points(LEAVING, RETURNING, STANDS, LEFT, DEMOTING, LEARNS) as found:
         yield found
 
 
@@ -207,6 +208,24 @@ def test_the_program_is_killed_while_its_copies_move(server: Server, points: Poi
     expect(server, "ready")
 
 
+def test_more_is_mapped_before_its_pages_are_known_by_hashes(server: Server, points: Points) -> None:
+    """There is no room for the copies of that: nothing is learned, and nothing else comes of it."""
+    guest = server.connect()
+    work = Work(guest)
+    at_rest(server, guest)
+    with points.hold(LEARNS) as learning:
+        assert leave(server, guest, 6, copy_only=True).copied_bytes == 6 * PAGE
+        learning.wait()
+        more = guest.map(3, at=16)
+        guest.write(more, b"m" * PAGE)
+        at_rest(server, guest)
+    assert gone(server, guest, 3).copied_bytes == 3 * PAGE
+    back(server, guest)
+    assert guest.read(more, PAGE) == b"m" * PAGE
+    work.check()
+    close(guest, server)
+
+
 def test_its_disk_is_changed_behind_its_back(server: Server, points: Points, tmp_path: Path) -> None:
     """Cut short while copies move there, and once more when they lie there: an end that says why."""
     guest = server.connect()
@@ -223,3 +242,4 @@ def test_its_disk_is_changed_behind_its_back(server: Server, points: Points, tmp
     assert "has become shorter" in told.reason
     guest.expect_end()
     assert "its memory is lost" in expect(server, "ended").ended.reason
+    assert "memory is lost" in server.log.read_text()

@@ -82,6 +82,30 @@ def test_nobody_answers_for_another(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("ends", [RESIDENT, AWAY[0]])
+def test_an_order_of_an_earlier_monitor_is_heard_to_its_end(
+    tmp_path: Path, ends: node_pb2.Residence.ValueType
+) -> None:
+    """It was under way when this one came. What is said beyond that nobody has asked for."""
+
+    async def main() -> None:
+        steward = Steward(2.0, 4 * GIB, 0, tmp_path)
+        steward.grantable(0, 2 * GIB)
+        server = cast(ApiServer, Said(1, GIB))
+        grant = node_pb2.Grant(session=1, memory_quota=GIB)
+        told = node_pb2.Resides(where=node_pb2.RESIDENCE_RETURNING, allowance=GIB)
+        steward.server_returned(server, node_pb2.Returned(grant=grant, resides=told))
+        entry = steward.books.get(1)
+        assert entry
+        allowance = GIB if ends == RESIDENT else 0
+        steward.resides(server, node_pb2.Resides(session=1, number=5, where=ends, allowance=allowance))
+        assert (entry.where, entry.allowance) == (ends, allowance)
+        steward.resides(server, node_pb2.Resides(session=1, number=6, where=AWAY[1], allowance=SMALL))
+        assert (entry.where, entry.allowance) == (ends, allowance)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_a_wish_beyond_all_bounds_drives_nobody_away(tmp_path: Path) -> None:
     async def main() -> None:
         steward, honest, liar = await two(tmp_path)

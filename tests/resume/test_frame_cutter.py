@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 from gpuferry.specs._generated.frames import Frame, Resume, Resumed, frame
 
+from tests.helpers.door import Pair
 from tests.monitor.fake_guest import read_exactly
 
+from .cutter import Cutter
 from .frame_cutter import HEADER, Cut, FrameCutter
 
 SECONDS = 30.0
@@ -23,7 +26,7 @@ def resumed(received: int) -> bytes:
     return frame(Frame.RESUMED, Resumed(b"", received).pack())
 
 
-def meet(server: socket.socket, cutter: FrameCutter) -> tuple[socket.socket, socket.socket]:
+def meet(server: socket.socket, cutter: Cutter) -> tuple[socket.socket, socket.socket]:
     """Another connection of the guest: its end, and the server's."""
     host, port = cutter.address.split(":")
     guest = socket.create_connection((host, int(port)), SECONDS)
@@ -74,3 +77,34 @@ def test_what_answers_a_frame_that_is_cut_at_its_end_does_not_come() -> None:
                 says(guest, there, call)
                 there.sendall(frame(CALL, b"an answer"))
             assert guest.recv(1) == b""
+
+
+def test_what_a_guest_said_before_it_ended_arrives() -> None:
+    """Also if nobody has passed it on when the cutter is to go."""
+    going = threading.Event()
+
+    class Late(Cutter):
+        """It begins to listen to guests when it is to go."""
+
+        def _pump(
+            self, source: socket.socket, sink: socket.socket, pair: Pair, allowance: int | None
+        ) -> None:
+            if source is pair[0]:
+                assert going.wait(SECONDS)
+            super()._pump(source, sink, pair, allowance)
+
+        def cut(self) -> None:
+            going.set()
+            super().cut()
+
+        def _hear_last(self) -> None:
+            going.set()
+            super()._hear_last()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with Late(f"127.0.0.1:{server.getsockname()[1]}") as cutter:
+            guest, there = meet(server, cutter)
+            guest.sendall(b"closed")
+            guest.close()
+        with there:
+            assert read_exactly(there, 6) == b"closed"

@@ -1,0 +1,67 @@
+"""The last that a program says is sent, also when its connection broke just before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.guest.conftest import preloaded, run_guest
+from tests.guest.fake_server import Answer, Frame
+from tests.guest.moving_server import MovingServer
+
+
+@dataclass
+class BreakingServer(MovingServer):
+    """Its first connection breaks at the first cuCtxSynchronize, which is answered on the next."""
+
+    resumable: bool = True
+    asked: Frame | None = None
+
+    def _converse(self, until: int | None) -> None:
+        if self.connections == 1:
+            self.answer = self._breaks
+        elif self.asked is not None:
+            self.reply(self.asked, Answer())
+            self.asked = None
+        super()._converse(until)
+
+    def _breaks(self, frame: Frame) -> Answer | None:
+        if self.connections > 1 or frame.name != "cuCtxSynchronize":
+            return Answer()
+        self.asked = frame
+        raise ConnectionError
+
+
+@pytest.fixture
+def server() -> Iterator[BreakingServer]:
+    with TemporaryDirectory(prefix="gpuferry-fake-") as folder:
+        fake = BreakingServer(Path(folder) / "socket")
+        yield fake
+        fake.close()
+
+
+def test_who_hears_late_of_a_break_does_not_wait_on_the_new_connection(
+    server: BreakingServer, tmp_path: Path
+) -> None:
+    """The thread that sends was told of the old one's end, and would wait for something to read."""
+    outcome = run_guest(
+        server,
+        """
+start()
+shim = ctypes.CDLL(None)
+event = made("cuEventCreate", 0)
+shim.gf_test_arm()
+ok("cuCtxSynchronize")
+shim.gf_test_let_go()
+ok("cuEventRecord", event, 0)
+""",
+        GPUFERRY_ON_LOSS="reconnect",
+        LD_PRELOAD=preloaded("late_poll.c", tmp_path),
+    )
+    assert (outcome.status, outcome.stderr) == (0, "")
+    assert server.names[-2:] == ["cuEventRecordWithFlags", "sessionClose"]
+    assert server.connections == 2
