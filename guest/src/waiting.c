@@ -10,6 +10,22 @@
 #include "steps.h"
 #include "stream.h"
 
+_Thread_local uint64_t gf_asked;
+
+uint64_t gf_asked_context(uint16_t op, const void *request) {
+    if (op == GF_OP_cuStreamQuery || op == GF_OP_cuStreamSynchronize) {
+        uint64_t handle = ((const struct gf_req_cuStreamQuery *)request)->hStream;
+        const struct gf_stream *stream = gf_stream_find((CUstream)handle);
+        return stream == NULL ? 0 : stream->object.owner;
+    }
+    if (op == GF_OP_cuEventQuery || op == GF_OP_cuEventSynchronize) {
+        uint64_t handle = ((const struct gf_req_cuEventQuery *)request)->hEvent;
+        const struct gf_event *event = gf_event_find((CUevent)handle);
+        return event == NULL ? 0 : event->object.owner;
+    }
+    return 0;
+}
+
 static _Atomic uint64_t *idle_at(CUstream handle) {
     struct gf_stream *stream;
     uint64_t wire;

@@ -1,5 +1,5 @@
 // Two devices, each with a primary context and one of its own: memory, modules, launches, copies and fills on
-// each, what belongs to which, and what the memory of one costs the other.
+// each, what belongs to which, what the memory of one costs the other, and whose a failure is.
 //
 // suite: devices
 #include <pthread.h>
@@ -172,6 +172,28 @@ static void ends(void) {
     EXPECT(memcmp(pattern, back, sizeof back) == 0);
 }
 
+// A context that failed says so by its streams and events, too, whatever is current.
+static void fails(void) {
+    CUdeviceptr nowhere = 8;
+    CUstream stream;
+    CUevent event;
+    OK(cuCtxSetCurrent(primary[1]));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&event, 0));
+    OK(LAUNCH(count_up[1][0], 1, 1, stream, &nowhere));
+    OK(cuEventRecord(event, stream));
+    OK(cuCtxSetCurrent(primary[0]));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamQuery(stream));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cuEventSynchronize(event));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cuEventQuery(event));
+    OK(cuCtxSynchronize());
+    OK(cuMemcpyDtoH(back, memory[0][0], sizeof back));
+    EXPECT(memcmp(pattern, back, sizeof back) == 0);
+    OK(cuCtxSetCurrent(primary[1]));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
+}
+
 int main(void) {
     OK(cuInit(0));
     names();
@@ -195,5 +217,6 @@ int main(void) {
     streams(1);
     threads();
     ends();
+    fails();
     return check_failed;
 }
