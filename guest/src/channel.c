@@ -15,7 +15,6 @@
 #include "hooks.h"
 #include "log.h"
 #include "session.h"
-#include "waiting.h"
 #include "writer.h"
 
 #define IO_STACK_SIZE    (256u << 10)
@@ -91,11 +90,7 @@ CUresult gf_call_parts(struct gf_call *call, const struct iovec *parts, int coun
 
 CUresult gf_call_struct(uint16_t op, const void *request, size_t size, void *reply, size_t reply_size) {
     struct gf_call call = {.op = op, .reply = reply, .reply_size = (uint32_t)reply_size};
-    uint64_t before = gf_asked;
-    gf_asked = gf_asked_context(op, request);
-    CUresult result = gf_call_parts(&call, &(struct iovec){(void *)request, size}, 1);
-    gf_asked = before;
-    return result;
+    return gf_call_parts(&call, &(struct iovec){(void *)request, size}, 1);
 }
 
 /* Sleeps until there is something to send, the server hangs up, or a reply comes that nobody else will read.

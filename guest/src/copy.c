@@ -19,21 +19,10 @@
 #include "stream.h"
 #include "waiting.h"
 #include "window.h"
+#include "word.h"
 
 #define OUT_CALLS   8           /* GF_CHUNK each under way at once: 32 MiB */
 #define CAPTURE_MAX (64u << 10) /* of a pageable source: read when the call is made, as the driver does */
-
-static _Atomic bool follow_words;
-
-void gf_copies_follow_words(void) {
-    atomic_store_explicit(&follow_words, true, memory_order_relaxed);
-}
-
-/* Whether an asynchronous copy must not look at the program's memory before the stream is there, nor wait for
- * room on its way. */
-static bool follows(void) {
-    return atomic_load_explicit(&follow_words, memory_order_relaxed);
-}
 
 static uint64_t span(const struct gf_side *side, const struct gf_extent *extent) {
     return side->pitch * (extent->rows - 1) + extent->width;
@@ -181,7 +170,7 @@ static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, co
                         uint64_t stream, bool may_run_behind) {
     gf_window_copy_enqueued();
     bool calls = gf_host_calls_pending();
-    if (may_run_behind && (calls || follows())) {
+    if (may_run_behind && (calls || gf_words_are_awaited())) {
         bool locked = gf_host_is_locked((void *)from->address, span(from, extent));
         if (locked || (calls && extent->width * extent->rows <= CAPTURE_MAX)) {
             return copy_in_late(to, from, extent, stream, !locked);
@@ -243,7 +232,7 @@ static CUresult copy_out_and_wait(const struct gf_side *to, const struct gf_side
 
 static CUresult copy_out_behind(const struct gf_side *to, const struct gf_side *from,
                                 const struct gf_extent *extent, uint64_t stream) {
-    if (follows()) {
+    if (gf_words_are_awaited()) {
         struct late_copy *late = late_copy(to, from, extent, 0);
         return late == NULL ? CUDA_ERROR_OUT_OF_MEMORY : enqueue_late(late, stream);
     }

@@ -30,10 +30,6 @@ struct gf_row_copy {
     uint64_t to, to_pitch, from, from_pitch, width, rows;
 };
 
-/* From here on a stream may wait for a word, which the program may write when it has written what is copied
- * behind it: page-locked memory is copied when the stream is there. */
-void gf_copies_follow_words(void);
-
 /* Calls `visit` for each slice of a copy, until one fails. */
 CUresult gf_copy_each(const CUDA_MEMCPY3D *copy,
                       CUresult (*visit)(void *data, const struct gf_row_copy *slice), void *data);
@@ -48,12 +44,6 @@ CUresult gf_fill_check(CUdeviceptr address, size_t pitch, uint32_t element, size
 /* The same for a node, which may fill where there is no memory as long as it does not run: cuDNN captures
  * such fills. */
 CUresult gf_fill_node_check(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows);
-
-#define GF_BATCH_MAX 256u /* operations on words of memory in one call or node */
-/* What CUDA refuses of one, before it is in a stream or a graph. */
-CUresult gf_word_check(const CUstreamBatchMemOpParams *operation);
-/* Whether a stream waits there. */
-bool gf_word_is_awaited(CUstreamBatchMemOpType operation);
 
 /* Where one side of a 2-D or 3-D copy starts, and how its rows and slices lie, as the program says it. */
 struct gf_volume {

@@ -169,32 +169,3 @@ CUresult gf_fill_node_check(CUdeviceptr address, size_t pitch, uint32_t element,
     return span > 0 && (nowhere || gf_device_range(address, span, true)) ? CUDA_SUCCESS
                                                                          : CUDA_ERROR_INVALID_VALUE;
 }
-
-bool gf_word_is_awaited(CUstreamBatchMemOpType operation) {
-    return operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
-}
-
-CUresult gf_word_check(const CUstreamBatchMemOpParams *one) {
-    bool wide =
-        one->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || one->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-    unsigned size = wide ? 8 : 4, known = CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
-    bool writes = true;
-    switch ((int)one->operation) {
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-        writes = false;
-        known = 3;
-        break;
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-        break;
-    case CU_STREAM_MEM_OP_BARRIER: /* operations of a stream see each other's effects anyway */
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-        return CUDA_SUCCESS;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    bool fine = (one->waitValue.flags & ~known) == 0 && one->waitValue.address % size == 0 &&
-                gf_device_range(one->waitValue.address, size, writes);
-    return fine ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}

@@ -1,7 +1,6 @@
 /* The context that is current on the calling thread. */
 #include "context.h"
 #include "gpuferry/results.h"
-#include "waiting.h"
 
 _Thread_local struct gf_thread gf_thread;
 
@@ -54,7 +53,7 @@ CUresult gf_context_check(void) {
 }
 
 void gf_session_sticky(CUresult error) {
-    CUcontext of = (CUcontext)(gf_asked != 0 ? gf_asked : gf_context_current_handle());
+    CUcontext of = (CUcontext)(gf_thread.asked != 0 ? gf_thread.asked : gf_context_current_handle());
     struct gf_context *context = gf_destroys_context(error) ? gf_context_find(of) : NULL;
     if (context != NULL) {
         atomic_store(&context->sticky, (int)error);

@@ -9,6 +9,7 @@
 #include "launch.h"
 #include "module.h"
 #include "objects.h"
+#include "word.h"
 
 /* The context in which a node works must be there and sound; NULL is the current one, if there is any. */
 static CUresult in_context(uint64_t handle) {
@@ -113,9 +114,7 @@ static CUresult take_batch(struct gf_node *node) {
         if (result != CUDA_SUCCESS) {
             return result;
         }
-        if (gf_word_is_awaited(batch->paramArray[i].operation)) {
-            gf_copies_follow_words();
-        }
+        gf_word_note(batch->paramArray[i].operation);
     }
     node->memory_size = node->value_bytes = batch->count * (uint32_t)sizeof *batch->paramArray;
     if ((node->memory = malloc(node->memory_size)) == NULL) {

@@ -1,12 +1,12 @@
 /* Operations on words of memory that streams wait for and write. */
 #include "capture.h"
 #include "channel.h"
-#include "copy.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "guest.h"
 #include "stream.h"
 #include "window.h"
+#include "word.h"
 
 /* Whether the operation became a node of its stream's graph, or must not be made. */
 static bool captured(CUstream stream, CUstreamBatchMemOpParams *operations, unsigned count,
@@ -17,9 +17,7 @@ static bool captured(CUstream stream, CUstreamBatchMemOpParams *operations, unsi
 
 static void note_wait(CUstreamBatchMemOpType operation) {
     gf_window_stream_may_wait();
-    if (gf_word_is_awaited(operation)) {
-        gf_copies_follow_words();
-    }
+    gf_word_note(operation);
 }
 
 #define SEND(function, operation_, value_type, member)                                                       \

@@ -10,20 +10,17 @@
 #include "steps.h"
 #include "stream.h"
 
-_Thread_local uint64_t gf_asked;
+/* Asks about an object of this context, whose failure it is that this may find. */
+static CUresult ask_of(uint64_t context, uint16_t op, const void *request, size_t size) {
+    gf_thread.asked = context;
+    CUresult result = gf_call_struct(op, request, size, NULL, 0);
+    gf_thread.asked = 0;
+    return result;
+}
 
-uint64_t gf_asked_context(uint16_t op, const void *request) {
-    if (op == GF_OP_cuStreamQuery || op == GF_OP_cuStreamSynchronize) {
-        uint64_t handle = ((const struct gf_req_cuStreamQuery *)request)->hStream;
-        const struct gf_stream *stream = gf_stream_find((CUstream)handle);
-        return stream == NULL ? 0 : stream->object.owner;
-    }
-    if (op == GF_OP_cuEventQuery || op == GF_OP_cuEventSynchronize) {
-        uint64_t handle = ((const struct gf_req_cuEventQuery *)request)->hEvent;
-        const struct gf_event *event = gf_event_find((CUevent)handle);
-        return event == NULL ? 0 : event->object.owner;
-    }
-    return 0;
+static uint64_t context_of(CUstream handle) {
+    const struct gf_stream *stream = gf_stream_find(handle);
+    return stream == NULL ? 0 : stream->object.owner;
 }
 
 static _Atomic uint64_t *idle_at(CUstream handle) {
@@ -52,18 +49,26 @@ CUresult gf_cuStreamSynchronize_send(CUstream hStream) {
     if (result != CUDA_SUCCESS || (at != NULL && atomic_load(at) == before)) {
         return gf_pools_waited(result);
     }
-    result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
+    result = ask_of(context_of(hStream), GF_OP_cuStreamSynchronize, &request, sizeof request);
     if (result == CUDA_SUCCESS) {
         gf_stream_waited(hStream, before, 1);
     }
     return gf_pools_waited(result);
 }
 
+CUresult gf_cuStreamQuery_send(CUstream hStream) {
+    struct gf_req_cuStreamQuery request;
+    CUresult result = gf_wire_stream(hStream, &request.hStream);
+    return result != CUDA_SUCCESS
+               ? result
+               : ask_of(context_of(hStream), GF_OP_cuStreamQuery, &request, sizeof request);
+}
+
 /* As many records as there were before it was asked. */
 static CUresult ask(uint16_t op, CUevent handle, const void *request, size_t size) {
     struct gf_event *event = gf_event_find(handle);
     uint64_t records = event == NULL ? 0 : atomic_load(&event->records);
-    CUresult result = gf_call_struct(op, request, size, NULL, 0);
+    CUresult result = ask_of(event == NULL ? 0 : event->object.owner, op, request, size);
     if (result == CUDA_SUCCESS && event != NULL) {
         atomic_store(&event->complete, records);
     }
