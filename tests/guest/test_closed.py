@@ -18,7 +18,7 @@ from tests.guest.moving_server import MovingServer
 
 @dataclass
 class BreakingServer(MovingServer):
-    """Its first connection breaks at the first cuCtxSynchronize: before the answer, or behind what is next."""
+    """Its first connection breaks at the first cuCtxSynchronize: unanswered, or behind what comes next."""
 
     behind: bool = False
     resumable: bool = True
