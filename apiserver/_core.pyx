@@ -435,7 +435,7 @@ cdef class Core:
         with nogil:
             pthread_mutex_lock(&self.s.move.lock)
         if not self.s.state.serving or (still and not self.s.state.held):
-            over = not self.s.state.serving
+            over = not self.s.state.serving or self.s.state.ending
             pthread_mutex_unlock(&self.s.move.lock)
             raise SessionOver("the session is over") if over else ValueError("the session is not held")
         return 0
@@ -949,8 +949,9 @@ cdef class Core:
         """Like _look, of a session that is held, or away."""
         self._look(False)
         if not self.s.state.held and not self.s.residency.absent:
+            over = self.s.state.ending
             pthread_mutex_unlock(&self.s.move.lock)
-            raise ValueError("the session is neither held nor away")
+            raise SessionOver("the session is over") if over else ValueError("the session is neither held nor away")
         return 0
 
     def written(self) -> set[int]:

@@ -24,10 +24,21 @@ cdef void detach(Session *s) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
 
 
+cdef bint is_farewell(const uint8_t *data, size_t size) noexcept nogil:
+    """Whether the guest's last frame is the end of what came: it waits to hear that it did. Data that looks like it costs
+    an acknowledgement."""
+    cdef gf_header header
+    if size < sizeof(header):
+        return False
+    memcpy(&header, data + size - sizeof(header), sizeof(header))
+    return header.op == GF_OP_sessionClose and header.size == sizeof(header)
+
+
 cdef ssize_t receive_attached(Session *s, void *target, size_t size, bint between) noexcept nogil:
     """As `receive`, from as many connections as it takes."""
     cdef ssize_t n = 0
     cdef bint interrupted
+    cdef uint64_t had
     while True:
         pthread_mutex_lock(&s.lock)
         while not s.connection.attached and not s.state.ending \
@@ -59,11 +70,11 @@ cdef ssize_t receive_attached(Session *s, void *target, size_t size, bint betwee
                 shutdown(s.connection.fd, SHUT_RDWR)   # with TLS it may be over and the socket not be
             leave_relayed_tail(s)
             interrupted = s.connection.stale > 0
+        had = s.connection.received - s.connection.relayed_tail     # of the stream: MOVED is none of it
         pthread_cond_broadcast(&s.changed)
         pthread_mutex_unlock(&s.lock)
-        if n > 0 and s.connection.received - s.connection.told >= GF_ACKNOWLEDGE_EVERY:
-            # The last that comes over a link may be no part of the stream: MOVED.
-            acknowledge(s, s.connection.received - sizeof(gf_header) if s.connection.by_link else s.connection.received)
+        if n > 0 and (had - s.connection.told >= GF_ACKNOWLEDGE_EVERY or is_farewell(<const uint8_t *>target, n)):
+            acknowledge(s, had)
         if n > 0 or interrupted:
             return n if n > 0 else HELD
 

@@ -131,8 +131,8 @@ cdef void run_session(Session *s) noexcept nogil:
     pthread_mutex_lock(&s.sending.lock)
     forward_output(s)
     pthread_mutex_unlock(&s.sending.lock)
-    if s.state.cause == MALFORMED:
-        refuse(s, GF_REFUSED_MALFORMED)
+    if s.state.cause == MALFORMED or s.state.cause == DEVICE_FAILED:
+        refuse(s, GF_REFUSED_MALFORMED if s.state.cause == MALFORMED else GF_REFUSED_SHUTTING_DOWN)
         linger(s)
     elif s.state.cause == REVOKED:
         refuse(s, GF_REFUSED_SHUTTING_DOWN)

@@ -21,7 +21,10 @@
 #define LINGER_ROUNDS    20      /* how often the I/O thread looks again before it sleeps */
 #define OUTAGE_NS        5000000 /* between looks while the connection is being replaced */
 #define DIRECT_THRESHOLD (64u << 10)
-#define EXIT_FLUSH_MS    5000
+
+#define EXIT_FLUSH_SECONDS 5
+/* Once all is written: a server that does not read now (no turn, no memory) reads it when we are gone. */
+#define EXIT_ANSWER_SECONDS 1
 
 #define ch gf_channel
 
@@ -126,7 +129,7 @@ static void *io_main(void *unused) {
         if (ch.moving == GF_TOLD && !ch.writing && !ch.resuming) {
             gf_writer_leave();
         }
-        if (quiet++ < LINGER_ROUNDS) {
+        if (quiet++ < LINGER_ROUNDS && !atomic_load(&ch.leaving)) {
             pthread_mutex_unlock(&ch.send_lock);
             nanosleep(&(struct timespec){.tv_nsec = GF_LINGER_NS}, NULL);
         } else {
@@ -173,23 +176,40 @@ bool gf_channel_open(const struct gf_transport *transport) {
     return fine;
 }
 
+static struct timespec after(time_t seconds) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += seconds;
+    return until;
+}
+
+/* Until the server has our last frame, for a bounded time. With the send lock. */
+static void wait_closed(void) {
+    struct timespec deadline = after(EXIT_FLUSH_SECONDS), answer = deadline;
+    bool was_written = false;
+    for (bool waits = true; waits && !gf_channel_is_closed() && !gf_channel_lost();) {
+        bool written = ch.head == ch.tail && !ch.resuming;
+        if (written && !was_written) {
+            answer = after(EXIT_ANSWER_SECONDS);
+        }
+        was_written = written;
+        waits = pthread_cond_timedwait(&ch.sent, &ch.send_lock, written ? &answer : &deadline) == 0;
+    }
+}
+
 void gf_channel_close(void) {
     if (!atomic_load(&ch.open)) {
         return;
     }
     atomic_store(&ch.leaving, true);
-    gf_send(GF_OP_sessionClose, NULL, 0);
-    struct timespec deadline;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    deadline.tv_sec += EXIT_FLUSH_MS / 1000;
+    if (gf_send(GF_OP_sessionClose, NULL, 0) == CUDA_SUCCESS && ch.resumable) {
+        /* The server's word that it has it: where the connection breaks nothing else tells. */
+        gf_channel_attend(1);
+    }
     pthread_mutex_lock(&ch.send_lock);
     /* The I/O thread writes, so that a server which does not read cannot hold up the exit. */
     gf_channel_wake();
-    while (ch.head != ch.tail && !gf_channel_lost()) {
-        if (pthread_cond_timedwait(&ch.sent, &ch.send_lock, &deadline) != 0) {
-            break;
-        }
-    }
+    wait_closed();
     ch.closing = true;
     pthread_mutex_unlock(&ch.send_lock);
     shutdown(ch.transport.fd, SHUT_RDWR);

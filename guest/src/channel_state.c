@@ -13,6 +13,7 @@ struct gf_channel gf_channel = {
     .reply_lock = PTHREAD_MUTEX_INITIALIZER,
     .replied = PTHREAD_COND_INITIALIZER,
     .next_request = 1,
+    .closes_at = UINT64_MAX,
 };
 
 #define ch gf_channel
@@ -39,6 +40,10 @@ void gf_channel_lose(const char *why) {
     pthread_mutex_lock(&ch.reply_lock);
     pthread_cond_broadcast(&ch.replied);
     pthread_mutex_unlock(&ch.reply_lock);
+}
+
+bool gf_channel_is_closed(void) {
+    return (ch.resumable ? ch.acknowledged : ch.tail) >= ch.closes_at;
 }
 
 void gf_channel_wake(void) {

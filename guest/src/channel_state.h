@@ -42,6 +42,7 @@ struct gf_channel {
     bool asleep;     /* the I/O thread must be woken */
     bool closing;
     _Atomic bool leaving; /* sessionClose is on its way: the server's hanging up is no news */
+    uint64_t closes_at;   /* where its frame ends, once it is in the ring */
     bool resumable;
     enum gf_moving moving;
     bool told_all;               /* before we follow: nothing more comes on this connection */
@@ -77,6 +78,9 @@ bool gf_channel_resume(void);
 void gf_channel_moved(void);
 /* Notes what the server has, so that the ring can be filled again; false if it cannot be true. */
 bool gf_channel_acknowledged(uint64_t received);
+/* Whether the server has our last frame, or, if nobody counts bytes, whether it is written. With the send
+ * lock. */
+bool gf_channel_is_closed(void);
 /* Tells the server what we have, without waiting; false: try again later. */
 bool gf_channel_acknowledge(uint64_t received);
 

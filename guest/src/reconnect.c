@@ -30,7 +30,7 @@ bool gf_channel_resume(void) {
         return false;
     }
     pthread_mutex_lock(&ch.send_lock);
-    if (atomic_load(&ch.leaving) && ch.head == ch.tail) {
+    if (gf_channel_is_closed()) {
         pthread_mutex_unlock(&ch.send_lock);
         return false;
     }

@@ -215,6 +215,9 @@ CUresult gf_writer_append(uint16_t op, uint32_t request, const struct iovec *par
         ring_copy(at, rows->base + row * rows->pitch, rows->width);
     }
     ch.head = at;
+    if (op == GF_OP_sessionClose) { /* at once: the answer may come before its sender goes on */
+        ch.closes_at = at;
+    }
     atomic_fetch_add(&ch.frames, 1);
     gf_stat_add(GF_STAT_FRAMES_SENT, 1);
     if (flush) {

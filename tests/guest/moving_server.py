@@ -131,4 +131,6 @@ class MovingServer(FakeServer):
                 if answer is not None:
                     self.reply(frame, answer)
             elif frame.name == "sessionClose":
+                if self.resumable:
+                    super().send(Op.ACKNOWLEDGE, frames.Acknowledge(self.received).pack())
                 return

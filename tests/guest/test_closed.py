@@ -1,13 +1,15 @@
-"""The last that a program says is sent, also when its connection broke just before."""
+"""The last that a program says arrives, also on a connection that breaks about then."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from gpuferry.specs._generated import frames
 
 from tests.guest.conftest import preloaded, run_guest
 from tests.guest.fake_server import Answer, Frame
@@ -16,8 +18,9 @@ from tests.guest.moving_server import MovingServer
 
 @dataclass
 class BreakingServer(MovingServer):
-    """Its first connection breaks at the first cuCtxSynchronize, which is answered on the next."""
+    """Its first connection breaks at the first cuCtxSynchronize: unanswered, or behind what comes next."""
 
+    behind: bool = False
     resumable: bool = True
     asked: Frame | None = None
 
@@ -32,7 +35,13 @@ class BreakingServer(MovingServer):
     def _breaks(self, frame: Frame) -> Answer | None:
         if self.connections > 1 or frame.name != "cuCtxSynchronize":
             return Answer()
-        self.asked = frame
+        assert self.connection
+        if self.behind:
+            self.reply(frame, Answer())
+            size = frames.Header.SIZE
+            assert len(self.connection.recv(size, socket.MSG_PEEK | socket.MSG_WAITALL)) == size
+        else:
+            self.asked = frame
         raise ConnectionError
 
 
@@ -42,6 +51,15 @@ def server() -> Iterator[BreakingServer]:
         fake = BreakingServer(Path(folder) / "socket")
         yield fake
         fake.close()
+
+
+def test_it_was_written_and_not_read(server: BreakingServer) -> None:
+    """The guest had written all, and knew of no break. It waits for the server's word, and comes again."""
+    server.behind = True
+    outcome = run_guest(server, 'start(); ok("cuCtxSynchronize")', GPUFERRY_ON_LOSS="reconnect")
+    assert (outcome.status, outcome.stderr) == (0, "")
+    assert server.names[-2:] == ["cuCtxSynchronize", "sessionClose"]
+    assert server.connections == 2
 
 
 def test_who_hears_late_of_a_break_does_not_wait_on_the_new_connection(

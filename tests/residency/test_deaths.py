@@ -240,6 +240,6 @@ def test_its_disk_is_changed_behind_its_back(server: Server, points: Points, tmp
     wants_back(server, guest)
     told = come_back(server, guest, 1 << 40)
     assert "has become shorter" in told.reason
-    guest.expect_end()
+    assert "its memory is lost" in guest.expect_end().text
     assert "its memory is lost" in expect(server, "ended").ended.reason
     assert "memory is lost" in server.log.read_text()

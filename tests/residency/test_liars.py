@@ -83,9 +83,7 @@ def test_nobody_answers_for_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ends", [RESIDENT, AWAY[0]])
-def test_an_order_of_an_earlier_monitor_is_heard_to_its_end(
-    tmp_path: Path, ends: node_pb2.Residence.ValueType
-) -> None:
+def test_an_order_of_an_earlier_monitor_is_heard_to_its_end(tmp_path: Path, ends: node_pb2.Residence) -> None:
     """It was under way when this one came. What is said beyond that nobody has asked for."""
 
     async def main() -> None:

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from gpuferry.migration.frames import OPERATIONS
+from gpuferry.specs._generated.frames import Frame
 
 from tests.adversity.running import Program, digest, remote, zeros
 from tests.helpers.tokens import token_of
@@ -14,6 +16,7 @@ from tests.monitor import harness
 from tests.registry.running import registry
 
 from .cutter import Cutter
+from .frame_cutter import Cut, FrameCutter
 from .running import RECONNECT
 
 TOKEN = token_of("two monitors")
@@ -127,6 +130,18 @@ def test_who_closes_the_session_frees_it_at_once(monitor: harness.Monitor) -> No
         assert not monitor.status().sessions[0].disconnected
         goes_on(program, address)
     is_free(monitor)
+
+
+def test_a_connection_that_breaks_while_its_program_ends(monitor: harness.Monitor) -> None:
+    """The guest goes only when the server has heard that, or is known to have ended the session."""
+    close = OPERATIONS["sessionClose"]
+    for cut in Cut(close, True, 8), Cut(close, True, 16), Cut(Frame.ACKNOWLEDGE, False, 8):
+        with FrameCutter(monitor.tcp) as cutter, guest(monitor, cutter.address) as program:
+            written(program)
+            cutter.expect(cut)
+            assert program.finish() == (0, "")
+            assert cutter.is_done()
+        is_free(monitor)
 
 
 def test_a_guest_that_is_killed_is_away(monitor: harness.Monitor) -> None:
