@@ -19,7 +19,7 @@ struct gf_thread {
     uint32_t context_id; /* wire id of the current context */
     uint64_t context;    /* the current context; of a green one, the primary one */
     uint64_t green;      /* the green context that is current; 0: none */
-    uint64_t asked;      /* the context of the stream or event that it asks about, whose failure it may find; 0: none */
+    uint64_t asked;      /* the context whose stream or event it asks about; 0: it asks about none */
     uint64_t *stack;     /* handles, top last; `first` unless it grew */
     uint32_t capacity;
     uint64_t first[GF_CONTEXT_DEPTH];

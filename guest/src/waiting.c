@@ -18,9 +18,13 @@ static CUresult ask_of(uint64_t context, uint16_t op, const void *request, size_
     return result;
 }
 
-static uint64_t context_of(CUstream handle) {
-    const struct gf_stream *stream = gf_stream_find(handle);
-    return stream == NULL ? 0 : stream->object.owner;
+static CUresult ask_stream(uint16_t op, CUstream handle) {
+    struct gf_req_cuStreamQuery request;
+    struct gf_stream *stream;
+    CUresult result = gf_stream_look_up(handle, &stream, &request.hStream);
+    return result != CUDA_SUCCESS
+               ? result
+               : ask_of(stream == NULL ? 0 : stream->object.owner, op, &request, sizeof request);
 }
 
 static _Atomic uint64_t *idle_at(CUstream handle) {
@@ -42,14 +46,10 @@ void gf_stream_waited(CUstream handle, uint64_t before, uint64_t requests) {
 
 /* Nothing was sent since the stream had no work: so it has none. */
 CUresult gf_cuStreamSynchronize_send(CUstream hStream) {
-    struct gf_req_cuStreamSynchronize request;
-    _Atomic uint64_t *at = idle_at(hStream);
-    CUresult result = gf_wire_stream(hStream, &request.hStream);
+    const _Atomic uint64_t *at = idle_at(hStream);
     uint64_t before = gf_channel_frames();
-    if (result != CUDA_SUCCESS || (at != NULL && atomic_load(at) == before)) {
-        return gf_pools_waited(result);
-    }
-    result = ask_of(context_of(hStream), GF_OP_cuStreamSynchronize, &request, sizeof request);
+    bool idle = at != NULL && atomic_load(at) == before;
+    CUresult result = idle ? CUDA_SUCCESS : ask_stream(GF_OP_cuStreamSynchronize, hStream);
     if (result == CUDA_SUCCESS) {
         gf_stream_waited(hStream, before, 1);
     }
@@ -57,11 +57,7 @@ CUresult gf_cuStreamSynchronize_send(CUstream hStream) {
 }
 
 CUresult gf_cuStreamQuery_send(CUstream hStream) {
-    struct gf_req_cuStreamQuery request;
-    CUresult result = gf_wire_stream(hStream, &request.hStream);
-    return result != CUDA_SUCCESS
-               ? result
-               : ask_of(context_of(hStream), GF_OP_cuStreamQuery, &request, sizeof request);
+    return ask_stream(GF_OP_cuStreamQuery, hStream);
 }
 
 /* As many records as there were before it was asked. */
