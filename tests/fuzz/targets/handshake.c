@@ -102,8 +102,9 @@ void fuzz_handshake(const uint8_t *data, size_t size) {
     }
     struct gf_queue queue;
     connection there;
+    struct gf_credential credential;
     gf_queue_begin(&queue);
-    if (find_session(place, &queue, &there) == CUDA_SUCCESS) {
+    if (find_session(place, &queue, &credential, &there) == CUDA_SUCCESS) {
         volatile size_t length = strlen(gf_session.devices[0].name) + strlen(place);
         (void)length;
         gf_operations_counted(1);
