@@ -180,8 +180,8 @@ static void fails(void) {
     OK(cuCtxSetCurrent(primary[1]));
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuEventCreate(&event, 0));
+    OK(cuEventRecord(event, stream)); // before the launch: behind it, it might fail already
     OK(LAUNCH(count_up[1][0], 1, 1, stream, &nowhere));
-    OK(cuEventRecord(event, stream));
     OK(cuCtxSetCurrent(primary[0]));
     FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
     FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamQuery(stream));
