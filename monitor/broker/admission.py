@@ -18,6 +18,11 @@ def _said(tenant: str, has: int, limit: float, what: str, name: str) -> str:
     )
 
 
+def all_places_taken(most: int) -> str:
+    """What a guest is told that had to go because `most` wait already; a registry says the same."""
+    return f"{most} guests wait already, and nobody has more of them waiting: try again later"
+
+
 class Admission:
     """Says whom the limits keep out. `most`: guests that may wait in all, as many as there are descriptors
     for.
@@ -53,9 +58,7 @@ class Admission:
         """
         if len(self._placer) <= self.most or not (crowd := self._placer.crowd()):
             return None
-        return crowd[
-            2
-        ], f"{self.most} guests wait already, and nobody has more of them waiting: try again later"
+        return crowd[2], all_places_taken(self.most)
 
     def why_waiting(self, tenant: str) -> str:
         """Return the tenant's own limit that kept a guest waiting in vain; empty if it was none of them."""

@@ -1,4 +1,4 @@
-"""Guests are told why not."""
+"""Turns guests away, each with the reason."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Writer(Protocol):
         """Whether it has the file open no longer than it says."""
 
     def kill(self) -> None:
-        """End it now."""
+        """End the process at once, whatever it is doing."""
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import registry_pb2
 from gpuferry.specs._generated.frames import MAGIC, Header
 
+from ...broker.admission import all_places_taken
 from ...door import handshake, tickets
 from ...door.guests import Farewells, Guest, address_of
 from ...door.handshake import CudaError, Reason, Refusal, Resume
@@ -83,7 +84,7 @@ class Waiting:
 
     @property
     def tenant(self) -> str:
-        """Whose it is."""
+        """The tenant whose token the guest showed."""
         return self.guest.hello.tenant
 
 
@@ -299,8 +300,7 @@ class Redirector:
 
 
 def _no_place() -> Refusal:
-    text = f"{WAITING_MOST} guests wait already, and nobody has more of them waiting: try again later"
-    return Refusal(Reason.NO_CAPACITY, text)
+    return Refusal(Reason.NO_CAPACITY, all_places_taken(WAITING_MOST))
 
 
 def _wish(guest: Guest) -> Wish:
