@@ -9,6 +9,7 @@ import os
 from typing import NamedTuple
 
 TLS_SCHEME = "tls://"  # of an address whose server must speak TLS
+ADDRESSES = ("GPUFERRY_MONITOR", "GPUFERRY_TCP", "GPUFERRY_CONTROL", "GPUFERRY_CONTROL_HERE")
 REGISTRY = "registry"  # the registry's folder within a monitor's
 
 
@@ -72,7 +73,7 @@ def _token_for(address: str, here: list[dict[str, str]], token_file: str | None)
         return read_token(os.environ["GPUFERRY_TOKEN_FILE"])
     # The token of this machine's monitor or registry goes there and to no other address.
     for local in here:
-        ours = [local.get(key, "") for key in ("GPUFERRY_MONITOR", "GPUFERRY_TCP", "GPUFERRY_CONTROL")]
+        ours = [local.get(key, "") for key in ADDRESSES]
         if any(_same(address, candidate) for candidate in ours):
             return read_token(local["GPUFERRY_TOKEN_FILE"])
     return None

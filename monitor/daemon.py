@@ -44,7 +44,7 @@ class Daemon:
             for listener in monitor.listeners:
                 stack.callback(listener.close)
             stack.push_async_callback(monitor.control.stop)
-            control_name = await monitor.control.start(self._config.control)
+            control_name = await monitor.control.start(self._config.control, premises.runtime.path)
             self._heed_signals()
             if monitor.mps:
                 stack.push_async_callback(monitor.mps.stop)  # when its clients are gone
@@ -124,6 +124,7 @@ class Daemon:
             "GPUFERRY_MONITOR": names[0],
             "GPUFERRY_TCP": next((name for name in names if not name.startswith("unix:")), ""),
             "GPUFERRY_CONTROL": control_name,
+            "GPUFERRY_CONTROL_HERE": monitor.control.here,
             "GPUFERRY_HTTP": monitor.http_name,
             "GPUFERRY_TOKEN_FILE": token,
             "GPUFERRY_MONITOR_PID": os.getpid(),

@@ -31,7 +31,8 @@ def monitor_client(
         published = endpoint.published()
         ours = found.address == published.get("GPUFERRY_CONTROL")
         identity = known_identity(published if ours else {})
-        with dial(found.address, identity, insecure()) as channel:
+        address = (published.get("GPUFERRY_CONTROL_HERE") if ours else None) or found.address
+        with dial(address, identity, insecure()) as channel:
             yield control_pb2_grpc.MonitorStub(channel), (("authorization", f"Bearer {found.token}"),)
     except grpc.RpcError as error:
         code = error.code()

@@ -15,7 +15,7 @@ class Shares:
     """Descriptors for each purpose; what is left is the monitor's own: API servers, files, logs."""
 
     http: int  # connections of pages, probes and scrapers
-    control: int  # connections of gRPC
+    control: int  # connections of gRPC, of three descriptors each: the front's two, and the server's
     shaking: int  # handshakes with guests at once, of one listener
     waiting: int  # guests in the queue
 
@@ -32,8 +32,8 @@ def shares(limit: int | None = None) -> Shares:
     if limit is None:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     others = limit - min(limit // 4, OWN_MOST)
-    http, control = min(others // 8, HTTP_MOST), min(others // 8, CONTROL_MOST)
+    http, control = min(others // 8, HTTP_MOST), min(others // 24, CONTROL_MOST)
     shaking = min(others // 8, SHAKING_MOST)
     # Two listeners, and as many last words to guests that are refused.
-    waiting = min(others - http - control - 3 * shaking, WAITING_MOST)
+    waiting = min(others - http - 3 * control - 3 * shaking, WAITING_MOST)
     return Shares(http, control, shaking, max(waiting, 1))

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import grpc
-from gpuferry.guest.endpoint import TLS_SCHEME
 
 from ..settings.errors import ConfigError
-from ..settings.monitor import resolve
+from .front import Front
 from .tls import Identity
 
-ALONE = (("grpc.so_reuseport", 0),)  # else a second server on the port would take half of the callers
+INSIDE = "control.in"  # where a front hands on what it takes
 
 
 def bounded(connections: int) -> tuple[tuple[str, int], ...]:
     """Options of a gRPC server whose callers cannot make it wait or grow: at most so many connections, each
-    with a bounded number of calls, proven alive while it is used, and closed when it is not.
+    with a bounded number of calls, proven alive while it is used, and closed when it is not. A front keeps to
+    that number; of those that had to go, the server may hear later than of those that came instead.
     """
     return (
-        ("grpc.max_allowed_incoming_connections", connections),
+        ("grpc.max_allowed_incoming_connections", connections * 2),
         ("grpc.max_concurrent_streams", 32),
         ("grpc.server_handshake_timeout_ms", 5_000),
         ("grpc.keepalive_time_ms", 20_000),
@@ -31,31 +32,41 @@ def bounded(connections: int) -> tuple[tuple[str, int], ...]:
     )
 
 
-def add_port(server: grpc.aio.Server, address: str, identity: Identity | None) -> str:
-    """Bind a gRPC server to an address; TCP is TLS where there is an identity. Returns the address as
-    callers name it, with the port that was bound. Raises ConfigError.
-    """
-    unix = address.startswith("unix:")
-    secure = identity is not None and not unix
+def add_port(server: grpc.aio.Server, path: Path) -> None:
+    """Bind a gRPC server to a Unix socket. Raises ConfigError."""
+    path.unlink(missing_ok=True)
     try:
-        if secure and identity:
-            port = server.add_secure_port(address, identity.server_credentials())
-        else:
-            port = server.add_insecure_port(address)
+        server.add_insecure_port(f"unix:{path}")
     except RuntimeError:
         raise ConfigError(
-            f"cannot listen on {address} for control: {_why_not(address)}",
+            f"cannot listen on unix:{path} for control: {_why_not(path)}",
             "choose another with --control; `gpuferry doctor` may know who has this one",
         ) from None
-    return address if unix else f"{TLS_SCHEME if secure else ''}{address.rpartition(':')[0]}:{port}"
 
 
-def _why_not(address: str) -> str:
-    unix = address.startswith("unix:")
-    family, bound = (socket.AF_UNIX, address[len("unix:") :]) if unix else resolve(address)
+def add_front(
+    server: grpc.aio.Server,
+    listening: socket.socket,
+    folder: Path,
+    identity: Identity | None,
+    connections: int,
+) -> Front:
+    """Bind a gRPC server to a TCP socket, by way of one of its own in this folder, which must be nobody
+    else's. It is TLS where there is an identity. Once the server has started, open what is returned.
+    """
+    inside = folder / INSIDE
+    inside.unlink(missing_ok=True)
+    if identity:
+        server.add_secure_port(f"unix:{inside}", identity.server_credentials())
+    else:
+        server.add_insecure_port(f"unix:{inside}")
+    return Front(listening, inside, connections)
+
+
+def _why_not(path: Path) -> str:
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind(bound)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.bind(str(path))
     except OSError as error:
         return error.strerror or str(error)
     return "gRPC does not say why"

@@ -7,7 +7,8 @@ import functools
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +20,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from ..broker.broker import Broker
+from ..door.listener import listen_tcp, name_of
 from ..moves.migration import CannotMove, Target, ToDevice, ToDevices, ToFile, ToServer
 from ..residency.copies import NoRoom
 from ..residency.steward import Steward
-from ..service.ports import ALONE, add_port, bounded
+from ..service.front import Front
+from ..service.ports import add_front, add_port, bounded
 from ..service.rates import Buckets
 from ..service.tls import Identity
 from ..store.interface import StoreError
@@ -31,9 +34,12 @@ from .invocations import Listening
 from .migrations import describe
 
 SERVICE = control_pb2.DESCRIPTOR.services_by_name["Monitor"].full_name
+KINDS = {False: "unary", True: "stream"}  # as gRPC calls them
+Prove = Callable[[str, str | None], str | None]
 Serving = health_pb2.HealthCheckResponse.ServingStatus
 FOR_TENANTS = {"Status", "WatchStatus", "EndSession", "ListTenants", "Invocations"}
 RECALL_SECONDS = 30.0  # for room on the GPU
+SOCKET = "control.sock"
 REASON_MOST = 500  # characters, of why a session is ended
 LISTENING_MOST = 8  # calls of Invocations that a tenant may have at once
 JUDGED_SECONDS = 1.0  # until the token of one who has such a call is looked at again
@@ -63,8 +69,9 @@ class RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     worth one.
     """
 
-    def __init__(self, callers: Callers) -> None:
+    def __init__(self, callers: Callers, prove: Prove) -> None:
         self._callers = callers
+        self._prove = prove
 
     async def intercept_service(
         self,
@@ -87,7 +94,7 @@ class RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         _caller.set(caller)  # the call is served in this task
         _again.set(functools.partial(self._judge, token))
         _still.set(functools.partial(self._judge, token, counts=False))
-        return await continuation(details)
+        return _entered(await continuation(details), lambda peer: self._prove(peer, caller.tenant))
 
     async def _judge(self, token: str, counts: bool = True) -> Caller | Refused:
         """Who makes a call with this token."""
@@ -113,6 +120,38 @@ async def _until_revoked(
             listening.refuse(*judged)
             hearing.cancel()
             return
+
+
+def _entered(handler: Any, enter: Callable[[str], str | None]) -> Any:
+    """The handler of a call, which ends it if the connection it came by has no place."""
+    if handler is None:
+        return None
+
+    async def check(context: Any) -> None:
+        if refusal := enter(context.peer()):
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal)
+
+    def replying(serve: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def reply(request: Any, context: Any) -> Any:
+            await check(context)
+            return await serve(request, context)
+
+        return reply
+
+    def streaming(
+        serve: Callable[[Any, Any], AsyncGenerator[Any, None]],
+    ) -> Callable[[Any, Any], AsyncGenerator[Any, None]]:
+        async def stream(request: Any, context: Any) -> AsyncGenerator[Any, None]:
+            await check(context)
+            async with aclosing(serve(request, context)) as replies:
+                async for reply in replies:
+                    yield reply
+
+        return stream
+
+    wrap = streaming if handler.response_streaming else replying
+    kind = f"{KINDS[handler.request_streaming]}_{KINDS[handler.response_streaming]}"
+    return handler._replace(**{kind: wrap(getattr(handler, kind))})
 
 
 def _aborting(code: grpc.StatusCode, text: str) -> Any:
@@ -323,14 +362,19 @@ async def _refuse(context: Any, error: CannotMove) -> None:
 
 
 class ControlServer:
-    """The gRPC server on a port, with TLS where there is an identity, or on a Unix socket."""
+    """The gRPC server on a Unix socket, or on a port, with TLS where there is an identity; then on a Unix
+    socket too, for commands of the same user, whom no crowd at the port keeps out.
+    """
 
     def __init__(
         self, service: MonitorService, callers: Callers, connections: int, identity: Identity | None
     ) -> None:
         self._identity = identity
-        options = (*ALONE, *bounded(connections))
-        self._server = grpc.aio.server(interceptors=[RequireToken(callers)], options=options)
+        self._connections = connections
+        self._front: Front | None = None
+        self.here = ""  # that Unix socket, where the port is another
+        guard = RequireToken(callers, self._prove)
+        self._server = grpc.aio.server(interceptors=[guard], options=bounded(connections))
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         control_pb2_grpc.add_MonitorServicer_to_server(service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -338,15 +382,25 @@ class ControlServer:
             (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
         )
 
-    async def start(self, address: str) -> str:
-        """Bind the address and answer. Returns it as callers name it. Raises ConfigError."""
-        if address.startswith("unix:"):
-            path = Path(address[len("unix:") :])
-            path.unlink(missing_ok=True)
-        name = add_port(self._server, address, self._identity)
+    def _prove(self, peer: str, tenant: str | None) -> str | None:
+        return self._front.prove(peer, tenant) if self._front else None
+
+    async def start(self, address: str, folder: Path) -> str:
+        """Bind the address and answer; `folder` is the monitor's own. Returns the address as callers name it.
+        Raises ConfigError.
+        """
+        path, name = Path(address.removeprefix("unix:")), address
+        if not address.startswith("unix:"):
+            listening = listen_tcp(address, "--control")
+            name = name_of(listening, secure=self._identity is not None)
+            self._front = add_front(self._server, listening, folder, self._identity, self._connections)
+            path = folder / SOCKET
+            self.here = f"unix:{path}"
+        add_port(self._server, path)
         await self._server.start()
-        if address.startswith("unix:"):
-            path.chmod(0o600)
+        path.chmod(0o600)
+        if self._front:
+            self._front.open()
         return name
 
     async def set_serving(self, serving: bool) -> None:
@@ -358,3 +412,5 @@ class ControlServer:
     async def stop(self) -> None:
         """Answer no more calls; those that run have half a second to finish."""
         await self._server.stop(0.5)
+        if self._front:
+            self._front.close()

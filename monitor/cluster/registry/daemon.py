@@ -16,13 +16,13 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from ...door.credentials import AnyOf, OwnToken, Tenants
-from ...door.listener import Listener, listen_tcp
+from ...door.listener import Listener, listen_tcp, name_of, stop_listening
 from ...door.tokens.book import TokenBook
 from ...service.descriptors import raise_limit, shares
 from ...service.notify import Notifier
-from ...service.ports import ALONE, add_port, bounded
+from ...service.ports import add_front, bounded
 from ...service.runtime import RuntimeDirectory
-from ...service.tls import Identity, identity_entries, identity_of
+from ...service.tls import identity_entries, identity_of
 from ...service.waiting import cancel_all, until
 from ...settings import inforce
 from ...settings.errors import ConfigError
@@ -80,10 +80,18 @@ class Registry:
             )
             stack.callback(listener.close)
 
-            guard = RequireSignature(Guard(config.cluster_key), SERVICE)
-            server = grpc.aio.server(interceptors=[guard], options=(*ALONE, *bounded(room.control)))
-            control = await self._start_control(server, directory, book, identity)
+            door = listen_tcp(config.control, "--control")
+            stack.callback(stop_listening, door)
+            control = name_of(door, secure=identity is not None)
+            guard = RequireSignature(
+                Guard(config.cluster_key), SERVICE, lambda peer: front.prove(peer, tenant=None)
+            )
+            server = grpc.aio.server(interceptors=[guard], options=bounded(room.control))
+            front = add_front(server, door, runtime.path, identity, room.control)
+            stack.callback(front.close)
+            await self._start_control(server, directory, book)
             stack.push_async_callback(server.stop, 0.5)
+            front.open()
 
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -116,18 +124,16 @@ class Registry:
             )
 
     async def _start_control(
-        self, server: grpc.aio.Server, directory: Directory, book: TokenBook, identity: Identity | None
-    ) -> str:
+        self, server: grpc.aio.Server, directory: Directory, book: TokenBook
+    ) -> None:
         limits, usage = LimitBook(directory.store), ClusterUsage(directory.store)
         service = RegistryService(directory, book, self._config.lease, limits, usage)
         registry_pb2_grpc.add_RegistryServicer_to_server(service, server)
         checks = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-        control = add_port(server, self._config.control, identity)
         await server.start()
         await checks.set("", health_pb2.HealthCheckResponse.ServingStatus.SERVING)
-        return control
 
     def _publish(self, runtime: RuntimeDirectory, guests: str, control: str) -> None:
         """For commands of the same user on this machine."""

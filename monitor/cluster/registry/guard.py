@@ -25,9 +25,11 @@ class _Sealing:
 class RequireSignature(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Calls of our own service are signed; health and reflection tell nothing worth it."""
 
-    def __init__(self, guard: Guard, service: str) -> None:
+    def __init__(self, guard: Guard, service: str, prove: Callable[[str], None]) -> None:
+        """`prove` is told the connection of each call that is signed."""
         self._guard = guard
         self._service = service
+        self._prove = prove
 
     async def intercept_service(
         self,
@@ -42,11 +44,13 @@ class RequireSignature(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
         async def admit(raw: bytes, context: Any) -> Call:
             try:
-                return self._guard.admit(method, context.invocation_metadata(), raw)
+                call = self._guard.admit(method, context.invocation_metadata(), raw)
             except NotSigned as error:
                 hint = ((CHALLENGE, error.challenge),) if error.challenge else ()
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong cluster key", hint)
                 raise
+            self._prove(context.peer())
+            return call
 
         if handler.response_streaming:
 

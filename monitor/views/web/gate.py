@@ -14,15 +14,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from ...service.rates import Sparing
+from ...service.acceptor import Acceptor
 
 HEADER_SECONDS = 10.0  # for a request's line and headers, and for TLS before it
 ANSWER_SECONDS = 30.0  # for an answer, from the request to its last byte
 BYTES_PER_SECOND = 64 << 10  # as slow as who reads a large answer may be
 SWEEP_SECONDS = 1.0
 SEND_BYTES = 128 << 10  # that the kernel holds for one that does not read
-ACCEPTED_MOST = 16  # at once, before others get their turn
-PAUSE_SECONDS = 0.1  # when there are no descriptors
 
 log = structlog.get_logger()
 
@@ -69,7 +67,7 @@ class Gate:
         """`of_one`: connections from one address. `patient`: an answer may take as long as it takes, because
         whoever makes it has limits of its own; the last bytes have their time after that.
         """
-        self._listening = listening
+        self._acceptor = Acceptor(listening, "HTTP", self._admit)
         self._patient = patient
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)  # connections inherit it
         self._most = max(most, 2)
@@ -79,30 +77,11 @@ class Gate:
         self._by_transport: dict[asyncio.BaseTransport, Visit] = {}
         self._make: Callable[[], asyncio.Protocol] | None = None
         self._sweeping: asyncio.TimerHandle | None = None
-        self._complaints = Sparing(log.warning)
 
     def open(self, make: Callable[[], asyncio.Protocol]) -> None:
         """Let connections in; `make` makes what speaks HTTP on each."""
         self._make = make
-        self._listen()
-
-    def _listen(self) -> None:
-        if self._listening.fileno() >= 0:
-            asyncio.get_running_loop().add_reader(self._listening, self._accept)
-
-    def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        for _ in range(ACCEPTED_MOST):
-            try:
-                connection, address = self._listening.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                self._complaints.say("HTTP: accept failed", "accept", error=str(error))
-                loop.remove_reader(self._listening)
-                loop.call_later(PAUSE_SECONDS, self._listen)
-                return
-            self._admit(connection, str(address[0]))
+        self._acceptor.open()
 
     def _admit(self, connection: socket.socket, address: str) -> None:
         same = [visit for visit in self._visits if visit.address == address]
@@ -111,7 +90,7 @@ class Gate:
         )
         if full:
             victim = next((visit for visit in among if not visit.asked), None)
-            self._complaints.say("HTTP: too many connections", address, address=address)
+            self._acceptor.complaints.say("HTTP: too many connections", address, address=address)
             if victim is None:
                 connection.close()
                 return
@@ -148,7 +127,7 @@ class Gate:
             elif now > visit.deadline and not visit.streams:
                 visit.cut()
                 self._forget(visit)
-        waiting = self._visits and self._listening.fileno() >= 0
+        waiting = self._visits and self._acceptor.is_open
         self._sweeping = (
             asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep) if waiting else None
         )
@@ -194,12 +173,10 @@ class Gate:
 
     def close(self) -> None:
         """Let nobody in any more. Those who are inside are the HTTP server's to end."""
-        if self._listening.fileno() >= 0:
-            asyncio.get_running_loop().remove_reader(self._listening)
         if self._sweeping:
             self._sweeping.cancel()
             self._sweeping = None
         for visit in self._visits:
             if visit.task and not visit.task.done():
                 visit.task.cancel()
-        self._listening.close()
+        self._acceptor.close()

@@ -1,0 +1,143 @@
+"""A control port on TCP: crowds there keep neither each other nor the operator out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import uvloop
+from gpuferry.monitor.door.tokens import proof
+from gpuferry.monitor.service import front, places
+from gpuferry.monitor.tenants.tenancy import Tenancy
+from gpuferry.monitor.views.callers import Callers
+from gpuferry.monitor.views.control import ControlServer, MonitorService
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc
+
+from tests.monitor.harness import DEADLINE
+
+OPERATOR = "the operator's own"
+REQUEST = control_pb2.StatusRequest()
+PLACES = 32  # 8 for tenants, 4 for one
+LARGE = "x" * (1 << 20)
+
+
+def as_caller(token: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+async def status() -> control_pb2.StatusReply:
+    return control_pb2.StatusReply(monitor=control_pb2.MonitorInfo(version=LARGE))
+
+
+async def for_ever(_: float) -> bool:
+    await asyncio.Event().wait()
+    return True
+
+
+async def anybody(_: str, __: proof.Verifier) -> bool:
+    return True
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[tuple[ControlServer, str]]:
+    nothing: Any = None
+    service = MonitorService(status, for_ever, nothing, nothing, list)
+    callers = Callers(OPERATOR.encode(), anybody, Tenancy({}))
+    server = ControlServer(service, callers, PLACES, None)
+    name = await server.start("127.0.0.1:0", folder)
+    try:
+        yield server, name
+    finally:
+        await server.stop()
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await asyncio.wait_for(test(), DEADLINE)
+
+    uvloop.run(main())
+
+
+async def ask(address: str, token: str) -> int:
+    async with grpc.aio.insecure_channel(address) as channel:
+        reply = await control_pb2_grpc.MonitorStub(channel).Status(REQUEST, metadata=as_caller(token))
+        return len(reply.monitor.version)
+
+
+async def silent(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = address.rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+def test_strangers_and_tenants_keep_nobody_out(tmp_path: Path) -> None:
+    """40 that say nothing, and a tenant with as many connections as it gets, each with a call that lasts."""
+
+    async def test() -> None:
+        async with running(tmp_path) as (server, name), contextlib.AsyncExitStack() as stack:
+            strangers = [await silent(name) for _ in range(40)]
+            told: list[grpc.StatusCode | None] = []
+            for number in range(6):
+                options = (("grpc.use_local_subchannel_pool", number),)
+                channel = await stack.enter_async_context(grpc.aio.insecure_channel(name, options))
+                watching = control_pb2_grpc.MonitorStub(channel).WatchStatus(
+                    control_pb2.WatchStatusRequest(), metadata=as_caller(proof.make("crowd"))
+                )
+                try:
+                    await watching.read()
+                    told.append(None)
+                except grpc.aio.AioRpcError as error:
+                    told.append(error.code())
+            assert told == [None] * 4 + [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2
+            assert await ask(name, proof.make("bystander")) == len(LARGE)
+            assert await ask(name, OPERATOR) == len(LARGE)
+            assert await ask(server.here, OPERATOR) == len(LARGE)
+            assert await strangers[0][0].read() == b""  # the oldest made room
+            for _, writer in strangers:
+                writer.close()
+
+    run(test)
+
+
+def test_who_says_nothing_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "UNPROVEN_SECONDS", 0.05)
+    monkeypatch.setattr(front, "SWEEP_SECONDS", 0.01)
+
+    async def test() -> None:
+        async with running(tmp_path) as (server, name):
+            reader, writer = await silent(name)
+            await reader.read()  # what the server says to everybody, and then nothing
+            writer.close()
+            assert server._front
+            while server._front._visitors or len(server._front._places):
+                await asyncio.sleep(0)
+
+    run(test)
+
+
+def test_the_way_inside_is_nobody_elses(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (server, _):
+            assert (tmp_path / "control.sock").stat().st_mode & 0o777 == 0o600
+            assert server.here == f"unix:{tmp_path}/control.sock"
+
+    run(test)
+
+
+def test_a_caller_that_hangs_up_leaves_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (server, name):
+            with socket.socket() as gone:
+                host, _, port = name.rpartition(":")
+                gone.connect((host, int(port)))
+            assert await ask(name, OPERATOR)
+            assert server._front
+            while server._front._visitors:
+                await asyncio.sleep(0)
+
+    run(test)
