@@ -16,6 +16,7 @@ from .arbiter.office import Office
 from .arbiter.shares import VARIABLE, read_stated, shares_of
 from .broker.balance import Balance
 from .broker.broker import Broker
+from .broker.greed import Greed
 from .broker.spare import SpareMemory
 from .cluster.cluster import cluster_of
 from .cluster.membership import Membership
@@ -94,6 +95,7 @@ class Monitor:
     http_name: str  # HOST:PORT of the page, behind https:// where it has TLS; empty: there is none
     page_key: str = field(repr=False)
     steward: Steward
+    greed: Greed
     billing: Billing
     callers: Callers
     room: Shares
@@ -236,6 +238,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         http_name,
         key,
         steward,
+        Greed(pool.everyone, broker.sessions),
         billing,
         callers,
         room,

@@ -107,6 +107,7 @@ class Daemon:
             monitor.observatory.run(),
             monitor.billing.run(),
             monitor.steward.run(),
+            monitor.greed.run(),
             self._notifier.watch(),
         ]
         jobs += [

@@ -43,6 +43,7 @@ from .several import Several
 
 OBSTACLES_MOST = 100  # of a long queue, those whose reasons are worked out for a status
 LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
+OVERDUE_SECONDS = 30.0  # beyond its limit, until a session is ended that its API server did not end
 REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
 
 log = structlog.get_logger()
@@ -326,6 +327,7 @@ class Broker(PoolListener):
         self._reunion.first(session, server, returned)
         log.info("session adopted", session=session.id, gpu=server.device, server=server.pid)
         self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))
+        self._mind_limit(session)
 
     def session_started(self, number: int) -> None:
         """The guest is the API server's alone from now on: its end must be the guest's end."""
@@ -348,6 +350,7 @@ class Broker(PoolListener):
                 quota=session.placement.quota,
             )
             self._announcer.tell(Event(Kind.STARTED, number, device, pid))
+            self._mind_limit(session)
             if session.lease.joining:
                 self.dispatch()
 
@@ -457,6 +460,7 @@ class Broker(PoolListener):
     def end(self, session: Session, reason: str) -> None:
         """The session is over, nobody has it any more: forget it, and give its memory back."""
         session.stop_timer()
+        session.stop_minding()
         if session.guest:
             session.guest.connection.close()
         del self.sessions[session.id]
@@ -537,6 +541,18 @@ class Broker(PoolListener):
         with contextlib.suppress(ChannelBroken):
             session.server.send(node_pb2.ToServer(revoke=revoke))
         asyncio.get_running_loop().call_later(REVOKE_SECONDS, self._insist, session, session.server)
+
+    def _mind_limit(self, session: Session) -> None:
+        """API servers end sessions whose time is over; one that was taken over need not."""
+        if not session.wall_limit or session.id not in self.sessions:
+            return
+        left = session.wall_limit + OVERDUE_SECONDS - session.age
+        if left <= 0 and not session.remote:
+            self.end_session(session, f"its limit of {session.wall_limit:g} s is over")
+            return
+        session.stop_minding()
+        left = max(left, OVERDUE_SECONDS)  # it may be elsewhere
+        session.minding = asyncio.get_running_loop().call_later(left, self._mind_limit, session)
 
     def end_by_number(self, number: int, reason: str, tenant: str | None = None) -> bool:
         """End the session with this number; with `tenant`, only if it is that tenant's. Returns False if

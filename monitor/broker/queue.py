@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from ..door.guests import Guest
+from ..door.guests import Guest, address_of
 from ..door.handshake import Reason
+from ..service.rates import Sparing
 from ..sessions.events import Announcer, Event, Kind
 from ..sessions.placement import Placer
 from ..sessions.session import Phase, Session
@@ -60,6 +61,7 @@ class Queue:
         self._announcer = announcer
         self._entered = entered
         self._changed = changed
+        self._notes = Sparing(log.info)  # of what a guest may do all the time
         self._waiting = WaitingRoom(placer, sessions, max_wait, self._give_up, self._spoke)
 
     # -- in
@@ -170,5 +172,6 @@ class Queue:
         if data:
             self._refusals.refuse(guest, Reason.MALFORMED, "bytes between HELLO and WELCOME")
         else:
-            log.info("left the queue", session=session.id, program=session.hello.program)
+            key = address_of(session.peer)
+            self._notes.say("left the queue", key, session=session.id, program=session.hello.program)
             guest.connection.close()

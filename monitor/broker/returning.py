@@ -10,9 +10,11 @@ import structlog
 from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import node_pb2
 
+from ..door.guests import address_of
 from ..door.handshake import Reason, Refusal, Resume, resumed
 from ..moves.forwarding import Forwarding
 from ..pool.channel import ChannelBroken
+from ..service.rates import Sparing
 from ..sessions.session import Session
 from .refusals import Refusals
 
@@ -38,6 +40,7 @@ class Returning:
         self._complete_at = complete_at
         self._flush = flush
         self._forwarding = Forwarding()
+        self._notes = Sparing(log.info)  # of what a guest may do all the time
 
     def ended(self, session: Session) -> None:
         """The session is over here. Where it went, if it moved, is told to a guest that comes back later."""
@@ -71,7 +74,7 @@ class Returning:
         again = node_pb2.Resume(session=resume.session, proof=proof, received=resume.received)
         with contextlib.closing(connection), contextlib.suppress(ChannelBroken):
             server.send(node_pb2.ToServer(resume=again), connection)
-            log.info("guest came back", session=resume.session, peer=peer)
+            self._notes.say("guest came back", address_of(peer), session=resume.session, peer=peer)
 
     def _tell_whether(self, connection: Connection, peer: str, session: Session, proof: bytes) -> None:
         """Somebody who handed a session over wants to know whether it arrived."""

@@ -12,7 +12,7 @@ from ..service.processes import start_time
 from . import command
 from .cgroups import Cgroups
 from .command import Cell, Rules
-from .figures import PLACE, Figures
+from .figures import PLACE, Figures, outgrown
 
 OOM_SCORE = 500  # of 1000: before the monitor, and before what is not ours
 
@@ -43,6 +43,14 @@ class Stay:
     def entered(self, pid: int) -> None:
         """The process is there: limit it from outside."""
         self._jail.limit(self, pid)
+
+    def takes_too_much(self) -> bool:
+        """Whether it has filled the disk with what it may write. Then that is gone."""
+        if self.figures is None or not outgrown(self.figures):
+            return False
+        with contextlib.suppress(OSError):
+            os.truncate(self.figures, 0)
+        return True
 
     def leave(self) -> None:
         """Remove what was made for a process that is gone."""

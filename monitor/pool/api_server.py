@@ -24,6 +24,7 @@ from .process import Adopted, Launch, Process
 from .returns import Record, Returns
 
 LAST_WORDS = 0.2  # seconds
+CLEAR_SECONDS = 120.0  # after a session until it is ready, and until it is gone once it was asked to end
 CLOSED = "closed its control socket"
 # What it says of a session, which must be its own.
 OF_A_SESSION = ("started", "ended", "moving", "moved", "taken_over", "launched", "stats", "shared", "resides")
@@ -145,6 +146,7 @@ class ApiServer:
         self.over = asyncio.Event()  # nothing is heard of it any more
         self._health = health
         self._turn: asyncio.Semaphore | None = None
+        self._clearing: asyncio.TimerHandle | None = None
         self._replenish = replenish
         self._events = events
         self._exit_unknown = False  # its channel was closed, and how it exited was not known yet
@@ -269,6 +271,7 @@ class ApiServer:
 
     async def _end(self) -> None:
         self._let_next_start()
+        self._is_clear()
         self.state = State.STOPPING
         self.over.set()
         if self._channel:
@@ -330,6 +333,7 @@ class ApiServer:
                 self._events.session_started(message.started.session)
             elif kind == "ended":
                 self._ended = message.ended.session
+                self._must_clear(f"not ready within {CLEAR_SECONDS:g} s after session {self._ended}")
                 self._events.session_ended(self, message.ended)
                 if not message.ended.clean:
                     self.end_reason = f"not clean after session {message.ended.session}"
@@ -360,6 +364,20 @@ class ApiServer:
                 self._events.room_wanted(self, message.room_wanted)
             else:
                 raise ChannelBroken("unknown message")
+
+    def _must_clear(self, why: str) -> None:
+        """It has no session in anybody's books, so that it must not go on for long with what it had."""
+        self._is_clear()
+        self._clearing = asyncio.get_running_loop().call_later(CLEAR_SECONDS, self._not_clear, why)
+
+    def _not_clear(self, why: str) -> None:
+        self.end_reason = why
+        self.kill()
+
+    def _is_clear(self) -> None:
+        if self._clearing:
+            self._clearing.cancel()
+            self._clearing = None
 
     def _check(self, message: node_pb2.FromServer) -> None:
         """Raises ChannelBroken if it speaks of a session that it was never given."""
@@ -398,6 +416,7 @@ class ApiServer:
 
     def _make_idle(self) -> None:
         self._let_next_start()
+        self._is_clear()
         self.session = self.restoring = 0
         self.ready_or_gone.set()
         if self.is_keeper:
@@ -489,7 +508,13 @@ class ApiServer:
         self.end_reason, self.dismissed = reason, True
         with contextlib.suppress(ChannelBroken):
             self.send(node_pb2.ToServer(shutdown=node_pb2.Shutdown()))
+        self._must_clear(f"{reason}, and it did not end by itself")
         self.state = State.STOPPING
+
+    def takes_too_much(self) -> bool:
+        """Whether it has filled the disk with a file that its jail lets it write. Then that is gone."""
+        stay = self._process.stay if self._process else None
+        return stay is not None and stay.takes_too_much()
 
     def kill(self) -> None:
         """End the process and whatever it started, now."""

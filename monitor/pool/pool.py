@@ -77,6 +77,10 @@ class Pool:
         self.failures = 0  # API servers that were never ready
         self.last_failure = ""
 
+    def everyone(self) -> list[ApiServer]:
+        """All API servers and keepers."""
+        return [*self.servers.values(), *self.keepers.values()]
+
     @property
     def divided(self) -> bool:
         """Whether a device may be an instance of a GPU (MIG), of which a process can have one only."""

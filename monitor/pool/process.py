@@ -34,6 +34,9 @@ class Stay(Protocol):
     def entered(self, pid: int) -> None:
         """The process is there: limit it from outside."""
 
+    def takes_too_much(self) -> bool:
+        """Whether it has filled the disk with what it may write. Then that is gone."""
+
     def leave(self) -> None:
         """Remove what was made for a process that is gone."""
 

@@ -9,11 +9,13 @@ import hmac
 import json
 import secrets
 import socket
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import structlog
+from google.protobuf.message import DecodeError
 from gpuferry.specs._generated import node_pb2
 
 from ..door.mac import mac
@@ -22,6 +24,7 @@ from .channel import Channel, ChannelBroken, listen, visit
 
 FOLDER = "back"
 LOOK_SECONDS = 0.5  # between looks whether a process that says nothing still lives
+SILENT_SECONDS = 120.0  # for which one that lives may say nothing
 NAME_BYTES = 3  # a Unix socket's path may have 107 characters
 
 log = structlog.get_logger()
@@ -130,7 +133,10 @@ class Returns:
                 raise ChannelBroken("it was never told to move a session")
 
     def _open(self, name: str, packet: bytes) -> node_pb2.ToServer:
-        order = node_pb2.ToServer.FromString(packet)
+        try:
+            order = node_pb2.ToServer.FromString(packet)
+        except DecodeError:
+            raise ChannelBroken("an order that nobody can read") from None
         suffix = node_pb2.ToServer(seal=order.seal).SerializeToString()
         if not packet.endswith(suffix) or not hmac.compare_digest(
             order.seal, self._proof(name, packet[: -len(suffix)])
@@ -175,14 +181,17 @@ class Rounds:
 
 
 async def _first(channel: Channel, record: Record) -> node_pb2.FromServer | None:
-    """The first that it says; one that hangs may come back at any time. Raises ChannelBroken if its process
-    is gone: somebody else may have its socket open.
+    """The first that it says. Raises ChannelBroken if its process is gone: somebody else may have its socket
+    open. One that hangs may come back, but not at any time: its session is in nobody's books until then.
     """
     saying = asyncio.ensure_future(channel.receive())
+    ends = time.monotonic() + SILENT_SECONDS
     try:
         while not (await asyncio.wait([saying], timeout=LOOK_SECONDS))[0]:
             if start_time(record.pid) != record.began:
                 raise ChannelBroken("its process is gone")
+            if time.monotonic() > ends:
+                raise ChannelBroken(f"it said nothing for {SILENT_SECONDS:g} s")
         return saying.result()
     finally:
         saying.cancel()

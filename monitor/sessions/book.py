@@ -15,6 +15,8 @@ from typing import IO
 from gpuferry.specs._generated.frames import EXTENTS, SEATS, Seat, SeatDevices, SharedExtent
 
 SUFFIX = ".book"
+BLOCK = 512  # bytes, of which stat counts
+OVERHEAD = 1 << 20  # that a file system may take to know where a file lies
 HAS = SEATS * Seat.SIZE + EXTENTS * SharedExtent.SIZE  # where it begins what the seats have of extents
 DEVICES = HAS + SEATS * EXTENTS  # and where what they have claimed of the devices but the first
 SIZE = DEVICES + SEATS * SeatDevices.SIZE
@@ -46,6 +48,18 @@ class Book:
     def open(self) -> IO[bytes]:
         """Open it for one API server, with a lock of its own. Raises OSError."""
         return open(self._path, "r+b", buffering=0)
+
+    def takes_too_much(self) -> bool:
+        """Whether an API server has made it larger than a book is. Then nothing of it is left."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:  # nobody has it yet
+            return False
+        if max(found.st_size, found.st_blocks * BLOCK) <= SIZE + OVERHEAD:
+            return False
+        with contextlib.suppress(OSError):
+            os.truncate(self._path, 0)
+        return True
 
     def empty(self, seat: int) -> None:
         """Whoever had this seat is gone, and has claimed nothing any more."""

@@ -49,6 +49,7 @@ class Session:
         self.grant: node_pb2.Grant | None = None
         self.welcome = b""  # that its guest was sent
         self.timer: asyncio.TimerHandle | None = None
+        self.minding: asyncio.TimerHandle | None = None  # until it is ended, if its API server does not
         self.wall_limit = self.idle_limit = 0.0  # seconds; 0: none
         self.told_place = (0, 0)  # place in the queue, and how many looks ago
         self.revoked: str | None = None  # why it was told to end; none: it was not
@@ -110,6 +111,11 @@ class Session:
         self.phase = phase
         self.phase_began = time.monotonic()
         self.stop_timer()
+
+    def stop_minding(self) -> None:
+        """Nobody need look any more whether its time is over."""
+        if self.minding:
+            self.minding.cancel()
 
     def stop_timer(self) -> None:
         """Cancel what was to happen at the end of the present phase's time."""

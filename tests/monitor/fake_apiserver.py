@@ -4,6 +4,8 @@
     unclean       serves until the guest closes, then is not clean
     crash         dies when it is granted, before it started the session (only on its first grant)
     wedged        takes the grant and never starts the session
+    lingers       is clean, and never ready again
+    hoards        makes the book of its lease larger than a book is
     meddles       says that the session before its own is over
 
 GPUFERRY_FAKE=fail|mute|exit: what it does at its start instead of getting ready
@@ -132,7 +134,7 @@ class FakeServer:
         self.tell(
             ended=node_pb2.SessionEnded(session=grant.session, reason=reason, clean=clean, stats=self.stats())
         )
-        if clean:
+        if clean and grant.function != "lingers":
             self.ready()
 
     def run(self) -> None:
@@ -154,6 +156,8 @@ class FakeServer:
                 time.sleep(LEAVING)
                 os._exit(0)
             elif message.WhichOneof("message") == "share":
+                if self.grant and self.grant.function == "hoards":
+                    os.pwrite(descriptors[0], bytes(1), 1 << 30)
                 os.close(descriptors[0])
                 self.tell(shared=node_pb2.Shared(session=message.share.session))
             elif message.WhichOneof("message") == "revoke" and self.guest:

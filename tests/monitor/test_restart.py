@@ -206,6 +206,7 @@ def test_nobody_has_a_session_that_it_was_never_given(tmp_path: Path) -> None:
         ("abc", 8, [sealed]),  # another session
         ("abc", 7, [forged]),
         ("abc", 7, [order]),
+        ("abc", 7, [b"\xff"]),  # what nobody can read, either
         ("abc", 7, []),
     ):
         returned = node_pb2.Returned(grant=node_pb2.Grant(session=session), orders=orders)

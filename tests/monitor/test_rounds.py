@@ -66,3 +66,12 @@ def test_one_whose_process_is_gone_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_process_that_has_its_number_is_another(tmp_path: Path) -> None:
     pid = os.getpid()
     assert visited(tmp_path, pid, start_time(pid) - 1, answer=False) == [f"gone {pid}"]
+
+
+def test_one_that_lives_and_says_nothing_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session would be in nobody's books."""
+    monkeypatch.setattr(returns, "SILENT_SECONDS", 0.02)
+    me = os.getpid()
+    assert visited(tmp_path, me, start_time(me), answer=False) == [f"gone {me}"]

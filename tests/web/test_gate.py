@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -92,6 +93,24 @@ def test_streams_of_one_machine_leave_room_for_others(stage: Stage) -> None:
             answers.append(page.recv(12))
         assert answers == [b"HTTP/1.1 200"] * 3 + [b"HTTP/1.1 503"]
         assert ask(stage.url, "/readyz")[0] in (200, 503)
+
+
+def test_streams_of_tenants_leave_room_wherever_they_come_from() -> None:
+    """Each from an address of its own: of 32 connections 8 may be tenants' streams, 4 of them one's."""
+    with socket.socket() as listening:
+        door = gate.Gate(listening, 32)
+
+        def may(tenant: str | None) -> bool:
+            transport = asyncio.Transport()
+            visit = gate.Visit(listening, f"10.0.0.{len(door._visits)}", 0.0)
+            door._visits[visit] = None
+            door._by_transport[transport] = visit
+            return door.may_stream(transport, tenant)
+
+        assert [may("a") for _ in range(5)] == [True] * 4 + [False]
+        assert [may("b") for _ in range(4)] == [True] * 4
+        assert not may("c")
+        assert all(may(None) for _ in range(8))
 
 
 def test_a_page_that_does_not_read_is_cut_off(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ class Visit:
     deadline: float
     asked: bool = False  # a request of it is being answered
     streams: bool = False  # that has no end
+    tenant: str | None = None  # whose stream it is; None: not a tenant's
     task: asyncio.Task[None] | None = field(default=None, repr=False)
     transport: asyncio.Transport | None = field(default=None, repr=False)
 
@@ -162,13 +163,22 @@ class Gate:
     def _visit(self, transport: asyncio.BaseTransport | None) -> Visit | None:
         return self._by_transport.get(transport) if transport else None
 
-    def may_stream(self, transport: asyncio.BaseTransport | None) -> bool:
-        """Whether the answer on this transport may go on for ever; then it has no deadline as a whole."""
+    def may_stream(self, transport: asyncio.BaseTransport | None, tenant: str | None) -> bool:
+        """Whether the answer on this transport may go on for ever; then it has no deadline as a whole. Of
+        tenants' together, wherever they come from, those are a quarter of all connections at most, and half
+        of those one tenant's.
+        """
         visit = self._visit(transport)
         if visit is None:
             return True
-        others = sum(one.streams and one.address == visit.address for one in self._visits)
-        visit.streams = others < max(self._of_one // 2, 1)
+        streams = [one for one in self._visits if one.streams]
+        near = sum(one.address == visit.address for one in streams)
+        visit.streams = near < max(self._of_one // 2, 1)
+        if tenant is not None:
+            of_tenants = [one.tenant for one in streams if one.tenant is not None]
+            room = max(self._most // 4, 1)
+            visit.streams &= len(of_tenants) < room and of_tenants.count(tenant) < max(room // 2, 1)
+            visit.tenant = tenant
         return visit.streams
 
     def close(self) -> None:

@@ -196,7 +196,7 @@ class WebServer:
         return web.json_response(status_json(visible(await self._source.status(), request[CALLER])))
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        if not self._gate.may_stream(request.transport):
+        if not self._gate.may_stream(request.transport, request[CALLER].tenant):
             raise web.HTTPServiceUnavailable(text="too many pages are open on this machine: close some\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)

@@ -1,0 +1,101 @@
+"""API servers that were taken over and keep what is in nobody's books: time, a place, the disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpuferry.monitor.jail import figures
+from gpuferry.monitor.jail.figures import Figures
+from gpuferry.monitor.sessions.book import SIZE, Book
+
+from tests.monitor import harness
+from tests.monitor.fake_guest import FakeGuest
+from tests.monitor.test_programs import Process, some_program
+
+WALL_LIMIT = 4  # extension of HELLO, in seconds
+QUICK = {
+    "gpuferry.monitor.pool.api_server:CLEAR_SECONDS": 0.1,
+    "gpuferry.monitor.pool.pool:SURPLUS_SECONDS": 0.05,
+    "gpuferry.monitor.broker.broker:OVERDUE_SECONDS": 0.0,
+    "gpuferry.monitor.broker.greed:LOOK_SECONDS": 0.05,
+}
+
+
+@pytest.fixture(scope="module")
+def shared_monitor() -> Iterator[harness.Monitor]:
+    """Its API servers do not end when they are asked to."""
+    options = ("--pool", "1", "--processes", "4")
+    with harness.monitor(*options, constants=QUICK, GPUFERRY_FAKE_LEAVING="3600") as running:
+        yield running
+
+
+@pytest.fixture
+def monitor(shared_monitor: harness.Monitor) -> Iterator[harness.Monitor]:
+    shared_monitor.wait_idle(1)
+    yield shared_monitor
+    status = shared_monitor.wait_for(
+        lambda status: not status.sessions and len(status.servers) == 1, "all as it was"
+    )
+    assert status.devices[0].memory_granted == 0
+
+
+def pids(monitor: harness.Monitor) -> set[int]:
+    return {server.pid for server in monitor.status().servers}
+
+
+def test_who_is_never_ready_again_is_ended(monitor: harness.Monitor) -> None:
+    """It said that its session is over, which nobody counts any more, and keeps its place."""
+    before = pids(monitor)
+    with FakeGuest(monitor.address, monitor.token, function=b"lingers"):
+        pass
+    harness.wait_until(lambda: not harness.alive(before), "its end")
+    monitor.wait_idle(1)
+
+
+def test_who_does_not_end_when_it_is_asked_to_is_ended(monitor: harness.Monitor) -> None:
+    """A second process of a program gets an API server beyond the pool, which is not needed afterwards."""
+    program = some_program()
+    with Process(monitor, program), Process(monitor, program):
+        both = pids(monitor)
+        assert len(both) == 2
+    harness.wait_until(lambda: len(harness.alive(both)) == 1, "the end of one of them")
+
+
+def test_a_session_ends_with_its_time_whatever_its_api_server_does(monitor: harness.Monitor) -> None:
+    limit = {WALL_LIMIT: (1).to_bytes(4, "little")}
+    with FakeGuest(monitor.address, monitor.token, extensions=limit) as guest:
+        assert guest.connection.recv(1) == b""
+    assert "its limit of 1 s is over" in monitor.log.read_text()
+
+
+def test_who_makes_a_leases_book_larger_than_one_is_ended(monitor: harness.Monitor) -> None:
+    program = some_program()
+    with Process(monitor, program, function=b"hoards"):
+        before = pids(monitor)
+        with Process(monitor, program):
+            harness.wait_until(lambda: not harness.alive(before), "its end")
+    assert "took more of the disk than it was given" in monitor.log.read_text()
+
+
+def test_what_is_larger_than_a_book_is_given_back(tmp_path: Path) -> None:
+    book = Book(tmp_path, 7)
+    assert not book.takes_too_much()
+    book.make()
+    assert not book.takes_too_much()
+    with book.open() as file:
+        os.posix_fallocate(file.fileno(), 0, SIZE + (2 << 20))
+        assert book.takes_too_much()
+        assert os.fstat(file.fileno()).st_blocks == 0
+
+
+def test_who_makes_its_figures_larger_than_those_are_takes_too_much(tmp_path: Path) -> None:
+    path = Figures(tmp_path / "simdevice").make(0)
+    os.truncate(path, figures.LARGEST)
+    assert not figures.outgrown(path)
+    os.truncate(path, figures.LARGEST + 1)
+    assert figures.outgrown(path)
+    path.unlink()
+    assert not figures.outgrown(path)
