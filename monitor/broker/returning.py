@@ -10,7 +10,6 @@ import structlog
 from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import node_pb2
 
-from ..door.guests import address_of
 from ..door.handshake import Reason, Refusal, Resume, resumed
 from ..moves.forwarding import Forwarding
 from ..pool.channel import ChannelBroken
@@ -74,7 +73,7 @@ class Returning:
         again = node_pb2.Resume(session=resume.session, proof=proof, received=resume.received)
         with contextlib.closing(connection), contextlib.suppress(ChannelBroken):
             server.send(node_pb2.ToServer(resume=again), connection)
-            self._notes.say("guest came back", address_of(peer), session=resume.session, peer=peer)
+            self._notes.say("guest came back", resume.session, session=resume.session, peer=peer)
 
     def _tell_whether(self, connection: Connection, peer: str, session: Session, proof: bytes) -> None:
         """Somebody who handed a session over wants to know whether it arrived."""

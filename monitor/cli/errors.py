@@ -36,8 +36,14 @@ def reason(error: Exception) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
+def plain(text: str) -> str:
+    """The text without what would steer a terminal."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in text)
+
+
 def say(what: str, hint: str = "", kind: str = "") -> None:
     """A message on stderr; the hint says what to do."""
+    what, hint = plain(what), plain(hint)  # it may be somebody else's word
     colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     name = "\x1b[1;31mgpuferry:\x1b[0m" if colour else "gpuferry:"
     print(f"{name} {kind}{what}", file=sys.stderr)

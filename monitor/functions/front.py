@@ -29,6 +29,7 @@ OURS = frozenset(
         *("date", "server"),
     }
 )
+SAID_BY_US = "x-gpuferry-"  # how an invocation went, and why it failed
 
 
 class Front:
@@ -161,7 +162,7 @@ def _answered(answer: Answer) -> CIMultiDict[str]:
             raise Failed(
                 Code.BAD_ANSWER, f"the function answered with a header of no sense: {name[:100]!r}", Ran.YES
             )
-        if name.lower() not in OURS:
+        if name.lower() not in OURS and not name.lower().startswith(SAID_BY_US):
             headers.add(name, value)
     headers["X-Gpuferry-Ran"] = Ran.YES.value
     headers["X-Gpuferry-Start"] = "cold" if answer.cold else "warm"

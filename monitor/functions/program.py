@@ -13,6 +13,7 @@ from yarl import URL
 from ..service.waiting import within
 from .deployment import Deployment
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
+from .logbook import plain
 from .process import Process
 from .replica import Begins, Heard, Replica
 
@@ -147,8 +148,8 @@ async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 def _text(error: Exception) -> str:
-    """What was wrong, without where: the address is of no use to a caller."""
-    return str(getattr(error, "message", "") or error or type(error).__name__)
+    """What was wrong, without where: the address is of no use to a caller. It may quote the program."""
+    return plain(str(getattr(error, "message", "") or error or type(error).__name__))
 
 
 class _Broken(Exception):

@@ -235,7 +235,8 @@ class PythonReplica(Replica):
 
     def _answer(self, said: dict[str, Any], body: bytes) -> Answer:
         if said.get("say") == "raised":
-            why, trace, gpu = str(said.get("why", "")), str(said.get("trace", "")), said.get("gpu", 0)
+            why, gpu = plain(str(said.get("why", ""))), said.get("gpu", 0)
+            trace = "\n".join(map(plain, str(said.get("trace", "")).split("\n")))
             if not isinstance(gpu, int):
                 raise _Nonsense
             kind = Lost if gpu or why.startswith("MemoryError") else Failed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -208,6 +209,38 @@ def test_why_a_replica_did_not_start_is_shown_as_text(server: Server) -> None:
     assert got.status == 422
     assert b"\x1b" not in got.body
     assert b"ValueError" in got.body
+
+
+PAINTER = """
+def parts():
+    yield "one"
+    raise ValueError("\x1b[2J")
+
+def handle(request):
+    if request.query["do"] == "lie": return "fine", 200, {"X-Gpuferry-Error": "crashed", "X-Mine": "1"}
+    if request.query["do"] == "parts": return parts()
+    raise ValueError("\x1b[2J")
+"""
+
+
+def test_what_an_exception_says_is_shown_as_text(server: Server) -> None:
+    """To the caller, and in the log where an answer had begun."""
+    server.deploy("brush", PAINTER, most=1)
+    got = server.invoke("brush", "raise")
+    assert (got.status, got.error) == (500, "raised")
+    assert "\x1b" not in json.loads(got.body)["why"] + json.loads(got.body)["trace"]
+    with pytest.raises(http.client.IncompleteRead):
+        server.invoke("brush", "parts")
+    texts = until(
+        lambda: [line["text"] for line in server.logs("brush")], lambda texts: "broke off" in str(texts)
+    )
+    assert all("\x1b" not in text for text in texts)
+
+
+def test_a_handler_does_not_speak_for_the_server(server: Server) -> None:
+    server.deploy("ventriloquist", PAINTER, most=1)
+    got = server.invoke("ventriloquist", "lie")
+    assert (got.body, got.headers.get("X-Mine"), got.headers.get("X-Gpuferry-Error")) == (b"fine", "1", None)
 
 
 def test_children_of_a_dead_replica_end_with_it(server: Server) -> None:
