@@ -404,9 +404,13 @@ class Broker(PoolListener):
         return crowded[0] if crowded else None
 
     def launched(self, number: int) -> None:
-        """The session launched a kernel, which may be the moment for it to move."""
-        if session := self.sessions.get(number):
-            session.watched = False
+        """The session launched a kernel, which may be the moment for it to move. Who was not asked is not
+        heard: it could have itself moved as often as it likes, and keep the policy busy.
+        """
+        session = self.sessions.get(number)
+        if session is None or not session.watched:
+            return
+        session.watched = False
         self._placer.on_launch(number, time.monotonic())
         self.dispatch()
 

@@ -18,9 +18,7 @@ log = structlog.get_logger()
 class Greed:
     """Looks at the figures of each API server and keeper, and at the book of each lease."""
 
-    def __init__(
-        self, servers: Callable[[], Iterable[ApiServer]], sessions: Mapping[int, Session]
-    ) -> None:
+    def __init__(self, servers: Callable[[], Iterable[ApiServer]], sessions: Mapping[int, Session]) -> None:
         self._servers = servers
         self._sessions = sessions
 

@@ -118,6 +118,7 @@ def test_a_crowd_that_waits(monitor: harness.Monitor, token: dict[str, str]) -> 
         running[1].close()
         assert next_frame(one)[0] == Frame.WELCOME
     monitor.wait_for(lambda status: not status.sessions and not status.queue, "all gone")
+    assert monitor.log.read_text().count('"event": "left the queue"') < len(told) // 4
     monitor.wait_idle(2)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gpuferry.monitor.broker.broker import Broker
 
 from tests.monitor.fake_guest import FakeGuest
 from tests.monitor.test_migration import MIB, STATE, TOKEN, start
@@ -45,6 +47,19 @@ def test_idle_sessions_stay_and_are_not_asked_again() -> None:
             status = monitor.status()
             assert devices(status) == [0, 0]
             assert not status.migrations
+
+
+def test_who_was_not_asked_for_its_launch_is_not_heard() -> None:
+    """An API server that was taken over would have its session move, and the policy think, all the time."""
+    heard: list[int] = []
+    broker: Any = SimpleNamespace(
+        sessions={1: SimpleNamespace(watched=False), 2: SimpleNamespace(watched=True)},
+        _placer=SimpleNamespace(on_launch=lambda number, _: heard.append(number)),
+        dispatch=lambda: None,
+    )
+    for number in (1, 2, 2, 3):
+        Broker.launched(broker, number)
+    assert heard == [2]
 
 
 def test_off_is_off() -> None:

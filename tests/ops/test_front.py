@@ -14,11 +14,14 @@ import pytest
 import uvloop
 from gpuferry.monitor.door.tokens import proof
 from gpuferry.monitor.service import front, places
+from gpuferry.monitor.service.dial import dial_async
+from gpuferry.monitor.service.tls import Identity
 from gpuferry.monitor.tenants.tenancy import Tenancy
 from gpuferry.monitor.views.callers import Callers
 from gpuferry.monitor.views.control import ControlServer, MonitorService
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
+from tests.helpers.certificates import Certificates
 from tests.monitor.harness import DEADLINE
 
 OPERATOR = "the operator's own"
@@ -45,11 +48,11 @@ async def anybody(_: str, __: proof.Verifier) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[tuple[ControlServer, str]]:
+async def running(folder: Path, identity: Identity | None = None) -> AsyncIterator[tuple[ControlServer, str]]:
     nothing: Any = None
     service = MonitorService(status, for_ever, nothing, nothing, list)
     callers = Callers(OPERATOR.encode(), anybody, Tenancy({}))
-    server = ControlServer(service, callers, PLACES, None)
+    server = ControlServer(service, callers, PLACES, identity)
     name = await server.start("127.0.0.1:0", folder)
     try:
         yield server, name
@@ -116,6 +119,26 @@ def test_who_says_nothing_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert server._front
             while server._front._visitors or len(server._front._places):
                 await asyncio.sleep(0)
+
+    run(test)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_who_has_proven_itself_stays(certificates: Certificates, tmp_path: Path, secure: bool) -> None:
+    """The server knows by the name of its way inside which connection a call came by, with TLS too."""
+
+    async def test() -> None:
+        identity = certificates.identity() if secure else None
+        async with (
+            running(tmp_path, identity) as (server, name),
+            dial_async(name, certificates.identity("client") if secure else None) as channel,
+        ):
+            stub = control_pb2_grpc.MonitorStub(channel)
+            assert await stub.Status(REQUEST, metadata=as_caller(OPERATOR))
+            assert server._front
+            assert [visitor.proven for visitor in server._front._visitors.values()] == [True]
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.Status(REQUEST, metadata=as_caller("nobody's"))
 
     run(test)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from gpuferry.monitor.cli.errors import say
 from gpuferry.monitor.service import logs
 
 from tests.helpers.tokens import token_of
@@ -24,6 +25,12 @@ def _restored() -> Iterator[None]:
     logs._secrets.clear()
     logging.getLogger().removeHandler(logs.libraries)
     structlog.reset_defaults()
+
+
+def test_errors_of_commands_show_what_others_say_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    say("the function said \x1b[2J\x07", "and\x9b1m more\nhere")
+    said = capsys.readouterr().err
+    assert said == "gpuferry: the function said \ufffd[2J\ufffd\n  and\ufffd1m more\nhere\n"
 
 
 def test_json_lines_with_the_houses_keys(capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,9 +123,7 @@ class Registry:
                 "`gpuferry token create TENANT` first, or set GPUFERRY_TOKEN, or listen on 127.0.0.1"
             )
 
-    async def _start_control(
-        self, server: grpc.aio.Server, directory: Directory, book: TokenBook
-    ) -> None:
+    async def _start_control(self, server: grpc.aio.Server, directory: Directory, book: TokenBook) -> None:
         limits, usage = LimitBook(directory.store), ClusterUsage(directory.store)
         service = RegistryService(directory, book, self._config.lease, limits, usage)
         registry_pb2_grpc.add_RegistryServicer_to_server(service, server)

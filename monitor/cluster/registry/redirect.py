@@ -107,7 +107,7 @@ class Redirector:
         self._policy = policy
         self._max_wait = max_wait
         self._farewells = Farewells()
-        self._refusals = Sparing(log.info)
+        self._lines = Sparing(log.info)  # of what a guest may do all the time
         self._waiting: dict[asyncio.Task[None], Waiting] = {}  # oldest first
         self._sent: dict[bytes, Sent] = {}  # by the number of its ticket
         self._dead: set[tuple[str, int]] = set()  # by heartbeat: the next one knows better
@@ -149,7 +149,7 @@ class Redirector:
     def turn_away(self, connection: Connection, peer: str, refusal: Refusal) -> None:
         """Tell a guest why not, in the background."""
         reason = refusal.reason.name
-        self._refusals.say("refused", (reason, address_of(peer)), reason=reason, text=refusal.text, peer=peer)
+        self._lines.say("refused", (reason, address_of(peer)), reason=reason, text=refusal.text, peer=peer)
         self._farewells.send(connection, refusal.frame())
 
     async def _place(self, waiting: Waiting) -> None:
@@ -172,7 +172,8 @@ class Redirector:
         address, hello = way_to(server), guest.hello
         session_key = tickets.session_key(self._key, ticket)
         frame = handshake.redirect(guest.key, guest.nonces, session_key, ticket, address)
-        log.info("redirected", peer=guest.peer, program=hello.program, function=hello.function, to=address)
+        told = {"peer": guest.peer, "program": hello.program, "function": hello.function, "to": address}
+        self._lines.say("redirected", address_of(guest.peer), **told)
         self._farewells.send(guest.connection, frame)
 
     def _check_possible(self, guest: Guest) -> None:
