@@ -8,7 +8,7 @@ from typing import cast
 HEAD_MOST = 16 << 10  # bytes of a request's line and headers
 HELD_MOST = 256 << 10  # bytes of heads that wait for those before them: nobody needs so many
 HEADS_ONCE = 4  # before others get their turn
-BUSY_SECONDS = 0.01  # between looks whether what speaks HTTP takes more
+BUSY_SECONDS = 0.05  # between looks whether what speaks HTTP takes more
 REFUSED = b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 TOO_LARGE, BODY = b"431 Request Header Fields Too Large", b"413 Content Too Large"
 
