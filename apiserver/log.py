@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -30,4 +31,5 @@ class Log:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
         line = {"ts": stamp, "level": level, "event": event} | self._fields | fields
-        print(json.dumps(line), file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # nobody reads it
+            print(json.dumps(line), file=sys.stderr, flush=True)

@@ -13,6 +13,7 @@ from . import command
 from .cgroups import Cgroups
 from .command import Cell, Rules
 from .figures import PLACE, Figures, outgrown
+from .scribe import Scribe
 
 OOM_SCORE = 500  # of 1000: before the monitor, and before what is not ours
 
@@ -52,6 +53,12 @@ class Stay:
             os.truncate(self.figures, 0)
         return True
 
+    def voice(self) -> int:
+        """A descriptor for what the process writes on its standard output and error, to be closed. Raises
+        OSError.
+        """
+        return self._jail.scribe.voice()
+
     def leave(self) -> None:
         """Remove what was made for a process that is gone."""
         self._jail.leave(self)
@@ -77,6 +84,7 @@ class Jail:
         self._cgroups = cgroups
         self._figures = figures  # of the simulated device
         self._numbers = itertools.count(1)
+        self.scribe = Scribe()
 
     @property
     def memory_is_limited(self) -> bool:

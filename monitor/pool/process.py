@@ -34,6 +34,11 @@ class Stay(Protocol):
     def entered(self, pid: int) -> None:
         """The process is there: limit it from outside."""
 
+    def voice(self) -> int:
+        """A descriptor for what the process writes on its standard output and error, to be closed. Raises
+        OSError.
+        """
+
     def takes_too_much(self) -> bool:
         """Whether it has filled the disk with what it may write. Then that is gone."""
 
@@ -109,14 +114,18 @@ class Launch:
 
 
 async def _execute(
-    command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    descriptors: Sequence[int],
+    output: int = STDERR,
 ) -> asyncio.subprocess.Process:
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             *command,
             env=dict(environment),
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=STDERR,
+            stdout=output,
+            stderr=output,
             pass_fds=descriptors,
             # A terminal's Ctrl-C is for the monitor, which ends each API server with its helpers.
             start_new_session=True,
@@ -145,6 +154,8 @@ async def _imprison(stay: Stay, command: Sequence[str], end: socket.socket) -> C
     with contextlib.ExitStack() as stack:
         outer = stack.enter_context(_file("jail", "\0".join(stay.arguments()) + "\0"))
         inner = stack.enter_context(_file("confinement", stay.confinement()))
+        voice = stay.voice()
+        stack.callback(os.close, voice)
         ends = os.pipe()
         reading, writing = (stack.enter_context(os.fdopen(fd, "rb", 0)) for fd in ends)
         child = await _execute(
@@ -157,6 +168,7 @@ async def _imprison(stay: Stay, command: Sequence[str], end: socket.socket) -> C
             {},
             # It reads nothing, but must be able to write when we are dead, and to go on (jail/DESIGN.md).
             (end.fileno(), outer, inner, writing.fileno(), reading.fileno()),
+            voice,
         )
         writing.close()
         try:

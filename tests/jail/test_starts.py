@@ -44,6 +44,9 @@ class Stay:
     def confinement(self) -> str:
         return ""
 
+    def voice(self) -> int:
+        return os.dup(2)
+
     def entered(self, pid: int) -> None:
         raise AssertionError("it never was")
 
