@@ -2,8 +2,9 @@
 
     python -IS clerk.py <&SOCKET
 
-It writes whole lines to its standard error, which is the monitor's, without what would steer a terminal, and of
-each process no more in a time than anybody would read. It outlives its monitor for as long as one of them lives.
+It writes whole lines to its standard error, which is the monitor's, without what would steer a terminal, and
+of each process no more in a time than anybody would read. It outlives its monitor for as long as one of them
+lives.
 The standard library only; it is executed by its path.
 """
 

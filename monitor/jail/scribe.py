@@ -1,4 +1,4 @@
-"""Where processes in jails write to: pipes, not the monitor's standard error, which they could spoil for all."""
+"""Where processes in jails write to: pipes, not the monitor's standard error, which they could spoil."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from collections.abc import Callable
 
@@ -16,8 +17,17 @@ PAUSE_SECONDS = 0.1  # when there are no descriptors
 log = structlog.get_logger()
 
 
+def origin(address: str) -> str:
+    """Whose connections are counted together: of IPv6 all of a network, for a machine has as many addresses
+    there as it likes.
+    """
+    if ":" not in address:
+        return address
+    return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
+
+
 class Acceptor:
-    """Gives each connection to `admit`, with the address it comes from; it outlives a lack of descriptors."""
+    """Gives each connection to `admit`, with its origin; it outlives a lack of descriptors."""
 
     def __init__(
         self, listening: socket.socket, kind: str, admit: Callable[[socket.socket, str], None]
@@ -50,7 +60,7 @@ class Acceptor:
                 loop.remove_reader(self._listening)
                 loop.call_later(PAUSE_SECONDS, self.open)
                 return
-            self._admit(connection, str(address[0]))
+            self._admit(connection, origin(str(address[0])))
 
     def close(self) -> None:
         """Accept no more, and close the listening socket."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuferry.monitor.service.acceptor import origin
 from gpuferry.monitor.service.places import BURST, UNPROVEN_SECONDS, Places, Visitor
 
 from .test_rates import Clock
@@ -115,3 +116,9 @@ def test_who_comes_too_often_is_turned_away_at_the_door() -> None:
         port.come("10.0.0.1")
     assert port.places.arrive("10.0.0.1", lambda: None) is None
     port.come("10.0.0.2")
+
+
+def test_addresses_of_one_network_of_ipv6_are_one() -> None:
+    assert origin("10.0.0.1") == "10.0.0.1"
+    assert origin("2001:db8:1:2::3") == origin("2001:db8:1:2:ffff::1%eth0") == "2001:db8:1:2::/64"
+    assert origin("2001:db8:1:3::3") != origin("2001:db8:1:2::3")
