@@ -25,6 +25,7 @@ from .returns import Record, Returns
 
 LAST_WORDS = 0.2  # seconds
 CLEAR_SECONDS = 120.0  # after a session until it is ready, and until it is gone once it was asked to end
+TENANTS_CLEAR_SECONDS = 10.0  # where it serves nobody else anyway, and what it keeps is beyond all quotas
 CLOSED = "closed its control socket"
 # What it says of a session, which must be its own.
 OF_A_SESSION = ("started", "ended", "moving", "moved", "taken_over", "launched", "stats", "shared", "resides")
@@ -333,7 +334,7 @@ class ApiServer:
                 self._events.session_started(message.started.session)
             elif kind == "ended":
                 self._ended = message.ended.session
-                self._must_clear(f"not ready within {CLEAR_SECONDS:g} s after session {self._ended}")
+                self._must_clear(f"not ready in time after session {self._ended}")
                 self._events.session_ended(self, message.ended)
                 if not message.ended.clean:
                     self.end_reason = f"not clean after session {message.ended.session}"
@@ -368,7 +369,8 @@ class ApiServer:
     def _must_clear(self, why: str) -> None:
         """It has no session in anybody's books, so that it must not go on for long with what it had."""
         self._is_clear()
-        self._clearing = asyncio.get_running_loop().call_later(CLEAR_SECONDS, self._not_clear, why)
+        seconds = TENANTS_CLEAR_SECONDS if self._neighbourhood.tenants else CLEAR_SECONDS
+        self._clearing = asyncio.get_running_loop().call_later(seconds, self._not_clear, why)
 
     def _not_clear(self, why: str) -> None:
         self.end_reason = why

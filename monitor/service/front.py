@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -68,18 +69,27 @@ class _End(asyncio.Protocol):
 
 
 class _Passage:
-    """The way of one connection to the server. `ending`: there is only something left to say to the caller;
-    `over`: nothing is.
-    """
+    """The way of one connection to the server."""
 
-    def __init__(self, ending: Callable[[], None], over: Callable[[], None]) -> None:
+    _ending: Callable[[], None]
+    _over: Callable[[], None]
+
+    def __init__(self) -> None:
         self._outside, self._inside = _End(self._outside_lost), _End(self._inside_lost)
         self._outside.other, self._inside.other = self._inside, self._outside
-        self._ending, self._over = ending, over
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, outside: socket.socket, inside: socket.socket) -> None:
-        """Pass on what is said. From here on both sockets are the passage's."""
+    def begin(
+        self,
+        outside: socket.socket,
+        inside: socket.socket,
+        ending: Callable[[], None],
+        over: Callable[[], None],
+    ) -> None:
+        """Pass on what is said. From here on both sockets are the passage's. `ending` is called when there is
+        only something left to say to the caller, `over` when nothing is.
+        """
+        self._ending, self._over = ending, over
         outside.setblocking(False)
         self._task = asyncio.ensure_future(self._join(outside, inside))
 
@@ -135,8 +145,9 @@ class Front:
         return self._places.prove(visitor, tenant) if visitor else None
 
     def _admit(self, connection: socket.socket, address: str) -> None:
-        passage = _Passage(lambda: self._places.end(visitor), lambda: self._forget(visitor, name))
-        if not (visitor := self._places.arrive(address, passage.cut)):
+        passage = _Passage()
+        visitor = self._places.arrive(address, passage.cut)
+        if visitor is None:
             self._acceptor.complaints.say("control: too many connections", address, address=address)
             connection.close()
             return
@@ -152,7 +163,9 @@ class Front:
             return
         name = f"unix-abstract:{inside.getsockname()[1:].decode()}"
         self._visitors[name] = visitor
-        passage.begin(connection, inside)
+        passage.begin(
+            connection, inside, partial(self._places.end, visitor), partial(self._forget, visitor, name)
+        )
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
 

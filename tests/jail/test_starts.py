@@ -44,6 +44,9 @@ class Stay:
     def confinement(self) -> str:
         return ""
 
+    def takes_too_much(self) -> bool:
+        return False
+
     def voice(self) -> int:
         return os.dup(2)
 
