@@ -38,7 +38,7 @@ def test_whole_lines_of_each_without_what_steers_a_terminal(scribe: Scribe, log:
     os.write(other, b"\x1b[2Jother\n")
     said(log, b"?[2Jother\n")
     os.write(one, "wörd\x9b\n".encode())
-    said(log, "half wörd??\n".encode())
+    said(log, "half wörd?\n".encode())
     os.write(one, b"last")
     for descriptor in (one, other):
         os.close(descriptor)
