@@ -25,7 +25,7 @@ class _Sealing:
 class RequireSignature(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Calls of our own service are signed; health and reflection tell nothing worth it."""
 
-    def __init__(self, guard: Guard, service: str, prove: Callable[[str], None]) -> None:
+    def __init__(self, guard: Guard, service: str, prove: Callable[[str], object]) -> None:
         """`prove` is told the connection of each call that is signed."""
         self._guard = guard
         self._service = service
