@@ -30,7 +30,7 @@ class Greed:
 
     def look(self) -> None:
         """End whoever takes too much: of a book, all who have it, for nobody knows which of them it was."""
-        greedy = {server for server in self._servers() if server.takes_too_much()}
+        greedy = {one for one in self._servers() if not one.trusted and one.takes_too_much()}
         leases = {session.lease for session in self._sessions.values() if session.lease.book}
         for lease in [one for one in leases if one.book and one.book.takes_too_much()]:
             members = [self._sessions[number] for number in lease.members if number in self._sessions]
