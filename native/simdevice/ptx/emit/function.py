@@ -273,6 +273,10 @@ class FunctionEmitter(Writer):
             return self.op(f"trunc i{source} {value} to i{bits}")
         return self.op(f"{'sext' if signed else 'zext'} i{source} {value} to i{bits}")
 
+    def behind(self, pointer: str, offset: int) -> str:
+        """So many bytes behind it."""
+        return self.op(f"getelementptr i8, ptr {pointer}, i64 {offset}") if offset else pointer
+
     def predicate(self, operand: Operand) -> str:
         return self.read_bits(operand, 1)
 
