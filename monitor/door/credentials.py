@@ -9,6 +9,7 @@ from typing import Protocol
 
 import structlog
 
+from ..service.rates import Sparing
 from ..store.interface import StoreError
 from ..store.sqlite import SqliteStore
 from .handshake import Claim, CudaError, Extension, Proven, Reason, Refusal
@@ -18,6 +19,7 @@ from .tokens import proof
 from .tokens.book import TokenBook
 
 log = structlog.get_logger()
+_complaints = Sparing(lambda event, **fields: log.error(event, **fields))  # for anybody may ask
 
 
 class Authority(Protocol):
@@ -170,7 +172,7 @@ async def look_up(authority: Authority, claim: Claim) -> Proven | None:
     try:
         return await authority.judge(claim)
     except StoreError as error:
-        log.error("tokens cannot be checked", error=str(error))
+        _complaints.say("tokens cannot be checked", "tokens", error=str(error))
         raise Refusal(
             Reason.NO_CAPACITY, "tokens cannot be checked at the moment", CudaError.SYSTEM_NOT_READY
         ) from None

@@ -6,8 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from gpuferry.monitor.door import credentials
+from gpuferry.monitor.door.handshake import Claim, Proven, Refusal
 from gpuferry.monitor.service import rates
 from gpuferry.monitor.service.rates import Buckets, Sparing
+from gpuferry.monitor.store.interface import StoreError
 
 
 class Clock:
@@ -69,3 +72,30 @@ def test_a_storm_from_everywhere_is_bounded_too(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(main())
     assert len(lines) == 51
     assert lines[-1] == "refused: 4950 more suppressed"
+
+
+def test_a_store_that_does_not_answer_is_told_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody who names a tenant has it asked."""
+    lines: list[str] = []
+
+    class Log:
+        def error(self, event: str, **_: object) -> None:
+            lines.append(event)
+
+    class Broken:
+        def at_once(self, claim: Claim) -> Proven | None:
+            return None
+
+        async def judge(self, claim: Claim) -> Proven | None:
+            raise StoreError("it is locked")
+
+    monkeypatch.setattr(credentials, "log", Log())
+    claim: Any = None
+
+    async def main() -> None:
+        for _ in range(100):
+            with pytest.raises(Refusal):
+                await credentials.look_up(Broken(), claim)
+
+    asyncio.run(main())
+    assert 0 < len(lines) <= 10
