@@ -11,19 +11,23 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import structlog
+from google.protobuf.message import DecodeError
 from gpuferry.monitor.assembly import Monitor, build, occupy
 from gpuferry.monitor.pool.api_server import ApiServer
 from gpuferry.monitor.pool.channel import ChannelBroken, Descriptor, read_message
 from gpuferry.monitor.pool.health import Health
+from gpuferry.monitor.pool.returns import Returns
 from gpuferry.monitor.service.stopping import Stopping
 from gpuferry.monitor.sessions.session import Session
 from gpuferry.monitor.settings.monitor import Config
-from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated import migration_pb2, node_pb2
 
+from tests.fuzz.changing import Changing
 from tests.fuzz.forger import Forger
 
 MIB = 1 << 20
 MESSAGES_MOST = 6
+NAME = "abc"  # of an API server that comes back
 KINDS = [field.name for field in node_pb2.FromServer.DESCRIPTOR.oneofs[0].fields]
 
 
@@ -51,7 +55,8 @@ class Said:
 class World:
     """A monitor without processes. A bystander's session, and one of a hostile guest after another."""
 
-    def __init__(self, monitor: Monitor, seed: int) -> None:
+    def __init__(self, monitor: Monitor, seed: int, folder: Path) -> None:
+        self._returns = Returns(folder, b"s" * 32, 60.0)
         self._monitor = monitor
         self._chance = random.Random(seed)
         self._numbers = iter(range(10, 1 << 62))
@@ -92,8 +97,51 @@ class World:
         self.is_whole(number)
         return said
 
+    async def come_back(self) -> None:
+        """An API server of an earlier monitor says what it has, and shows orders that it may have changed."""
+        server, number = self._server(0), next(self._numbers)
+        self.messages += 1
+        try:
+            with contextlib.suppress(ChannelBroken):
+                returned = read_message(self._returned(number)).returned
+                self._returns.check(NAME, returned)
+                if returned.HasField("grant"):
+                    (server.expect if returned.grant.restore else server.serve)(returned.grant.session)
+                    server._events.server_returned(server, returned)
+        finally:
+            self._monitor.pool.servers.pop(server.key, None)
+            server._events.server_lost(server)
+        await asyncio.sleep(0)
+        self.stands_by()
+
+    def _returned(self, own: int) -> bytes:
+        chance = self._chance
+        forger = Forger(chance, (own, own, own, 7), wild=0.02)
+        packet = forger.packet(node_pb2.FromServer(), "returned")
+        said = node_pb2.FromServer()
+        with contextlib.suppress(DecodeError):
+            said.ParseFromString(packet)
+        grant = node_pb2.Grant(session=own, memory_quota=MIB, tenant="a", restore=chance.random() < 0.3)
+        file = migration_pb2.FileTarget(path="/a/file")
+        given = [
+            node_pb2.ToServer(grant=grant),
+            node_pb2.ToServer(keep=node_pb2.Keep(grant=grant, file=file)),
+            node_pb2.ToServer(migrate=migration_pb2.Migrate(session=own, file=file)),
+        ]
+        sealed = [self._returns.seal(NAME, order.SerializeToString()) for order in given]
+        changing = Changing(sealed, chance.randrange(1 << 30))
+        del said.returned.orders[:]
+        for order in chance.sample(sealed, chance.randrange(4)):
+            said.returned.orders.append(order if chance.random() < 0.8 else changing.next())
+        return said.SerializeToString()
+
     def is_whole(self, number: int) -> None:
         """The bystander has what it had, and nothing is left of the other."""
+        self.stands_by()
+        assert number not in self._monitor.broker.sessions, "its session goes on without it"
+
+    def stands_by(self) -> None:
+        """The bystander has what it had."""
         sessions = self._monitor.broker.sessions
         assert sessions.get(7) is self.bystander, "the bystander's session is over"
         server = self.bystander.server
@@ -102,7 +150,6 @@ class World:
         assert self.bystander.running
         assert self.bystander.revoked is None
         assert not self._monitor.broker.custody.migration_of(7)
-        assert number not in sessions, "its session goes on without it"
 
     def _message(self, own: int) -> bytes:
         forger = Forger(self._chance, (own, own, own, 7, own + 1))
@@ -129,18 +176,20 @@ async def world(seed: int) -> AsyncIterator[World]:
             monitor = build(config, premises, Stopping())
             for listener in monitor.listeners:
                 stack.callback(listener.close)
-            yield World(monitor, seed)
+            yield World(monitor, seed, Path(folder))
 
 
-def run(inputs: int, seed: int) -> int:
-    """Let API servers say so many things. Returns how many it were; raises, with what was said in a note."""
+def run(inputs: int, seed: int, back: bool = False) -> int:
+    """Let API servers say so many things; with `back`, those of an earlier monitor. Returns how many it were;
+    raises, with which it was.
+    """
 
     async def attack() -> int:
         async with world(seed) as found:
             while found.messages < inputs:
                 before = found.messages
                 try:
-                    await found.attack()
+                    await (found.come_back() if back else found.attack())
                 except BaseException as error:
                     raise AssertionError(f"seed {seed}, message {before}: {error!r}") from error
             return found.messages

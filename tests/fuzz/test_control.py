@@ -11,6 +11,11 @@ def test_few_messages() -> None:
     assert control.run(3000, seed=1) >= 3000
 
 
+def test_few_that_come_back() -> None:
+    """To another monitor, with orders that were changed."""
+    assert control.run(1500, seed=1, back=True) >= 1500
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_messages() -> None:
