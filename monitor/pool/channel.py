@@ -19,7 +19,9 @@ from gpuferry.specs._generated import node_pb2
 PACKET_MAX = 64 * 1024
 BACKLOG = 4
 DESCRIPTORS = 64  # beside one message, at most
-FIGURES = frozenset(("stats", "ended", "moving", "moved", "resides"))  # messages with figures of a session
+# Messages with figures of a session, or texts, which people read.
+TOLD = frozenset(("stats", "ended", "moving", "moved", "resides", "failed"))
+TEXT_MOST = 1000  # characters
 COUNT_MOST = 1 << 53  # of bytes or calls: a session gets nowhere near, and sums of a thousand fit 64 bits
 SECONDS_MOST = 1e10
 BELOW_0 = ("turn_ago",)  # seconds that say by their sign that there are none
@@ -39,15 +41,16 @@ class ChannelBroken(Exception):
 
 
 def read_message(packet: bytes) -> node_pb2.FromServer:
-    """The message in a packet. Raises ChannelBroken, also for what nobody could count or name: seconds that
-    are no number would be in all sums from then on, and so would a count that no session reaches.
+    """The message in a packet, its texts without what would steer a terminal. Raises ChannelBroken, also for
+    what nobody could count or name: seconds that are no number would be in all sums from then on, and so
+    would a count that no session reaches.
     """
     try:
         message = node_pb2.FromServer.FromString(packet)
     except DecodeError as error:
         raise ChannelBroken(f"unreadable message: {error}") from None
     kind = message.WhichOneof("message")
-    if kind in FIGURES:
+    if kind in TOLD:
         _check(getattr(message, kind))
     elif kind == "returned":
         _check(message.returned.resides)
@@ -66,9 +69,15 @@ def _check(said: Message) -> None:
             for each in values:
                 if each not in field.enum_type.values_by_number:
                     raise ChannelBroken(f"{field.name}: there is no {field.enum_type.name} {each}")
+        elif field.type == FieldDescriptor.TYPE_STRING and not field.is_repeated:
+            setattr(said, field.name, _shown(value))
         elif field.cpp_type in NUMBERS:
             for each in values:
                 _check_number(field.name, each)
+
+
+def _shown(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text[:TEXT_MOST])
 
 
 def _check_number(name: str, value: float) -> None:

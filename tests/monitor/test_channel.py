@@ -109,6 +109,23 @@ def test_what_nobody_could_name_or_add_up_ends_who_says_it(said: node_pb2.FromSe
         read_message(said.SerializeToString())
 
 
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda text: node_pb2.FromServer(ended=node_pb2.SessionEnded(reason=text)),
+        lambda text: node_pb2.FromServer(failed=node_pb2.Failed(reason=text)),
+        lambda text: node_pb2.FromServer(moved=migration_pb2.Moved(reason=text)),
+        lambda text: node_pb2.FromServer(resides=node_pb2.Resides(reason=text)),
+    ],
+)
+def test_what_people_read_steers_no_terminal(say) -> None:  # type: ignore[no-untyped-def]
+    """`gpuferry status` shows why a session did not move, in the words of its API server."""
+    message = read_message(say("a\x1b[2Jb\n" + "x" * 5000).SerializeToString())
+    kind = message.WhichOneof("message")
+    assert kind
+    assert getattr(message, kind).reason == "a [2Jb " + "x" * 993
+
+
 def test_what_an_api_server_says_of_a_session_is_heard() -> None:
     stats = node_pb2.Stats(turn=node_pb2.TURN_STATE_HAS, turn_ago=-1.0, memory_mapped=1 << 40)
     message = node_pb2.FromServer(stats=stats)
