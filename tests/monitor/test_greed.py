@@ -13,7 +13,7 @@ from gpuferry.monitor.sessions.book import SIZE, Book
 
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest
-from tests.monitor.test_programs import Process, some_program
+from tests.monitor.test_programs import Process, some_program, whole
 
 WALL_LIMIT = 4  # extension of HELLO, in seconds
 QUICK = {
@@ -34,12 +34,7 @@ def shared_monitor() -> Iterator[harness.Monitor]:
 
 @pytest.fixture
 def monitor(shared_monitor: harness.Monitor) -> Iterator[harness.Monitor]:
-    shared_monitor.wait_idle(1)
-    yield shared_monitor
-    status = shared_monitor.wait_for(
-        lambda status: not status.sessions and len(status.servers) == 1, "all as it was"
-    )
-    assert status.devices[0].memory_granted == 0
+    yield from whole(shared_monitor)
 
 
 def pids(monitor: harness.Monitor) -> set[int]:

@@ -32,10 +32,14 @@ def shared_monitor() -> Iterator[harness.Monitor]:
 
 @pytest.fixture
 def monitor(shared_monitor: harness.Monitor) -> Iterator[harness.Monitor]:
-    """Whole before and after each test."""
-    shared_monitor.wait_idle(1)
-    yield shared_monitor
-    status = shared_monitor.wait_for(
+    yield from whole(shared_monitor)
+
+
+def whole(monitor: harness.Monitor) -> Iterator[harness.Monitor]:
+    """As it is before and after each test, with a pool of one."""
+    monitor.wait_idle(1)
+    yield monitor
+    status = monitor.wait_for(
         lambda status: not status.sessions and status.devices[0].pool_idle == 1, "all as it was"
     )
     assert not status.queue
