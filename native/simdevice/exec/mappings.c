@@ -90,10 +90,11 @@ void sim_mapping_refused(char *reason, size_t size) {
             "(sysctl -w vm.max_map_count=%llu)",
             count, most, 4ull * most);
     else if (is_limited(RLIMIT_DATA, &limit))
-        snprintf(reason, size,
-                 "the process may have %llu MiB of private memory: raise its limit (ulimit -d, of API servers "
-                 "--jail-memory), or launch fewer threads at once",
-                 limit >> 20);
+        snprintf(
+            reason, size,
+            "the process may have %llu MiB of private memory: raise its limit (ulimit -d, of API servers "
+            "--jail-memory), or launch fewer threads at once",
+            limit >> 20);
     else if (is_limited(RLIMIT_AS, &limit))
         snprintf(reason, size, "the process may have %llu MiB of addresses: raise its limit (ulimit -v)",
                  limit >> 20);
