@@ -1,7 +1,7 @@
 """Vectors, and 128 bits, that move as a whole.
 
-PTX lets the elements of a vector move one by one. GPUs move 16 bytes at once, and programs rely on it for what
-other threads look at: CUB keeps the state of a tile and its sum side by side.
+PTX lets the elements of a vector move one by one. GPUs move 16 bytes at once, and programs rely on it for
+what other threads look at: CUB keeps the state of a tile and its sum side by side.
 """
 
 from __future__ import annotations

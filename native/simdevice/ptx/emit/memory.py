@@ -218,7 +218,8 @@ def _take_access(
     order, space = take_order(m), take_space(m)
     level = m.choice(*caching)
     if not order.load and (level in ("cv", "wt") or (level == "cg" and e.yields)):
-        order = Order("monotonic", "monotonic")  # how threads of several blocks waited before there was .relaxed
+        # How threads of several blocks waited before there was .relaxed.
+        order = Order("monotonic", "monotonic")
     for flag in flags:
         m.flag(flag)
     policy = take_hints(m)
