@@ -210,10 +210,6 @@ static void resume(struct sim_cta *cta, struct sim_fiber *fiber) {
     if (fiber->stack == NULL) {
         fiber->stack = sim_stack_take(worker->stacks);
         if (fiber->stack == NULL) {
-            sim_workers_trim();
-            fiber->stack = sim_stack_take(worker->stacks);
-        }
-        if (fiber->stack == NULL) {
             sim_run_refused(worker->run, "the stacks of a block");
             return;
         }

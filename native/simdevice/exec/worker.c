@@ -311,6 +311,8 @@ void sim_worker_run(struct sim_worker *worker, struct sim_run *run) {
     size_t lanes = sim_in_warps(code, run->grid->block) ? WARP : 1;
     size_t stack = (lanes == 1 ? STACK : WARP_STACK) + code->stack + lanes * own;
     worker->stacks = &worker->pools[lanes == 1];
+    if (sim_private_is_short())
+        sim_workers_trim();
     sim_stacks_require(worker->stacks, stack, sim_kernels_checked() ? lanes * (LOCAL + own) : 0);
     if (code->form == SIM_FORM_LOOP)
         run_loop(worker);
