@@ -99,7 +99,7 @@ static void send_late(struct gf_host_task *call, uint64_t ticket, CUresult statu
     (void)status;
     CUresult result = send_pieces(GF_OP_sessionHostCopyIn, &late->to, &late->from, &late->extent, ticket);
     if (result != CUDA_SUCCESS) {
-        gf_channel_latch(result);
+        gf_channel_latch(gf_handle_slot(call->context) + 1, result);
     }
 }
 
@@ -123,7 +123,7 @@ static void fetch_late(struct gf_host_task *call, uint64_t ticket, CUresult stat
     (void)status;
     CUresult result = fetch_pieces(&late->to, &late->from, &late->extent, ticket);
     if (result != CUDA_SUCCESS) {
-        gf_channel_latch(result);
+        gf_channel_latch(gf_handle_slot(call->context) + 1, result);
     }
 }
 

@@ -69,7 +69,7 @@ static void settle(void) {
         struct gf_req_cuStreamSynchronize request = {.hStream = wire_stream()};
         CUresult result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
         if (result != CUDA_SUCCESS) {
-            gf_channel_latch(result);
+            gf_channel_latch(gf_thread.context_id, result);
         }
         unsettled = false;
     }

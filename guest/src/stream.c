@@ -81,3 +81,15 @@ CUresult gf_wait_for_stream(uint64_t stream) {
     struct gf_req_cuStreamSynchronize request = {.hStream = stream};
     return gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
 }
+
+CUresult gf_wait_for_context(uint64_t context) {
+    struct gf_call call = {.op = GF_OP_cuCtxSynchronize};
+    uint32_t before = gf_thread.context_id;
+    gf_thread.context_id = gf_handle_slot(context) + 1;
+    CUresult result = gf_call_parts(&call, &(struct iovec){0}, 1);
+    gf_thread.context_id = before;
+    if (result != call.status) {
+        gf_channel_latch(call.context_id, result);
+    }
+    return call.status;
+}

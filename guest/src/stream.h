@@ -7,5 +7,8 @@
 CUresult gf_wire_stream(CUstream stream, uint64_t *wire);
 /* Until a stream, named as on the wire, has done what it was given. */
 CUresult gf_wait_for_stream(uint64_t stream);
+/* Until a context has done what it was given; how that fares. What failed before is told by the program's own
+ * calls. */
+CUresult gf_wait_for_context(uint64_t context);
 /* Destroys the per-thread default streams of a thread that ends. */
 void gf_stream_thread_end(struct gf_thread *thread);
