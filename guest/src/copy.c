@@ -338,8 +338,9 @@ static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent ex
         bool waits = result == CUDA_SUCCESS && !may_run_behind && is_open(to.address);
         return waits ? gf_wait_for_stream(stream) : result;
     }
-    if (!from.device) {
-        return copy_host(&to, &from, &extent);
+    if (!from.device) { /* which CUDA does while the caller waits, behind what the stream was given before */
+        result = gf_cuStreamSynchronize(cuda_stream);
+        return result == CUDA_SUCCESS ? copy_host(&to, &from, &extent) : result;
     }
     bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent)) &&
                   !is_synchronous(from.address);
