@@ -1,5 +1,8 @@
 // Three contexts on one device: what fails in one is that one's, whoever asks about it and whatever is
 // current, and nothing in the others ends by it.
+#include <stdatomic.h>
+#include <time.h>
+
 #include "driver.h"
 
 enum { COUNT = 1 << 10 };
@@ -35,8 +38,8 @@ static void fail(CUstream *stream, CUevent *event) {
     OK(cuCtxSetCurrent(own[0]));
     OK(cuStreamCreate(stream, CU_STREAM_NON_BLOCKING));
     OK(cuEventCreate(event, CU_EVENT_DEFAULT));
+    OK(cuEventRecord(*event, *stream)); // before: behind the launch it may have failed already
     OK(LAUNCH(count_up[1], 1, 1, *stream, (void *)&nowhere));
-    OK(cuEventRecord(*event, *stream));
     cuMemcpyDtoHAsync(locked, counter[1], COUNT * 4, *stream); // whether it has failed by now nobody knows
 }
 
@@ -49,6 +52,26 @@ static void quietly(void) {
     works(context, 0, 5);
     OK(cuCtxDestroy(own[1]));
     works(context, 0, 6);
+}
+
+static atomic_int returned;
+
+static void CUDA_CB linger(void *unused) {
+    (void)unused;
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+    returned = 1;
+}
+
+// An event that processes may share is waited for as any other, when a context has failed and is gone.
+static void waits(void) {
+    CUevent shared;
+    OK(cuCtxSetCurrent(context));
+    OK(cuEventCreate(&shared, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    OK(cuLaunchHostFunc(NULL, linger, NULL));
+    OK(cuEventRecord(shared, NULL));
+    OK(cuEventSynchronize(shared));
+    EXPECT(returned);
+    OK(cuEventDestroy(shared));
 }
 
 int main(void) {
@@ -76,6 +99,7 @@ int main(void) {
     works(context, 0, 3);
     works(own[1], 2, 2);
     quietly();
+    waits();
     OK(cuCtxCreate(&again, NULL, CU_CTX_SCHED_AUTO, device));
     furnish(1);
     works(again, 1, 1);
