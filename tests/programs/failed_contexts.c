@@ -78,6 +78,7 @@ int main(void) {
     CUstream stream;
     CUevent event;
     CUcontext again = NULL;
+    unsigned word;
     start();
     furnish(0);
     OK(cuMemHostAlloc((void **)&locked, COUNT * 4, CU_MEMHOSTALLOC_PORTABLE));
@@ -90,6 +91,7 @@ int main(void) {
     FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
     FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cuEventQuery(event));
     FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize_v2(own[0]));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemcpyDtoHAsync(&word, counter[1], 4, stream));
     works(context, 0, 2);
     works(own[1], 2, 1);
     OK(cuCtxSetCurrent(own[0]));
