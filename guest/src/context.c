@@ -22,7 +22,6 @@ static _Atomic uint32_t primary_flags[GF_DEVICES_MAX];
  * for what the runtime keeps in it makes driver calls when that goes. */
 static pthread_mutex_t primary_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static pthread_key_t thread_key;
-static _Atomic unsigned own_contexts; /* beside the primary ones */
 
 static void end_thread(void *thread_) {
     struct gf_thread *thread = thread_;
@@ -177,7 +176,7 @@ CUresult gf_cuCtxCreate_v2(CUcontext *pctx, unsigned flags, CUdevice dev) {
         gf_object_discard(context);
         return result;
     }
-    atomic_fetch_add(&own_contexts, 1);
+    atomic_fetch_add(&gf_own_contexts, 1);
     gf_object_publish(context, handle, NULL);
     push(handle);
     *pctx = (CUcontext)handle;
@@ -196,7 +195,7 @@ CUresult gf_cuCtxDestroy_v2(CUcontext ctx) {
         if (gf_context_current_handle() == (uint64_t)ctx) {
             pop();
         }
-        atomic_fetch_sub(&own_contexts, 1);
+        atomic_fetch_sub(&gf_own_contexts, 1);
         struct gf_req_cuCtxDestroy_v2 request = {.ctx = (uint64_t)ctx};
         result = gf_send_struct(GF_OP_cuCtxDestroy_v2, &request);
     }
@@ -330,15 +329,10 @@ CUresult gf_cuCtxSetCurrent(CUcontext ctx) {
     return CUDA_SUCCESS;
 }
 
-/* Whether all work that there is was given to one context, so that to wait for it is to wait for all. */
-static bool is_only_one(void) {
-    return gf_session.device_count == 1 && atomic_load_explicit(&own_contexts, memory_order_relaxed) == 0;
-}
-
 CUresult gf_cuCtxSynchronize_send(void) {
     uint64_t through = gf_window_work();
     CUresult result = gf_call_struct(GF_OP_cuCtxSynchronize, NULL, 0, NULL, 0);
-    if (result == CUDA_SUCCESS && is_only_one()) {
+    if (result == CUDA_SUCCESS && gf_context_is_only_one()) {
         gf_window_synchronized(through);
     }
     return gf_pools_waited(result);

@@ -4,6 +4,11 @@
 
 _Thread_local struct gf_thread gf_thread;
 struct gf_context *gf_primaries[GF_DEVICES_MAX];
+_Atomic unsigned gf_own_contexts;
+
+bool gf_context_is_only_one(void) {
+    return gf_session.device_count == 1 && atomic_load_explicit(&gf_own_contexts, memory_order_relaxed) == 0;
+}
 
 uint64_t gf_context_primary(CUdevice device) {
     return atomic_load(&gf_primaries[device]->object.handle);

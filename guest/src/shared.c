@@ -205,7 +205,7 @@ static void not_done(void) {
 }
 
 static void idle(void) {
-    if (!gf_thread.sharing) {
+    if (!gf_thread.sharing && gf_context_is_only_one()) {
         pthread_mutex_lock(&lock);
         working = false;
         pthread_mutex_unlock(&lock);
