@@ -95,6 +95,24 @@ cdef void forget_context(Session *s, Context *context) noexcept nogil:
     forget_staged(s, context)
 
 
+cdef inline bint is_lost(Session *s, Context *context) noexcept nogil:
+    return enter(s, context) != cu.CUDA_SUCCESS or gf_destroys_context(cu.cuStreamQuery(NULL))
+
+
+cdef void review_losses(Session *s) noexcept nogil:
+    """A context has ended, and its failure with it: whether another one is lost, each is asked."""
+    cdef Context *context = s.device.others
+    cdef bint lost = False
+    cdef int i
+    for i in range(s.device.count):
+        lost = lost or is_lost(s, gpu_at_place(s, i).primary)
+    while context != NULL and not lost:
+        lost = is_lost(s, context)
+        context = next_context(s, context)
+    s.device.broken = lost
+    enter(s, s.device.primary)
+
+
 cdef int drop_context(Session *s, Context *context) noexcept nogil:
     empty_context(s, context)
     drop_default_streams(s, context)
@@ -105,6 +123,8 @@ cdef int drop_context(Session *s, Context *context) noexcept nogil:
     cdef int status = cu.cuCtxDestroy(context.cu)
     s.device.current = NULL
     enter(s, s.device.primary)
+    if s.device.broken:
+        review_losses(s)
     if context.peers != 0:
         status = review_reach(s, context.gpu) or status
     free_context(context)
@@ -297,6 +317,7 @@ cdef int reset_primary(Session *s, Gpu *gpu, bint discard_staging) noexcept nogi
     status = enter(s, primary)
     status = status or furnish_primary(s, gpu)
     forget_fences(s, gpu)
-    if status == cu.CUDA_SUCCESS:
-        s.device.broken = False
+    if status == cu.CUDA_SUCCESS and s.device.broken:
+        review_losses(s)
+        status = enter(s, primary)
     return status

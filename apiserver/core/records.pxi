@@ -194,10 +194,12 @@ cdef int event_state(Session *s, Event *event) noexcept nogil:
 cdef int await_record(Session *s, Event *event, uint64_t number) noexcept nogil:
     """On a waiter. The event may have been destroyed meanwhile: its words are there as long as the session."""
     cdef unsigned int pause = 50
-    while not is_complete(words_of(event), number) and not s.state.ending and not s.device.broken:
+    cdef int status = cu.cuEventQuery(event.cu)     # of the event itself nothing was recorded: how its context fares
+    while status == cu.CUDA_SUCCESS and not is_complete(words_of(event), number) and not s.state.ending:
         usleep(pause)
         pause = min(2 * pause, <unsigned int>1000)
-    return cu.cuEventQuery(event.cu)
+        status = cu.cuEventQuery(event.cu)
+    return status
 
 
 cdef void complete_in(Arena *arena) noexcept nogil:

@@ -47,7 +47,7 @@ cdef int malformed(Session *s, Frame *f, const char *what) noexcept nogil:
 cdef void latch(Session *s, uint16_t op, int status) noexcept nogil:
     """Keeps the first failure of an async call for the next reply."""
     note_status(s, status)
-    if s.device.count > 1 and gf_destroys_context(status):
+    if gf_destroys_context(status):
         return      # each call in that context says so; whoever asks next may ask about another
     pthread_mutex_lock(&s.lock)
     if s.state.latched == cu.CUDA_SUCCESS:

@@ -346,7 +346,10 @@ class Body:
                 self.names.value(item.target, item.where),
                 self.names.value(item.value, item.where),
             )
-            lines.append(f"{target} = {value};")
+            counts = value.startswith(f"{target} + ")  # one operation, for another thread may count beside it
+            lines.append(
+                f"{target} += {value.removeprefix(f'{target} + ')};" if counts else f"{target} = {value};"
+            )
         return lines
 
     def answer_one(self, item: Assignment) -> str:

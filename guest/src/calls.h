@@ -160,9 +160,9 @@ CUresult gf_node_attributes_copy(struct gf_node *to, const struct gf_node *from)
 CUresult gf_graph_dot(const struct gf_model *model, const char *path, unsigned flags);
 /* A number that no other node of the process has. */
 CUresult gf_node_tools_id(const struct gf_node *node, unsigned long long *id);
-CUresult gf_graph_memory_trim(void);
-CUresult gf_graph_memory_attribute(CUgraphMem_attribute attribute, cuuint64_t *value);
-CUresult gf_graph_memory_restart(CUgraphMem_attribute attribute, const cuuint64_t *zero);
+CUresult gf_graph_memory_trim(CUdevice device);
+CUresult gf_graph_memory_attribute(CUdevice device, CUgraphMem_attribute attribute, cuuint64_t *value);
+CUresult gf_graph_memory_restart(CUdevice device, CUgraphMem_attribute attribute, const cuuint64_t *zero);
 
 CUresult gf_user_object_create(CUuserObject *object, void *data, CUhostFn destroy, unsigned references);
 CUresult gf_user_object_retain(uint64_t object, unsigned count);

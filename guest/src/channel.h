@@ -26,6 +26,7 @@ struct gf_call {
     size_t payload_size;
     CUresult status, latched;
     uint32_t request;
+    uint32_t context_id; /* in which it was made, as on the wire */
     bool done;
     struct gf_call *next;
     void (*completed)(
@@ -60,8 +61,9 @@ CUresult gf_call_struct(uint16_t op, const void *request, size_t size, void *rep
 
 /* Reads whatever is needed until *flag is set by a `completed` callback. False: the server is lost. */
 bool gf_channel_wait_flag(const _Atomic bool *flag);
-/* Remembers the failure of a call that nobody waits for; the next gf_call_wait returns it. */
-void gf_channel_latch(CUresult error);
+/* Remembers the failure of a call that nobody waits for, made in a context named as on the wire (0: in none).
+ * One that destroys the context is that context's; any other is returned by the next gf_call_wait. */
+void gf_channel_latch(uint32_t context_id, CUresult error);
 
 struct gf_host_call;
 /* Set before the server is told of a function of the program: called by whoever reads when the server asks

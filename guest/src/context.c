@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP */
 #include "context.h"
 
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
+#include "host_memory.h"
 #include "module.h"
 #include "pool_use.h"
 #include "shared.h"
@@ -15,11 +17,11 @@
 #include "stream.h"
 #include "window.h"
 
-static struct gf_context *primaries[GF_DEVICES_MAX];
-static uint32_t primary_flags[GF_DEVICES_MAX];
-static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic uint32_t primary_flags[GF_DEVICES_MAX];
+/* Held while a primary context ends, too: who retains it has the one that goes on, or the next. Recursive,
+ * for what the runtime keeps in it makes driver calls when that goes. */
+static pthread_mutex_t primary_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static pthread_key_t thread_key;
-static _Atomic unsigned own_contexts; /* beside the primary ones */
 
 static void end_thread(void *thread_) {
     struct gf_thread *thread = thread_;
@@ -40,7 +42,7 @@ static void take_limits(struct gf_context *context) {
 bool gf_context_open(void) {
     for (int device = 0; device < gf_session.device_count; device++) {
         uint64_t handle;
-        struct gf_context *primary = primaries[device] = gf_context_new(&handle);
+        struct gf_context *primary = gf_primaries[device] = gf_context_new(&handle);
         if (primary == NULL) {
             return false;
         }
@@ -50,10 +52,6 @@ bool gf_context_open(void) {
         gf_object_publish(primary, handle, NULL);
     }
     return pthread_key_create(&thread_key, end_thread) == 0;
-}
-
-uint64_t gf_context_primary(CUdevice device) {
-    return atomic_load(&primaries[device]->object.handle);
 }
 
 /* NULL is the current context. A sticky error is no obstacle to asking about a context. */
@@ -138,6 +136,7 @@ void gf_context_at_end(void (*callback)(uint64_t handle)) {
 static struct gf_object *end_contents(struct gf_context *context, uint64_t handle) {
     gf_loads_settle();
     gf_host_calls_settle(handle);
+    gf_host_end_context(handle);
     gf_shared_end_context(handle);
     gf_context_storage_drop((CUcontext)handle);
     struct gf_object *ended = gf_object_end_owned(context);
@@ -177,7 +176,7 @@ CUresult gf_cuCtxCreate_v2(CUcontext *pctx, unsigned flags, CUdevice dev) {
         gf_object_discard(context);
         return result;
     }
-    atomic_fetch_add(&own_contexts, 1);
+    atomic_fetch_add(&gf_own_contexts, 1);
     gf_object_publish(context, handle, NULL);
     push(handle);
     *pctx = (CUcontext)handle;
@@ -196,7 +195,7 @@ CUresult gf_cuCtxDestroy_v2(CUcontext ctx) {
         if (gf_context_current_handle() == (uint64_t)ctx) {
             pop();
         }
-        atomic_fetch_sub(&own_contexts, 1);
+        atomic_fetch_sub(&gf_own_contexts, 1);
         struct gf_req_cuCtxDestroy_v2 request = {.ctx = (uint64_t)ctx};
         result = gf_send_struct(GF_OP_cuCtxDestroy_v2, &request);
     }
@@ -213,7 +212,7 @@ CUresult gf_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     pthread_mutex_lock(&primary_lock);
-    struct gf_context *primary = primaries[dev];
+    struct gf_context *primary = gf_primaries[dev];
     primary->references++;
     primary->flags = primary_flags[dev];
     atomic_store_explicit(&primary->active, true, memory_order_release);
@@ -222,9 +221,8 @@ CUresult gf_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     return CUDA_SUCCESS;
 }
 
-/* Without primary_lock: what the runtime keeps in the context makes driver calls. */
-static CUresult empty_primary(CUdevice dev) {
-    struct gf_context *primary = primaries[dev];
+static CUresult end_primary(CUdevice dev) {
+    struct gf_context *primary = gf_primaries[dev];
     struct gf_object *ended = end_contents(primary, gf_context_primary(dev));
     atomic_store(&primary->active, false);
     atomic_store(&primary->sticky, CUDA_SUCCESS);
@@ -235,26 +233,38 @@ static CUresult empty_primary(CUdevice dev) {
     return result;
 }
 
+/* What the runtime keeps there goes before the lock is taken: another thread may hold a lock of the runtime's
+ * and wait for this one. If another one has retained the context meanwhile, it stays. */
+static CUresult empty_primary(CUdevice dev, bool only_unheld) {
+    const struct gf_context *primary = gf_primaries[dev];
+    gf_context_storage_drop((CUcontext)gf_context_primary(dev));
+    pthread_mutex_lock(&primary_lock);
+    bool ends = atomic_load(&primary->active) && !(only_unheld && primary->references > 0);
+    CUresult result = ends ? end_primary(dev) : CUDA_SUCCESS;
+    pthread_mutex_unlock(&primary_lock);
+    return result;
+}
+
 CUresult gf_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
     if (!gf_is_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     pthread_mutex_lock(&primary_lock);
-    struct gf_context *primary = primaries[dev];
+    struct gf_context *primary = gf_primaries[dev];
     uint32_t before = primary->references;
     primary->references -= before > 0;
     pthread_mutex_unlock(&primary_lock);
     if (before == 0) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    return before == 1 && atomic_load(&primary->active) ? empty_primary(dev) : CUDA_SUCCESS;
+    return before == 1 && atomic_load(&primary->active) ? empty_primary(dev, true) : CUDA_SUCCESS;
 }
 
 CUresult gf_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
     if (!gf_is_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    return atomic_load(&primaries[dev]->active) ? empty_primary(dev) : CUDA_SUCCESS;
+    return atomic_load(&gf_primaries[dev]->active) ? empty_primary(dev, false) : CUDA_SUCCESS;
 }
 
 CUresult gf_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned flags) {
@@ -264,9 +274,7 @@ CUresult gf_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned flags) {
     if (!valid_flags(flags)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    pthread_mutex_lock(&primary_lock);
-    primary_flags[dev] = primaries[dev]->flags = flags;
-    pthread_mutex_unlock(&primary_lock);
+    atomic_store(&primary_flags[dev], gf_primaries[dev]->flags = flags);
     return CUDA_SUCCESS;
 }
 
@@ -277,10 +285,8 @@ CUresult gf_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned *flags, int *activ
     if (flags == NULL || active == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    pthread_mutex_lock(&primary_lock);
-    *flags = primary_flags[dev];
-    *active = atomic_load(&primaries[dev]->active);
-    pthread_mutex_unlock(&primary_lock);
+    *flags = atomic_load(&primary_flags[dev]);
+    *active = atomic_load(&gf_primaries[dev]->active);
     return CUDA_SUCCESS;
 }
 
@@ -323,15 +329,10 @@ CUresult gf_cuCtxSetCurrent(CUcontext ctx) {
     return CUDA_SUCCESS;
 }
 
-/* Whether all work that there is was given to one context, so that to wait for it is to wait for all. */
-static bool is_only_one(void) {
-    return gf_session.device_count == 1 && atomic_load_explicit(&own_contexts, memory_order_relaxed) == 0;
-}
-
 CUresult gf_cuCtxSynchronize_send(void) {
     uint64_t through = gf_window_work();
     CUresult result = gf_call_struct(GF_OP_cuCtxSynchronize, NULL, 0, NULL, 0);
-    if (result == CUDA_SUCCESS && is_only_one()) {
+    if (result == CUDA_SUCCESS && gf_context_is_only_one()) {
         gf_window_synchronized(through);
     }
     return gf_pools_waited(result);

@@ -5,7 +5,11 @@
 
 /* Makes the object of each device's primary context, inactive until it is retained. False: no memory. */
 bool gf_context_open(void);
-/* Its handle. */
+extern struct gf_context *gf_primaries[];
+extern _Atomic unsigned gf_own_contexts; /* beside these */
+/* Whether all work that there is was given to one context, so that to wait for it is to wait for all. */
+bool gf_context_is_only_one(void);
+/* The handle of one. */
 uint64_t gf_context_primary(CUdevice device);
 /* Called with the handle of each context that ends, a primary one that is reset among them. */
 void gf_context_at_end(void (*callback)(uint64_t handle));

@@ -99,7 +99,7 @@ static void send_late(struct gf_host_task *call, uint64_t ticket, CUresult statu
     (void)status;
     CUresult result = send_pieces(GF_OP_sessionHostCopyIn, &late->to, &late->from, &late->extent, ticket);
     if (result != CUDA_SUCCESS) {
-        gf_channel_latch(result);
+        gf_channel_latch(gf_handle_slot(call->context) + 1, result);
     }
 }
 
@@ -123,7 +123,7 @@ static void fetch_late(struct gf_host_task *call, uint64_t ticket, CUresult stat
     (void)status;
     CUresult result = fetch_pieces(&late->to, &late->from, &late->extent, ticket);
     if (result != CUDA_SUCCESS) {
-        gf_channel_latch(result);
+        gf_channel_latch(gf_handle_slot(call->context) + 1, result);
     }
 }
 
@@ -308,13 +308,9 @@ static bool capture(const struct gf_side *to, const struct gf_side *from, const 
     return gf_capture_takes(stream, GF_FORM_MEMCPY, &node, result);
 }
 
-static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent extent, CUstream cuda_stream,
-                     bool may_run_behind) {
-    uint64_t stream;
-    CUresult result = gf_wire_stream(cuda_stream, &stream);
-    if (result != CUDA_SUCCESS || extent.width == 0 || extent.rows == 0) {
-        return result;
-    }
+static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_extent extent, uint64_t stream,
+                          CUstream cuda_stream, bool may_run_behind) {
+    CUresult result;
     bool shared = is_shared(&to);
     shared = is_shared(&from) || shared;
     if ((result = gf_copy_check_side(&to, &extent, true)) != CUDA_SUCCESS ||
@@ -338,13 +334,27 @@ static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent ex
         bool waits = result == CUDA_SUCCESS && !may_run_behind && is_open(to.address);
         return waits ? gf_wait_for_stream(stream) : result;
     }
-    if (!from.device) {
-        return copy_host(&to, &from, &extent);
+    if (!from.device) { /* which CUDA does while the caller waits, behind what the stream was given before */
+        result = gf_cuStreamSynchronize(cuda_stream);
+        return result == CUDA_SUCCESS ? copy_host(&to, &from, &extent) : result;
     }
     bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent)) &&
                   !is_synchronous(from.address);
     return behind ? copy_out_behind(&to, &from, &extent, stream)
                   : copy_out_and_wait(&to, &from, &extent, stream, cuda_stream);
+}
+
+static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent extent, CUstream cuda_stream,
+                     bool may_run_behind) {
+    uint64_t stream;
+    CUresult result = gf_wire_stream(cuda_stream, &stream);
+    if (result != CUDA_SUCCESS || extent.width == 0 || extent.rows == 0) {
+        return result;
+    }
+    uint32_t before = gf_stream_enter(stream);
+    result = copy_rows(to, from, extent, stream, cuda_stream, may_run_behind);
+    gf_thread.context_id = before;
+    return result;
 }
 
 static struct gf_side on_device(uint64_t address, uint64_t pitch) {

@@ -3,6 +3,16 @@
 #include "gpuferry/results.h"
 
 _Thread_local struct gf_thread gf_thread;
+struct gf_context *gf_primaries[GF_DEVICES_MAX];
+_Atomic unsigned gf_own_contexts;
+
+bool gf_context_is_only_one(void) {
+    return gf_session.device_count == 1 && atomic_load_explicit(&gf_own_contexts, memory_order_relaxed) == 0;
+}
+
+uint64_t gf_context_primary(CUdevice device) {
+    return atomic_load(&gf_primaries[device]->object.handle);
+}
 
 uint64_t gf_context_current_handle(void) {
     return gf_thread.depth == 0 ? 0 : gf_thread.context;
@@ -31,8 +41,14 @@ const struct gf_device *gf_device_here(void) {
     return &gf_session.devices[gf_device_number()];
 }
 
+static struct gf_context *context_of(uint32_t id) {
+    return id == 0 ? NULL : gf_table_at(&gf_tables[GF_HANDLE_CONTEXT], id - 1);
+}
+
+/* Of a context that another thread has destroyed the server knows nothing, nor is it needed: what goes on
+ * there all the same is about another context, or about none. */
 uint32_t gf_context_wire_id(void) {
-    return gf_thread.context_id;
+    return context_of(gf_thread.context_id) == NULL ? 0 : gf_thread.context_id;
 }
 
 CUresult gf_context_usable(const struct gf_context *context) {
@@ -52,10 +68,10 @@ CUresult gf_context_check(void) {
     return gone ? CUDA_ERROR_CONTEXT_IS_DESTROYED : gf_context_usable(context);
 }
 
-void gf_session_sticky(CUresult error) {
-    CUcontext of = (CUcontext)(gf_thread.asked != 0 ? gf_thread.asked : gf_context_current_handle());
-    struct gf_context *context = gf_destroys_context(error) ? gf_context_find(of) : NULL;
+bool gf_session_sticky(uint32_t context_id, CUresult error) {
+    struct gf_context *context = gf_destroys_context(error) ? context_of(context_id) : NULL;
     if (context != NULL) {
         atomic_store(&context->sticky, (int)error);
     }
+    return context != NULL;
 }

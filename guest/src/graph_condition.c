@@ -33,7 +33,7 @@ static CUresult make(uint16_t op, const void *request, size_t size, void *reply,
     struct gf_call call = {.op = op, .reply = reply, .reply_size = reply_size};
     CUresult result = gf_call_parts(&call, &(struct iovec){.iov_base = (void *)request, .iov_len = size}, 1);
     if (result != CUDA_SUCCESS && call.done && call.status == CUDA_SUCCESS) {
-        gf_channel_latch(result);
+        gf_channel_latch(call.context_id, result);
         result = CUDA_SUCCESS;
     }
     return result;

@@ -32,7 +32,7 @@ static void run_copy(struct gf_host_task *call, uint64_t ticket, CUresult status
     (void)status;
     CUresult result = gf_copy_each(&copy->copy, copy_slice, &(struct progress){ticket, copy->staging});
     if (result != CUDA_SUCCESS) {
-        gf_channel_latch(result);
+        gf_channel_latch(gf_handle_slot(call->context) + 1, result);
     }
 }
 

@@ -14,6 +14,7 @@
 
 struct gf_graph_memory {
     uint64_t address, bytes;
+    int device;
     unsigned nodes; /* that name it */
     bool live;      /* the program may use it */
     bool reserved;  /* it has been live since the last trim */
@@ -23,9 +24,9 @@ struct gf_graph_memory {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gf_graph_memory *all;
 static _Atomic unsigned count; /* spares the lock where there is none */
-static struct {
+static struct usage {
     uint64_t current, high;
-} used, reserved;
+} used[GF_DEVICES_MAX], reserved[GF_DEVICES_MAX];
 
 static struct gf_graph_memory *find(uint64_t address) {
     struct gf_graph_memory *memory = all;
@@ -35,15 +36,18 @@ static struct gf_graph_memory *find(uint64_t address) {
     return memory;
 }
 
+static void add(struct usage *usage, uint64_t bytes) {
+    usage->current += bytes;
+    usage->high = usage->current > usage->high ? usage->current : usage->high;
+}
+
 static void set_reserved(struct gf_graph_memory *memory, bool is) {
-    reserved.current += memory->reserved == is ? 0 : is ? memory->bytes : -memory->bytes;
-    reserved.high = reserved.current > reserved.high ? reserved.current : reserved.high;
+    add(&reserved[memory->device], memory->reserved == is ? 0 : is ? memory->bytes : -memory->bytes);
     memory->reserved = is;
 }
 
 static void set_live(struct gf_graph_memory *memory, bool is) {
-    used.current += memory->live == is ? 0 : is ? memory->bytes : -memory->bytes;
-    used.high = used.current > used.high ? used.current : used.high;
+    add(&used[memory->device], memory->live == is ? 0 : is ? memory->bytes : -memory->bytes);
     memory->live = is;
     if (is) {
         set_reserved(memory, true);
@@ -106,6 +110,7 @@ static CUresult allocate(struct gf_node *node) {
     params->accessDescs = node->memory;
     params->dptr = memory->address;
     memory->bytes = (params->bytesize + PAGE - 1) / PAGE * PAGE;
+    memory->device = params->poolProps.location.id;
     memory->next = all;
     all = memory;
     node->allocation = memory;
@@ -207,10 +212,10 @@ bool gf_graph_memory_free(uint64_t address, CUresult *result) {
 }
 
 /* What is not live is not there, as far as one can see, until a launch allocates it again. */
-CUresult gf_graph_memory_trim(void) {
+CUresult gf_graph_memory_trim(CUdevice device) {
     pthread_mutex_lock(&lock);
     for (struct gf_graph_memory *memory = all; memory != NULL; memory = memory->next) {
-        if (!memory->live) {
+        if (!memory->live && memory->device == device) {
             set_reserved(memory, false);
         }
     }
@@ -218,26 +223,24 @@ CUresult gf_graph_memory_trim(void) {
     return CUDA_SUCCESS;
 }
 
-CUresult gf_graph_memory_attribute(CUgraphMem_attribute attribute, cuuint64_t *value) {
+CUresult gf_graph_memory_attribute(CUdevice device, CUgraphMem_attribute attribute, cuuint64_t *value) {
     pthread_mutex_lock(&lock);
-    const uint64_t values[] = {used.current, used.high, reserved.current, reserved.high};
+    const uint64_t values[] = {used[device].current, used[device].high, reserved[device].current,
+                               reserved[device].high};
     *value = values[attribute];
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
 /* A mark begins again at what there is. */
-CUresult gf_graph_memory_restart(CUgraphMem_attribute attribute, const cuuint64_t *zero) {
+CUresult gf_graph_memory_restart(CUdevice device, CUgraphMem_attribute attribute, const cuuint64_t *zero) {
     if (*zero != 0 ||
         (attribute != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH && attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     pthread_mutex_lock(&lock);
-    if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
-        used.high = used.current;
-    } else {
-        reserved.high = reserved.current;
-    }
+    struct usage *usage = attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ? &used[device] : &reserved[device];
+    usage->high = usage->current;
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }

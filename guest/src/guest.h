@@ -16,10 +16,9 @@ struct gf_thread {
     uint32_t depth;      /* of the context stack */
     bool sharing;        /* its calls are those of shared.c */
     bool host_function;  /* it runs functions of the program that stand in streams: they may not call CUDA */
-    uint32_t context_id; /* wire id of the current context */
+    uint32_t context_id; /* wire id of the current context, or of the one that a call is about; 0: none */
     uint64_t context;    /* the current context; of a green one, the primary one */
     uint64_t green;      /* the green context that is current; 0: none */
-    uint64_t asked;      /* the context whose stream or event it asks about; 0: it asks about none */
     uint64_t *stack;     /* handles, top last; `first` unless it grew */
     uint32_t capacity;
     uint64_t first[GF_CONTEXT_DEPTH];

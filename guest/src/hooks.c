@@ -38,8 +38,8 @@ void gf_hook_run_after(uint16_t op, bool done) {
     if (waits(op)) {
         gf_hook_run(GF_AFTER_WAIT);
     }
-    if (waits(op) && done) {
-        gf_hook_run(GF_DONE);
+    if (waits(op)) {
+        gf_hook_run(done ? GF_DONE : GF_NOT_DONE);
     }
     if (op == GF_OP_cuCtxSynchronize && done) {
         gf_hook_run(GF_IDLE);

@@ -11,6 +11,7 @@ enum gf_moment {
     GF_BEFORE_WAIT,   /* for the device, or a question how far it is */
     GF_AFTER_WAIT,
     GF_DONE, /* what was waited for is done */
+    GF_NOT_DONE,
     GF_IDLE, /* all that the context had to do is done */
     GF_MOMENTS,
 };

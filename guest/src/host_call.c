@@ -8,6 +8,7 @@
 #include "context.h"
 #include "gpuferry/messages.h"
 #include "hooks.h"
+#include "stream.h"
 #include "window.h"
 
 #define TABLE_SIZE 256
@@ -193,15 +194,9 @@ static void forget_failed(uint64_t context) {
 }
 
 void gf_host_calls_settle(uint64_t context) {
-    if (!gf_host_calls_pending()) {
-        return;
-    }
-    uint32_t before = gf_thread.context_id;
-    gf_thread.context_id = gf_handle_slot(context) + 1;
-    if (gf_call_struct(GF_OP_cuCtxSynchronize, NULL, 0, NULL, 0) != CUDA_SUCCESS) {
+    if (gf_host_calls_pending() && gf_wait_for_context(context) != CUDA_SUCCESS) {
         forget_failed(context);
     }
-    gf_thread.context_id = before;
 }
 
 static void settle_current(void) {

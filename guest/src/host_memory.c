@@ -54,15 +54,34 @@ CUresult gf_host_add(struct gf_host_range range, CUresult if_taken) {
     return result;
 }
 
+/* With the lock held. */
+static void take(size_t at, struct gf_host_range *range) {
+    *range = ranges[at];
+    range_count--;
+    memmove(&ranges[at], &ranges[at + 1], (range_count - at) * sizeof *ranges);
+    atomic_store(&locked_ranges, range_count);
+}
+
 bool gf_host_take(uint64_t address, bool registered, struct gf_host_range *range) {
     pthread_mutex_lock(&lock);
     size_t at = position(address);
     bool found = at < range_count && ranges[at].address == address && ranges[at].registered == registered;
     if (found) {
-        *range = ranges[at];
-        range_count--;
-        memmove(&ranges[at], &ranges[at + 1], (range_count - at) * sizeof *ranges);
-        atomic_store(&locked_ranges, range_count);
+        take(at, range);
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+bool gf_host_take_of(uint64_t owner, struct gf_host_range *range) {
+    size_t at = 0;
+    pthread_mutex_lock(&lock);
+    while (at < range_count && ranges[at].owner != owner) {
+        at++;
+    }
+    bool found = at < range_count;
+    if (found) {
+        take(at, range);
     }
     pthread_mutex_unlock(&lock);
     return found;

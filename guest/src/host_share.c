@@ -10,6 +10,7 @@
 #include "mirror.h"
 #include "pending.h"
 #include "shared.h"
+#include "stream.h"
 #include "window.h"
 
 #define PAGE 4096ull
@@ -120,11 +121,27 @@ CUresult gf_cuMemFreeHost(void *p) {
     return CUDA_SUCCESS;
 }
 
+void gf_host_end_context(uint64_t owner) {
+    struct gf_host_range range;
+    bool waited = false;
+    while (gf_host_take_of(owner, &range)) {
+        if (!waited) {
+            gf_wait_for_context(owner);
+            gf_pending_wait(NULL, UINT64_MAX);
+            waited = true;
+        }
+        if (!range.registered && !is_mapped(&range)) { /* else it ends as what the device shares does */
+            free_plain(&range);
+        }
+    }
+}
+
 CUresult gf_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned Flags) {
     /* Memory that the device only reads needs nothing else: what it has not changed is never written here. */
     const unsigned known =
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
-    if (p == NULL || bytesize == 0 || (Flags & ~(known | CU_MEMHOSTREGISTER_IOMEMORY)) != 0) {
+    if (p == NULL || bytesize == 0 || (uint64_t)p + bytesize <= (uint64_t)p ||
+        (Flags & ~(known | CU_MEMHOSTREGISTER_IOMEMORY)) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {

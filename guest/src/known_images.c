@@ -68,8 +68,8 @@ CUresult gf_call_with_image(struct gf_call *call, const struct iovec *parts, int
         result = result != CUDA_SUCCESS ? result : gf_call_parts(call, parts, count);
         if (result != CUDA_SUCCESS && call->done && call->status == CUDA_SUCCESS &&
             !gf_destroys_context(result)) {
-            gf_channel_latch(
-                result); /* an earlier call's failure: to be told by one that waits for the device */
+            /* an earlier call's failure: to be told by one that waits for the device */
+            gf_channel_latch(call->context_id, result);
             result = CUDA_SUCCESS;
         }
         memcpy(&held, call->reply, sizeof held);

@@ -12,6 +12,7 @@
 
 #define BLOCK 4096ull
 #define PIECE (64 * BLOCK) /* fetched at once */
+#define WORD  4ull
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list itself */
 static struct gf_mirror *mirrors;
@@ -45,11 +46,8 @@ CUresult gf_mirror_new(uint64_t host, uint64_t size, uint64_t *device) {
         free(m);
         return result;
     }
-    memcpy(agreed, (char *)host, size);
-    for (uint64_t i = 0; i < size; i += BLOCK) {
-        agreed[i] = (char)~agreed[i]; /* the device has nothing of it yet */
-    }
-    *m = (struct gf_mirror){host, *device, size, owner, agreed, mirrors};
+    *m = (struct gf_mirror){
+        .host = host, .device = *device, .size = size, .owner = owner, .agreed = agreed, .next = mirrors};
     pthread_mutex_lock(&lock);
     mirrors = m;
     atomic_fetch_add(&count, 1);
@@ -68,20 +66,26 @@ static uint32_t enter(const struct gf_mirror *m) {
     return current;
 }
 
-static bool differs(const struct gf_mirror *m, uint64_t at) {
-    return memcmp((char *)m->host + at, m->agreed + at, least(BLOCK, m->size - at)) != 0;
+static bool differs(const struct gf_mirror *m, uint64_t at, uint64_t size) {
+    return !m->begun || memcmp((char *)m->host + at, m->agreed + at, least(size, m->size - at)) != 0;
 }
 
-static bool flush(struct gf_mirror *m, uint64_t stream) {
+/* While the device works it may write beside what the program has changed: then nothing but that is sent. */
+static bool flush(struct gf_mirror *m, uint64_t stream, bool working) {
+    const uint64_t unit = working && m->begun ? WORD : BLOCK;
     bool sent = false;
     for (uint64_t at = 0; at < m->size;) {
         uint64_t end = at;
-        while (end < m->size && end - at < PIECE && differs(m, end)) {
-            end += BLOCK;
+        if (at % BLOCK == 0 && !differs(m, at, BLOCK)) {
+            at += BLOCK;
+            continue;
+        }
+        while (end < m->size && end - at < PIECE && differs(m, end, unit)) {
+            end += unit;
         }
         uint64_t size = least(end, m->size) - at;
         if (size == 0) {
-            at += BLOCK;
+            at += unit;
             continue;
         }
         memcpy(m->agreed + at, (char *)m->host + at, size);
@@ -91,27 +95,52 @@ static bool flush(struct gf_mirror *m, uint64_t stream) {
         sent = true;
         at = end;
     }
+    m->begun = true;
     return sent;
 }
 
-bool gf_mirrors_flush(uint64_t stream) {
+bool gf_mirrors_flush(uint64_t stream, bool working) {
     bool sent = false;
     for (struct gf_mirror *m = mirrors; m != NULL; m = m->next) {
         uint32_t current = enter(m);
-        sent = flush(m, stream) || sent;
+        sent = flush(m, stream, working) || sent;
         gf_thread.context_id = current;
     }
     return sent;
 }
 
+static void merge_bytes(char *host, char *agreed, const char *from, uint64_t size) {
+    for (uint64_t i = 0; i < size; i++) {
+        if (from[i] != agreed[i]) {
+            host[i] = agreed[i] = from[i];
+        }
+    }
+}
+
+/* A word is written at once, for the program may be looking; but not over what it has written itself. */
+static void merge_word(char *host, char *agreed, const char *from) {
+    uint32_t word;
+    if (memcmp(from, agreed, WORD) == 0) {
+        return;
+    }
+    if (memcmp(host, agreed, WORD) != 0) {
+        merge_bytes(host, agreed, from, WORD);
+        return;
+    }
+    memcpy(&word, from, WORD);
+    *(volatile uint32_t *)host = word;
+    memcpy(agreed, from, WORD);
+}
+
 /* What the program has written beside it meanwhile stays. */
 static void merge(struct gf_mirror *m, uint64_t at, uint64_t size) {
     char *host = (char *)m->host + at, *agreed = m->agreed + at;
-    for (uint64_t i = 0; i < size; i++) {
-        if (news[i] != agreed[i]) {
-            host[i] = agreed[i] = news[i];
-        }
+    uint64_t first = least((0 - (uint64_t)host) % WORD, size), i = first;
+    merge_bytes(host, agreed, news, first);
+    for (; size - i >= WORD; i += WORD) {
+        merge_word(host + i, agreed + i, news + i);
     }
+    merge_bytes(host + i, agreed + i, news + i, size - i);
 }
 
 static void fetch(struct gf_mirror *m, uint64_t stream) {
@@ -130,11 +159,13 @@ static void fetch(struct gf_mirror *m, uint64_t stream) {
     }
 }
 
-void gf_mirrors_fetch(uint64_t stream) {
+void gf_mirrors_fetch(uint64_t stream, uint64_t most) {
     for (struct gf_mirror *m = mirrors; m != NULL; m = m->next) {
-        uint32_t current = enter(m);
-        fetch(m, stream);
-        gf_thread.context_id = current;
+        if (m->begun && m->size <= most) {
+            uint32_t current = enter(m);
+            fetch(m, stream);
+            gf_thread.context_id = current;
+        }
     }
 }
 

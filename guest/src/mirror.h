@@ -11,6 +11,7 @@ struct gf_mirror {
     uint64_t host, device, size;
     uint64_t owner; /* context */
     char *agreed;   /* what both sides had when they were last compared */
+    bool begun;     /* the device has had all of it */
     struct gf_mirror *next;
 };
 
@@ -18,9 +19,10 @@ struct gf_mirror {
 bool gf_mirror_find(uint64_t address, bool by_host, struct gf_mirror *found);
 
 CUresult gf_mirror_new(uint64_t host, uint64_t size, uint64_t *device);
-/* Sends what the program has changed. True: something was sent. */
-bool gf_mirrors_flush(uint64_t stream);
-/* Brings what the device has changed. */
-void gf_mirrors_fetch(uint64_t stream);
+/* Sends what the program has changed; working: the device may be writing to them. True: something was sent.
+ */
+bool gf_mirrors_flush(uint64_t stream, bool working);
+/* Brings what the device has changed of those that have at most so many bytes. */
+void gf_mirrors_fetch(uint64_t stream, uint64_t most);
 /* Of what begins at an address, or (0) of a context. */
 void gf_mirrors_end(uint64_t host, uint64_t owner);

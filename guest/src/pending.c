@@ -28,7 +28,7 @@ static uint64_t span(const struct gf_rows *rows) {
 static void arrived(struct gf_call *call) {
     struct pending *pending = (struct pending *)call;
     if (call->status != CUDA_SUCCESS) {
-        gf_channel_latch(call->status);
+        gf_channel_latch(call->context_id, call->status);
     }
     free(call->payload);
     pthread_mutex_lock(&lock);

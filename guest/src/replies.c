@@ -26,6 +26,7 @@ void gf_reply_register(struct gf_call *call) {
     if (ch.next_request == 0) {
         ch.next_request = 1;
     }
+    call->context_id = gf_context_wire_id();
     call->done = false;
     call->next = ch.calls[call->request % GF_CALL_SLOTS];
     ch.calls[call->request % GF_CALL_SLOTS] = call;
@@ -331,7 +332,7 @@ static bool read_frame(void) {
     }
     if (call->completed != NULL) {
         if (call->latched != CUDA_SUCCESS) {
-            gf_channel_latch(call->latched);
+            gf_channel_latch(call->context_id, call->latched);
         }
         call->completed(call);
         atomic_fetch_sub(&ch.unattended, 1);
@@ -354,9 +355,11 @@ void gf_channel_attend(int change) {
     atomic_fetch_add(&ch.unattended, (unsigned)change);
 }
 
-void gf_channel_latch(CUresult error) {
+void gf_channel_latch(uint32_t context_id, CUresult error) {
     int none = CUDA_SUCCESS;
-    atomic_compare_exchange_strong(&ch.deferred, &none, (int)error);
+    if (!gf_session_sticky(context_id, error)) {
+        atomic_compare_exchange_strong(&ch.deferred, &none, (int)error);
+    }
 }
 
 /* Leader and followers: whoever finds no reader reads, until its own wish is fulfilled. */
@@ -414,11 +417,14 @@ CUresult gf_call_wait(struct gf_call *call) {
         latched = (CUresult)atomic_exchange(&ch.deferred, CUDA_SUCCESS);
     }
     if (call->status != CUDA_SUCCESS && call->status != CUDA_ERROR_NOT_READY) {
-        gf_session_sticky(call->status);
+        gf_session_sticky(call->context_id, call->status);
+        if (latched != CUDA_SUCCESS) { /* a call can tell of one failure: the next one tells of the other */
+            gf_channel_latch(call->context_id, latched);
+        }
         return call->status;
     }
     if (latched != CUDA_SUCCESS) {
-        gf_session_sticky(latched);
+        gf_session_sticky(call->context_id, latched);
         return latched;
     }
     return call->status;

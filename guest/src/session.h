@@ -44,8 +44,9 @@ CUresult gf_session_connect(void);
 CUresult gf_session_error(void);
 /* The server is gone: from here on every call says so. */
 void gf_session_lost(void);
-/* An asynchronous failure that destroys the context stays with it. */
-void gf_session_sticky(CUresult error);
+/* A failure that destroys the context, named as on the wire, stays with it. False: it does not, or there is
+ * none. */
+bool gf_session_sticky(uint32_t context_id, CUresult error);
 /* The device of the current context; the first one if none is current. */
 int gf_device_number(void);
 /* What is known of it. */

@@ -23,6 +23,9 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
+#define MAILBOX_MAX                                                                                          \
+    (64u << 10) /* registered memory that is looked at each time the program asks how far it is */
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gf_range *ranges;
 static _Atomic uint64_t lowest = UINT64_MAX, highest; /* of memory that came with modules */
@@ -69,7 +72,7 @@ static void settle(void) {
         struct gf_req_cuStreamSynchronize request = {.hStream = wire_stream()};
         CUresult result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
         if (result != CUDA_SUCCESS) {
-            gf_channel_latch(result);
+            gf_channel_latch(gf_thread.context_id, result);
         }
         unsettled = false;
     }
@@ -98,7 +101,7 @@ static void flush_ranges(bool lent) {
 /* With the lock held. */
 static void flush_all(void) {
     uint32_t current = enter();
-    unsettled = gf_mirrors_flush(wire_stream()) || unsettled;
+    unsettled = gf_mirrors_flush(wire_stream(), working) || unsettled;
     flush_ranges(true);
     settle();
     gf_range_leave(current);
@@ -182,18 +185,27 @@ static void after_wait(void) {
 }
 
 /* Registered memory has no faults that tell what the program wants to see. */
-static void done(void) {
+static void fetch_mirrors(uint64_t most) {
     if (busy && !gf_thread.sharing) {
         pthread_mutex_lock(&lock);
         uint32_t current = enter();
-        gf_mirrors_fetch(wire_stream());
+        gf_mirrors_fetch(wire_stream(), most);
         gf_range_leave(current);
         pthread_mutex_unlock(&lock);
     }
 }
 
+static void done(void) {
+    fetch_mirrors(UINT64_MAX);
+}
+
+/* A kernel may say by a word there how far it is, and the program ask about it meanwhile. */
+static void not_done(void) {
+    fetch_mirrors(MAILBOX_MAX);
+}
+
 static void idle(void) {
-    if (!gf_thread.sharing) {
+    if (!gf_thread.sharing && gf_context_is_only_one()) {
         pthread_mutex_lock(&lock);
         working = false;
         pthread_mutex_unlock(&lock);
@@ -267,6 +279,7 @@ static void prepare(void) {
     gf_hook_set(GF_BEFORE_WAIT, before_wait);
     gf_hook_set(GF_AFTER_WAIT, after_wait);
     gf_hook_set(GF_DONE, done);
+    gf_hook_set(GF_NOT_DONE, not_done);
     gf_hook_set(GF_IDLE, idle);
 }
 

@@ -77,7 +77,31 @@ CUresult gf_wire_stream(CUstream stream, uint64_t *wire) {
     return gf_stream_look_up(stream, &object, wire);
 }
 
+uint32_t gf_stream_enter(uint64_t stream) {
+    uint32_t before = gf_thread.context_id;
+    const struct gf_stream *object = gf_stream_find((CUstream)stream);
+    if (object != NULL) {
+        gf_thread.context_id = gf_handle_slot(object->object.owner) + 1;
+    }
+    return before;
+}
+
 CUresult gf_wait_for_stream(uint64_t stream) {
     struct gf_req_cuStreamSynchronize request = {.hStream = stream};
-    return gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
+    uint32_t before = gf_stream_enter(stream);
+    CUresult result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
+    gf_thread.context_id = before;
+    return result;
+}
+
+CUresult gf_wait_for_context(uint64_t context) {
+    struct gf_call call = {.op = GF_OP_cuCtxSynchronize};
+    uint32_t before = gf_thread.context_id;
+    gf_thread.context_id = gf_handle_slot(context) + 1;
+    CUresult result = gf_call_parts(&call, &(struct iovec){0}, 1);
+    gf_thread.context_id = before;
+    if (result != call.status) {
+        gf_channel_latch(call.context_id, result);
+    }
+    return call.status;
 }

@@ -5,7 +5,13 @@
 /* What the wire calls a stream: 0 for the legacy default stream; a per-thread default stream is a stream of
  * its own, made when a thread first uses it. */
 CUresult gf_wire_stream(CUstream stream, uint64_t *wire);
+/* What is sent next is of the stream's own context, named as on the wire, whose failure it may tell. Comes
+ * back: what gf_thread.context_id is to be again. */
+uint32_t gf_stream_enter(uint64_t stream);
 /* Until a stream, named as on the wire, has done what it was given. */
 CUresult gf_wait_for_stream(uint64_t stream);
+/* Until a context has done what it was given; how that fares. What failed before is told by the program's own
+ * calls. */
+CUresult gf_wait_for_context(uint64_t context);
 /* Destroys the per-thread default streams of a thread that ends. */
 void gf_stream_thread_end(struct gf_thread *thread);

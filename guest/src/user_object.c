@@ -5,6 +5,7 @@
 
 #include "calls.h"
 #include "graph.h"
+#include "guest.h"
 #include "objects.h"
 
 struct gf_retained {
@@ -22,12 +23,16 @@ struct destruction {
 
 static void *destroy(void *argument) {
     struct destruction *given = argument;
+    bool before = gf_thread.host_function;
+    gf_thread.host_function = true;
     given->destroy(given->data);
+    gf_thread.host_function = before;
     free(given);
     return NULL;
 }
 
-/* The program's destructor may not call CUDA, so nobody waits for it; it runs on a thread of ours. */
+/* The program's destructor may not call CUDA, as functions in streams may not, so nobody waits for it; it
+ * runs on a thread of ours. */
 static void begin_destruction(CUhostFn function, void *data) {
     struct destruction *given = malloc(sizeof *given);
     pthread_t thread;

@@ -12,9 +12,12 @@
 
 /* Asks about an object of this context, whose failure it is that this may find. */
 static CUresult ask_of(uint64_t context, uint16_t op, const void *request, size_t size) {
-    gf_thread.asked = context;
+    uint32_t before = gf_thread.context_id;
+    if (context != 0) {
+        gf_thread.context_id = gf_handle_slot(context) + 1;
+    }
     CUresult result = gf_call_struct(op, request, size, NULL, 0);
-    gf_thread.asked = 0;
+    gf_thread.context_id = before;
     return result;
 }
 

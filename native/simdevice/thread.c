@@ -1,4 +1,5 @@
 #include "thread.h"
+#include "capture.h"
 #include "green.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,8 +25,10 @@ static void clean_up(void *unused) {
     while (state.streams) {
         struct thread_stream *entry = state.streams;
         state.streams = entry->next;
-        if (sim_handle_close(entry->stream->object.handle, SIM_STREAM))
+        if (sim_handle_close(entry->stream->object.handle, SIM_STREAM)) {
+            sim_capture_forget(entry->stream);
             sim_release(entry->stream);
+        }
         free(entry);
     }
     free(state.stack);

@@ -164,6 +164,21 @@ def test_a_reset_of_the_primary_context_mends_a_sticky_error(server: Server) -> 
     assert server.connect().sync().status == 0
 
 
+def test_a_failure_ends_with_its_context(server: Server) -> None:
+    guest = server.connect()
+    params, second = struct.pack("<QI", 8, 1), handle("context", 1)
+    guest.send("cuCtxCreate_v2", pctx=second, flags=0, dev=0)
+    shape = {"grid": (1, 1, 1), "block": (1, 1, 1), "shared": 0, "attributes": 0, "params": len(params)}
+    kernel = kernels.bind(guest, "scale")
+    guest.send("sessionLaunch", context=2, function=kernel, stream=0, payload=params, **shape)
+    assert guest.call("cuCtxSynchronize", context=2).status == ILLEGAL_ADDRESS
+    reply = guest.sync()
+    assert (reply.status, reply.latched) == (0, 0)
+    assert guest.call("cuCtxDestroy_v2", ctx=second).status == 0
+    guest.close()
+    assert server.ended().clean
+
+
 def test_a_reset_between_work(server: Server) -> None:
     guest = server.connect()
     for turn in range(3):

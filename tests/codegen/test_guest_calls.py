@@ -147,6 +147,11 @@ def test_a_handle_ends_before_the_server_hears_of_it_and_its_slot_after() -> Non
     assert ended < sent < released
 
 
+def test_threads_that_count_at_once_both_count() -> None:
+    """An event that two threads record has two records more: a wait for one must not stand for both."""
+    assert "hEvent_object->records += 1;" in body(load(), "cuEventRecordWithFlags")
+
+
 def test_lines_by_hand_are_found() -> None:
     """Every function that the spec says is written by hand is there; every generated one is not."""
     spec = load()

@@ -13,7 +13,7 @@ from gpuferry.specs._generated.frames import Refused
 from tests.guest.conftest import Guest
 from tests.guest.fake_server import MIB, OPS, WINDOW, Answer, FakeServer, Frame
 
-UNAVAILABLE, ILLEGAL_ADDRESS, LAUNCH_OUT_OF_RESOURCES = 46, 700, 701
+UNAVAILABLE, ILLEGAL_ADDRESS, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED = 46, 700, 701, 801
 
 
 def stream_of(frame: Frame) -> int:
@@ -69,6 +69,15 @@ def test_a_late_failure_is_reported_by_the_next_call_that_waits(server: FakeServ
     server.answer = lambda _: answers.pop(0)
     outcome = guest('start(); print(*[cu("cuCtxSynchronize") for _ in range(3)])')
     assert outcome.stdout == f"{LAUNCH_OUT_OF_RESOURCES} 0 0\n"
+
+
+def test_a_call_that_fails_leaves_the_late_failure_to_the_next(server: FakeServer, guest: Guest) -> None:
+    """One call tells of one failure; neither is lost."""
+    late = Answer(NOT_SUPPORTED, LAUNCH_OUT_OF_RESOURCES, OPS["sessionLaunch"])
+    answers = [late, Answer(), Answer()]
+    server.answer = lambda _: answers.pop(0)
+    outcome = guest('start(); print(*[cu("cuCtxSynchronize") for _ in range(3)])')
+    assert outcome.stdout == f"{NOT_SUPPORTED} {LAUNCH_OUT_OF_RESOURCES} 0\n"
 
 
 def test_a_failure_that_destroys_the_context_stays(server: FakeServer, guest: Guest) -> None:

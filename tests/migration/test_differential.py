@@ -149,7 +149,9 @@ WAITING = {
     "host_function",
     "mapped_polling",
     "moving_graph_nodes",
+    "primary_threads",
     "printf_points",
+    "registered_mailbox",
     "stream_values",
     "texture_objects",
 }
@@ -161,6 +163,7 @@ SEVERAL = tuple(
 SHARING = "processes of a program, which move together"
 # Their device fails, which is seen when it is asked for something next.
 FAILING = {
+    "failed_contexts",
     "illegal_address",
     "illegal_address_runtime",
     "trap",

@@ -54,6 +54,13 @@ static void CUDA_CB callback(CUstream stream, CUresult status, void *data) {
     (void)stream, (void)status, (void)data;
 }
 
+static void *ends_within(void *unused) {
+    OK(cuCtxSetCurrent(context));
+    OK(cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuMemsetD32Async(word, 1, 1, CU_STREAM_PER_THREAD));
+    return unused;
+}
+
 int main(void) {
     start();
     word = allocate(16);
@@ -173,6 +180,7 @@ int main(void) {
     FAILS(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuMemsetD32(word, 1, 1));
     FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(blocking, &graph));
     OK(cuMemsetD32(word, 1, 1));
+    in_thread(ends_within); // its stream goes with it, and the capture with the stream
     unsigned value = 0;
     OK(cuMemcpyDtoH(&value, word, 4));
     EXPECT(value == 1);

@@ -3,10 +3,11 @@
 #include "driver.h"
 #include <time.h>
 
-static _Atomic unsigned destroyed;
+static _Atomic unsigned destroyed, refused;
 
 static void CUDA_CB destroy(void *unused) {
     (void)unused;
+    refused += cuCtxSynchronize() == CUDA_ERROR_NOT_PERMITTED;
     destroyed++;
 }
 
@@ -163,6 +164,7 @@ int main(void) {
     /* CUDA does not say in which thread; a driver without user objects never does */
     for (int tries = 0; destroyed == 0 && tries < 10000; tries++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    EXPECT(destroyed == 1 && refused == 1);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDebugDotPrint(graph, NULL, 0));
     FAILS(CUDA_ERROR_OPERATING_SYSTEM, cuGraphDebugDotPrint(graph, "", 0));
     OK(cuGraphDestroy(graph));

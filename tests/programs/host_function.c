@@ -95,6 +95,21 @@ static void captured(CUstream stream) {
     OK(cuMemFree(memory));
 }
 
+static void CUDA_CB late_nine(void *word) {
+    linger(NULL);
+    *(unsigned *)word = 9;
+}
+
+// A copy within the program's memory is in the stream's order, too.
+static void within(CUstream stream) {
+    static unsigned from, to, again;
+    OK(cuLaunchHostFunc(stream, late_nine, &from));
+    OK(cuMemcpyAsync((CUdeviceptr)&to, (CUdeviceptr)&from, 4, stream));
+    OK(cuMemcpyAsync((CUdeviceptr)&again, (CUdeviceptr)&to, 4, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(to == 9 && again == 9);
+}
+
 int main(void) {
     CUstream stream;
     start();
@@ -103,6 +118,7 @@ int main(void) {
     chain(stream);
     chain(NULL);
     captured(stream);
+    within(stream);
     EXPECT(overlapped == 0 && disorder == 0 && wrong_status == 0 && wrong_data == 0);
     return check_failed;
 }

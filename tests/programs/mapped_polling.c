@@ -1,6 +1,6 @@
 // A kernel and the program talk to each other while the kernel runs: both poll memory that they share, in
-// pages of their own, the program also without any call. After an error the program still has what it wrote,
-// and after a reset it gets new memory.
+// pages of their own, the program also without any call, and while another context has nothing to do. After
+// an error the program still has what it wrote, and after a reset it gets new memory.
 #include <stdbool.h>
 
 #include "driver.h"
@@ -28,6 +28,13 @@ static volatile unsigned *mapped(void) {
     return memory;
 }
 
+static void another_is_idle(void) {
+    CUcontext other;
+    OK(cuCtxCreate(&other, NULL, 0, device));
+    OK(cuCtxSynchronize());
+    OK(cuCtxDestroy(other));
+}
+
 /* `calls`: the program asks about the stream while it polls. */
 static void talk(bool calls) {
     volatile unsigned *said = mapped(), *told = mapped();
@@ -42,6 +49,7 @@ static void talk(bool calls) {
     while (*said == 0 && (!calls || cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)) {
     }
     EXPECT(*said == 1);
+    another_is_idle();
     *told = 41;
     while (!calls && *said != 42) {
     }

@@ -172,6 +172,38 @@ static void ends(void) {
     EXPECT(memcmp(pattern, back, sizeof back) == 0);
 }
 
+static cuuint64_t graph_memory(CUdevice which, CUgraphMem_attribute attribute) {
+    cuuint64_t value = 0;
+    QUIET(cuDeviceGetGraphMemAttribute(which, attribute, &value));
+    return value;
+}
+
+// Memory of graphs is counted where it is.
+static void graphs(void) {
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}},
+        .bytesize = 1 << 20};
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    OK(cuCtxPushCurrent(primary[1]));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, NULL));
+    OK(cuCtxSynchronize());
+    EXPECT(graph_memory(1, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT) >= params.bytesize);
+    EXPECT(graph_memory(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT) == 0);
+    EXPECT(graph_memory(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) == 0);
+    OK(cuMemFree(params.dptr));
+    OK(cuDeviceGraphMemTrim(0));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    EXPECT(graph_memory(1, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT) == 0);
+    OK(cuCtxPopCurrent(NULL));
+}
+
 // A context that failed says so by its streams and events, too, whatever is current.
 static void fails(void) {
     CUdeviceptr nowhere = 8;
@@ -217,6 +249,7 @@ int main(void) {
     streams(1);
     threads();
     ends();
+    graphs();
     fails();
     return check_failed;
 }

@@ -1,0 +1,70 @@
+// Page-locked memory is its context's: when that ends, memory that was allocated is gone, and memory that was
+// registered is the program's as any other, with all in it that was copied there.
+#include "driver.h"
+
+enum { COUNT = 4 << 20 }; // words: copies that take their time
+
+static unsigned *ordinary;
+
+static void ends_with(void (*end)(void)) {
+    CUdeviceptr memory = allocate(COUNT * 4), seen = 0;
+    void *locked = NULL, *mapped = NULL;
+    unsigned flags = 0;
+    memset(ordinary, 0, COUNT * 4);
+    OK(cuMemHostRegister(ordinary, COUNT * 4, 0));
+    FAILS(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, cuMemHostRegister(ordinary, 4096, 0));
+    OK(cuMemHostAlloc(&locked, 1 << 20, 0));
+    OK(cuMemHostAlloc(&mapped, 1 << 20, CU_MEMHOSTALLOC_DEVICEMAP));
+    OK(cuMemHostGetDevicePointer(&seen, mapped, 0));
+    OK(cuMemsetD32(seen, 7, 16));
+    OK(cuMemsetD32Async(memory, 0x5eed, COUNT, NULL));
+    OK(cuMemcpyDtoHAsync(ordinary, memory, COUNT * 4, NULL));
+    end();
+    EXPECT(ordinary[0] == 0x5eed && ordinary[COUNT - 1] == 0x5eed);
+    FAILS(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(ordinary));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost(locked));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost(mapped));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostGetFlags(&flags, locked));
+    OK(cuMemHostRegister(ordinary, COUNT * 4, CU_MEMHOSTREGISTER_DEVICEMAP));
+    OK(cuMemHostUnregister(ordinary));
+    for (int i = 0; i < 3; i++) { // there is room for as much again
+        OK(cuMemHostAlloc(&mapped, 1 << 20, CU_MEMHOSTALLOC_DEVICEMAP));
+        OK(cuMemHostAlloc(&locked, 1 << 20, 0));
+    }
+}
+
+static void reset(void) {
+    OK(cuDevicePrimaryCtxReset(device));
+    OK(cuDevicePrimaryCtxRetain(&context, device));
+    OK(cuCtxSetCurrent(context));
+}
+
+static void destroy(void) {
+    CUcontext own = NULL;
+    OK(cuCtxGetCurrent(&own));
+    OK(cuCtxDestroy(own));
+}
+
+int main(void) {
+    CUcontext own;
+    CUdeviceptr word;
+    void *kept = NULL;
+    ordinary = malloc(COUNT * 4);
+    start();
+    ends_with(reset);
+    ends_with(reset);
+    OK(cuMemHostAlloc(&kept, 4096, CU_MEMHOSTALLOC_PORTABLE));
+    OK(cuCtxCreate(&own, NULL, CU_CTX_SCHED_AUTO, device));
+    ends_with(destroy);
+    // what another context has stays
+    *(unsigned *)kept = 77;
+    word = allocate(4);
+    OK(cuMemcpyHtoDAsync(word, kept, 4, NULL));
+    OK(cuMemcpyDtoHAsync((unsigned *)kept + 1, word, 4, NULL));
+    OK(cuCtxSynchronize());
+    EXPECT(((unsigned *)kept)[1] == 77);
+    OK(cuMemFreeHost(kept));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister(ordinary, SIZE_MAX, 0));
+    free(ordinary);
+    return check_failed;
+}
