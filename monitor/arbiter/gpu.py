@@ -49,6 +49,7 @@ class Holding:
     stopped: int | None = None  # since when it shall end
     wanted: bool = False
     kept: int | None = None  # since when it is only kept, because the memory is not there yet
+    prolonged: int | None = None  # since when it only goes on because the next one's memory is on its way
 
 
 class Use(NamedTuple):
@@ -225,9 +226,7 @@ class Arbiter:
             self._give(answer.session, answer.quota, now)
         if self._places:
             self._call_next(now)
-        others = self._policy.waiting() > 0 and (
-            not self._places or not self._asked.keys() <= self._places.keys()
-        )
+        others = self._policy.waiting() > 0 and (not self._places or not self._none_here_waits())
         for key, holding in self._holding.items():
             if holding.wanted != others:
                 holding.wanted = others
@@ -254,9 +253,13 @@ class Arbiter:
         self._totals[key][1] += 1
         self._voice.go(key, holding.quota, now)
 
+    def _none_here_waits(self) -> bool:
+        """Whether all that wait for a turn would have to wait for their memory, too."""
+        return self._asked.keys() <= self._places.keys()
+
     def _set_aside(self, key: int, holding: Holding, now: int) -> None:
         """Its memory does not come: those who are here have their turns first."""
-        if self._asked.keys() <= self._places.keys():
+        if self._none_here_waits():
             holding.kept = now
             self._call(key)
             return
@@ -304,13 +307,16 @@ class Arbiter:
         self._charge(key, holding, now)
         turn = self._policy.renew(key, now)
         if turn:
-            holding.quota = turn.quota
+            holding.quota, holding.prolonged = turn.quota, None
             holding.until = None if turn.quota is None else now + turn.quota
             return
         following = self._called or self._policy.peek(now)
         if following is not None and self._places.get(following) is Place.COMING:
-            holding.until = now + SLICE  # nobody could work meanwhile
-            return
+            if holding.prolonged is None:
+                holding.prolonged = now
+            if now < holding.prolonged + KEPT_MOST or self._none_here_waits():
+                holding.until = now + SLICE  # nobody could work meanwhile
+                return
         holding.stopped = now
         self._voice.stop(key)
 

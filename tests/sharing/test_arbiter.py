@@ -7,10 +7,14 @@ from collections.abc import Callable, Sequence
 import pytest
 from gpuferry.monitor.arbiter.gpu import Arbiter, Use, Voice
 from gpuferry.monitor.arbiter.gpus import Gpus, Unfit
+from gpuferry.monitor.arbiter.shares import shares_of
 from gpuferry.monitor.arbiter.words import NoPacket, Packet, Word, pack, unpack
+from gpuferry.monitor.door.handshake import Hello
+from gpuferry.monitor.policy.portion import Portion
 from gpuferry.monitor.policy.quota import Fixed
 from gpuferry.monitor.policy.timeshare import TimeSharing
 from gpuferry.monitor.policy.tokens import RoundRobin, Turns
+from gpuferry.monitor.sessions.session import Session
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -234,6 +238,15 @@ def test_two_sessions_of_two_gpus_do_not_wait_for_each_other_for_ever() -> None:
     assert house.words(A)[0] == Word.GO
     house.say(A, Word.BACK, 10)
     assert house.words(B) == [Word.GO]
+
+
+def test_a_small_share_is_divided_and_not_lost() -> None:
+    """Of less than a thousandth for each process none would have a limit."""
+    hello = Hello(b"", 1, 0, "", "f", "p", portion=Portion(request=2, limit=5))
+    session = Session(1, hello, "unix", None)
+    session.lease.members.extend(range(2, 9))
+    assert shares_of(session, {})[:2] == (1, 1)
+    assert shares_of(session, {"f": (0, 400)})[:2] == (0, 50)
 
 
 def test_an_api_server_cannot_ask_twice() -> None:
