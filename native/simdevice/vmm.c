@@ -17,6 +17,7 @@
 /* Bytes of physical memory, and of a mapping; to end less takes no more time than to hand it over. */
 #define LEAST_LATER (2 * SIM_GRANULARITY)
 #define LEAST_ASIDE (8 * SIM_GRANULARITY)
+#define TABLES      (UINT64_C(1) << 30) /* bytes that one table of page tables maps */
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
@@ -395,10 +396,11 @@ static void move_aside(uint64_t base, uint64_t size) {
     if (size < LEAST_ASIDE || !atomic_load(&moves))
         return;
     struct aside *aside = malloc(sizeof *aside);
-    uint64_t to = aside ? sim_pages_reserve(size, SIM_GRANULARITY, 0) : 0;
+    uint64_t offset = base % TABLES; /* whole tables of page tables move where both lie alike */
+    uint64_t to = aside ? sim_pages_reserve(offset + size, TABLES, 0) : 0;
     int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
-    if (to && mremap((void *)base, size, size, flags, (void *)to) != MAP_FAILED) {
-        *aside = (struct aside){to, size};
+    if (to && mremap((void *)base, size, size, flags, (void *)(to + offset)) != MAP_FAILED) {
+        *aside = (struct aside){to, offset + size};
         sim_later(end_aside, aside);
         return;
     }
