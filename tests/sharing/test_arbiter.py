@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from gpuferry.monitor.arbiter.gpu import Arbiter, Use, Voice
+from gpuferry.monitor.arbiter.gpu import HASTE, Arbiter, Use, Voice
 from gpuferry.monitor.arbiter.gpus import Gpus, Unfit
 from gpuferry.monitor.arbiter.shares import shares_of
 from gpuferry.monitor.arbiter.words import NoPacket, Packet, Word, pack, unpack
@@ -149,6 +149,32 @@ def test_one_that_never_ends_its_turn_harms_nobody_for_longer_than_the_overrun()
     # It was charged for what it held, turn or not, and so the other has had its half.
     assert house.use(A, now).total >= 0.5 * now
     assert house.use(B, now).total >= 0.4 * now
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_a_kernel_that_never_ends_holds_others_up_once(rests: bool) -> None:
+    """Whatever else its session has to do, and whoever is next. It may be what ends the kernel."""
+    at = House(lambda: RoundRobin(10 * S, QUOTA, 0))
+    at.add(A, B)
+    at.ask(A, 0)
+    at.ask(B, 1)
+    at.gpus.tick(QUOTA)
+    now = QUOTA + OVERRUN
+    at.gpus.tick(now)
+    assert at.words(A)[-1] is Word.TAKEN
+    at.ask(A, now)
+    if rests:
+        at.say(A, Word.REST, now)
+    at.gpus.tick(now + QUOTA)
+    at.say(B, Word.BACK, now + QUOTA)
+    at.ask(B, now + QUOTA)
+    assert at.words(A) == [Word.GO, Word.WANTED]
+    now += 2 * QUOTA
+    at.gpus.tick(now)
+    assert at.words(A) == [Word.STOP]
+    assert at.gpus.deadline() == now + (OVERRUN if rests else HASTE)
+    at.gpus.tick(now + HASTE)
+    assert at.words(A) == ([] if rests else [Word.TAKEN])
 
 
 def test_a_turn_comes_back_with_whoever_is_gone() -> None:
