@@ -377,7 +377,7 @@ class ApiServer:
             self._record.ready = base64.b64encode(ready.SerializeToString()).decode()
             self._note()
 
-    def _note(self) -> None:
+    def _note(self) -> bool:
         """On a full disk it serves all the same, and the next monitor may not find it."""
         assert self._returns
         assert self._record
@@ -385,14 +385,17 @@ class ApiServer:
             self._returns.note(self._record)
         except OSError as error:
             self._complain(error)
+            return False
+        return True
 
-    def note_files(self, session: int, files: Mapping[str, int]) -> None:
+    def note_files(self, session: int, files: Mapping[str, int]) -> bool:
         """Write down which files on a disk its session's copies have, and how large they may be: the next
-        monitor wants to have them.
+        monitor wants to have them. False: what was written before stays.
         """
-        if self._returns and self._record:
-            self._record.session, self._record.files = session, dict(files)
-            self._note()
+        if not self._returns or not self._record:
+            return True
+        self._record.session, self._record.files = session, dict(files)
+        return self._note()
 
     def noted_files(self, session: int) -> Mapping[str, int]:
         """What an earlier monitor wrote down of them."""

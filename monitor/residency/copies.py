@@ -34,9 +34,11 @@ class Copies:
         orders: Orders,
         is_busy: Callable[[int], bool],
         is_wanted: Callable[[Entry], bool],
-        note: Callable[[Entry, Sequence[CopyFile]], None],
+        note: Callable[[Entry, Sequence[CopyFile]], bool],
     ) -> None:
-        """`note`: writes down for the next monitor which files on the disk the session's copies have."""
+        """`note`: writes down for the next monitor which files on the disk the session's copies have. False:
+        it cannot.
+        """
         self._books = books
         self._folder = folder
         self._orders = orders
@@ -147,8 +149,9 @@ class Copies:
 
     async def give_up(self, entry: Entry) -> None:
         """Order that the session's copies are given up."""
-        if entry.files:
-            self._note(entry, ())  # before it may have closed them: who has none that are noted lies
+        # Before it may have closed them: who has not what is noted lies.
+        if entry.files and not self._note(entry, ()):
+            return
         told = await self._orders.give(entry, hurry=True, forget=node_pb2.Forget(session=entry.session))
         if told is not None and not told.reason:
             entry.host_bytes = entry.disk_bytes = 0

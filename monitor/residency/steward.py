@@ -112,9 +112,9 @@ class Steward(PoolListener):
         self.books.name(entry, returned.grant.program_id)
         self._tell_invoker(entry.program)
 
-    def _note_files(self, entry: Entry, files: Sequence[CopyFile]) -> None:
-        if server := self._servers.get(entry.server):
-            server.note_files(entry.session, {file.name: file.size for file in files})
+    def _note_files(self, entry: Entry, files: Sequence[CopyFile]) -> bool:
+        server = self._servers.get(entry.server)
+        return not server or server.note_files(entry.session, {file.name: file.size for file in files})
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         if ended.clean:

@@ -35,6 +35,7 @@ class Said:
         self.stats = node_pb2.Stats(session=key, memory_mapped=memory)
         self.pid, self.killed = 0, 0
         self.noted: dict[str, int] = {}
+        self.can_note = True
         self.handed_back: list[Any] = []
         self.trusted = False
 
@@ -48,9 +49,11 @@ class Said:
             await asyncio.sleep(0.001)
         return getattr(self.orders[-1], kind)
 
-    def note_files(self, session: int, files: Mapping[str, int]) -> None:
+    def note_files(self, session: int, files: Mapping[str, int]) -> bool:
         assert session == self.session
-        self.noted = dict(files)
+        if self.can_note:
+            self.noted = dict(files)
+        return self.can_note
 
     def noted_files(self, session: int) -> Mapping[str, int]:
         return self.noted
@@ -284,6 +287,10 @@ def test_files_that_are_given_up_are_not_asked_for(tmp_path: Path) -> None:
             await asked
             entry = steward.books.get(one.key)
             assert entry
+            one.can_note = False  # on a full disk
+            await steward._copies.give_up(entry)
+            assert one.noted
+            one.can_note = True
             given_up = asyncio.ensure_future(steward._copies.give_up(entry))
             forget = await one.told("forget")
             assert not one.noted
