@@ -31,7 +31,7 @@ def shares_of(session: Session | None, stated: Mapping[str, tuple[int, int]]) ->
     processes = max(1, len(session.lease.members))  # the program's share is divided among them
     # A thousandth at least: none would say nothing, and let each have all.
     request, limit = (share and max(1, share // processes) for share in stated.get(function, asked))
-    return Wishes(request, limit, function, session.hello.tenant or session.hello.program)
+    return Wishes(request, limit, function, session.hello.tenant or function or session.hello.program)
 
 
 def read_stated(text: str) -> dict[str, tuple[int, int]]:

@@ -271,7 +271,7 @@ def test_a_small_share_is_divided_and_not_lost() -> None:
     hello = Hello(b"", 1, 0, "", "f", "p", portion=Portion(request=2, limit=5))
     session = Session(1, hello, "unix", None)
     session.lease.members.extend(range(2, 9))
-    assert shares_of(session, {})[:2] == (1, 1)
+    assert shares_of(session, {}) == (1, 1, "f", "f")
     assert shares_of(session, {"f": (0, 400)})[:2] == (0, 50)
 
 
