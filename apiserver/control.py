@@ -8,7 +8,7 @@ import ctypes
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gpuferry.native.descriptors import receive
 from gpuferry.specs._generated import node_pb2
@@ -115,9 +115,11 @@ class Control:
             self._alone_since is not None and time.monotonic() > self._alone_since + self._home.grace_seconds
         )
 
-    def look_for_monitor(self, returned: node_pb2.Returned) -> bool:
+    def look_for_monitor(
+        self, returned: node_pb2.Returned, files: Callable[[], Sequence[int]] = tuple
+    ) -> bool:
         """If another monitor has come, tell it `returned`, with the orders that prove it, and what was kept
-        for it. Returns whether there is one.
+        for it. Returns whether there is one. `files`: what goes beside it, and is closed here.
         """
         # What happened before the last session is no news.
         news = self._unsent if returned.HasField("grant") else []
@@ -127,12 +129,18 @@ class Control:
             return False
         found.settimeout(1.0)
         returned.orders.extend(self._orders.values())
+        beside = files()
         try:
-            for message in (node_pb2.FromServer(returned=returned), *news):
+            first = node_pb2.FromServer(returned=returned)
+            socket.send_fds(found, [first.SerializeToString()], list(beside))
+            for message in news:
                 found.send(message.SerializeToString())
         except OSError:
             found.close()
             return False
+        finally:
+            for each in beside:
+                os.close(each)
         found.settimeout(None)
         self._unsent.clear()
         self._socket.close()

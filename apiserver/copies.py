@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
@@ -105,6 +106,10 @@ class _OnDisk:
                 done += some
             core.write_pages(address + begin, part)
 
+    def fileno(self) -> int:
+        """The number of its descriptor."""
+        return self._file
+
     def take(self, data: memoryview, at: int) -> None:
         """Write this to the file. Raises OSError."""
         done = 0
@@ -118,6 +123,8 @@ class _OnDisk:
 
 class Copies:
     """The copies of one session's pages. `update` makes them true, `restore` writes them back."""
+
+    _changing = threading.Lock()  # which files on a disk there are
 
     def __init__(self, core: Memory) -> None:
         self._core = core
@@ -137,7 +144,9 @@ class Copies:
             os.close(descriptor)
             raise OSError(f"a file for copies has less than {size} bytes")
         number = len(self._files)
-        self._files.append(_OnDisk(descriptor) if on_disk else _InMemory(self._core, descriptor, size))
+        file = _OnDisk(descriptor) if on_disk else _InMemory(self._core, descriptor, size)
+        with self._changing:
+            self._files.append(file)
         # The first place is taken first: what lies in a row is copied at once.
         self._free[:0] = [(number, at) for at in reversed(range(0, size - PAGE + 1, PAGE))]
         if on_disk:
@@ -287,7 +296,8 @@ class Copies:
             if old not in renamed:
                 with contextlib.suppress(OSError):
                     file.close()
-        self._files = [*files, target]
+        with self._changing:
+            self._files = [*files, target]
         self.host_bytes = 0
         self.disk_bytes += size
 
@@ -306,10 +316,16 @@ class Copies:
 
     def close(self) -> None:
         """Give everything back. They know nothing any more."""
-        for file in self._files:
-            with contextlib.suppress(OSError):
-                file.close()
-        self.__init__(self._core)  # type: ignore[misc]
+        with self._changing:
+            for file in self._files:
+                with contextlib.suppress(OSError):
+                    file.close()
+            self.__init__(self._core)  # type: ignore[misc]
+
+    def on_disks(self) -> list[int]:
+        """The files on a disk, once more, for another thread, which closes these descriptors."""
+        with self._changing:
+            return [os.dup(file.fileno()) for file in self._files if isinstance(file, _OnDisk)]
 
 
 def _neighbours(

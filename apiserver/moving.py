@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -64,8 +65,8 @@ class Mover:
         self._core = core
         self._snapshot = snapshot_pb2.Snapshot(grant=grant, age_seconds=age, created=time.time())
         self._guest = guest
-        self._gate = descriptors.pop() if order.members and descriptors else -1
-        self._file = descriptors.pop() if order.HasField("file") and descriptors else -1
+        self._gate = descriptors.pop() if order.members and descriptors else None
+        self._file = descriptors.pop() if order.HasField("file") and descriptors else None
         self._sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         self._tls = tls
         self._stay = stay
@@ -104,6 +105,7 @@ class Mover:
             with contextlib.ExitStack() as stack:
                 for each in self._sockets:
                     stack.callback(each.close)
+                stack.callback(self._close_unused)
                 if why_not := self._stay(lambda: bool(self._progress.cancelled), RETURN_SECONDS):
                     raise (
                         Cancelled(self._progress.cancelled) if self._progress.cancelled else Refused(why_not)
@@ -134,12 +136,19 @@ class Mover:
         )
         self._progress.say(node_pb2.FromServer(moved=moved))
 
+    def _close_unused(self) -> None:
+        """What came with the order, where the move did not come so far as to use it."""
+        for descriptor in (self._gate, self._file):
+            if descriptor is not None:
+                os.close(descriptor)
+
     def _source(self, stack: contextlib.ExitStack) -> Source:
         sessions = {each.seat: each.session for each in self.order.members}
         order = Order(self.order.strategy, self.order.drain_seconds, sessions)
         gate = None
-        if self._gate >= 0:
+        if self._gate is not None:
             gate = Gate(self._gate, self._progress.stop, self._sockets[0].fileno())
+            self._gate = None
             stack.callback(gate.close)
             stack.callback(gate.stay)
         target = self._target(stack)
@@ -152,7 +161,10 @@ class Mover:
             raise Refused("the order to move does not say where to")
         core, sockets = self._core, self._sockets
         if kind == "file":
+            if self._file is None:
+                raise Refused("the order to move comes without its file")
             file = GivenFile(self._file, sockets[1], Path(self.order.file.path))
+            self._file = None
             stack.callback(file.close)
             return Suspended(core, file, self.order.file, sockets[0], self._snapshot)
         end = with_state(sockets[0], self._tls)

@@ -45,6 +45,7 @@ class Residing:
         self._stop = False  # leave as soon as possible, or rather stay
         self._over = False
         self._busy = 0  # orders that are not carried out yet
+        self._wanted_back = False  # by whoever moves the session, and the monitor was told
         self.where = RESIDENT
         self.allowance = 0
         self.elastic = False
@@ -118,15 +119,20 @@ class Residing:
         return ""
 
     def _wants_back(self) -> None:
-        """Tell the monitor, who knows of it only once."""
-        if self.where in (HOST, DISK):
-            self.where = RETURNING
+        """Tell the monitor, once."""
+        if not self._wanted_back:
+            self._wanted_back = True
             wanted = node_pb2.RoomWanted(session=self._session, bytes=self._needed(), away=True)
             self._tell(node_pb2.FromServer(room_wanted=wanted))
 
     def may_leave(self) -> None:
         """Nobody moves the session any more."""
-        self._stop = False
+        self._stop = self._wanted_back = False
+
+    def wish_again(self) -> None:
+        """Let another monitor be told of what the session waits for."""
+        self._wanted_back = False
+        self._core.wish_again()
 
     def end(self) -> None:
         """The session is over: whatever is under way is given up, and the copies are given back."""
@@ -146,6 +152,10 @@ class Residing:
     def describe(self) -> node_pb2.Resides:
         """Describe where the session's memory and its copies are, when no order asked for it."""
         return self._described(0)
+
+    def files(self) -> list[int]:
+        """Its copies' files on a disk, for the next monitor. The caller closes the descriptors."""
+        return self._copies.on_disks()
 
     def _needed(self) -> int:
         stats = self._core.stats()

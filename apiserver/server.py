@@ -127,7 +127,7 @@ class Server:
             returned.resides.CopyFrom(told.residing.describe())
             if (order := told.mover.order if told.mover is not None else told.left) is not None:
                 returned.migrating.CopyFrom(order)
-        if self._control.look_for_monitor(returned):
+        if self._control.look_for_monitor(returned, told.residing.files if told else tuple):
             self._at_home, self._untold = True, None
             self._poller.unregister(self._control.door)
             self._poller.register(self._control, select.POLLIN)
@@ -284,8 +284,8 @@ class Server:
 
     def _wish_again(self) -> None:
         """Whoever was told what the session waits for is gone."""
-        self._core.wish_again()
         if self._session is not None:
+            self._session.residing.wish_again()
             self._tell_wish(self._session)
 
     def _share(self, share: node_pb2.Share, book: Book) -> None:

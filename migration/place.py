@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import stat
@@ -43,18 +44,31 @@ class _Written:
 
 
 class NewFile(_Written):
-    """A file that nobody finds under its name before it is complete. Only its owner may read it."""
+    """A file that nobody finds under its name before it is complete. Only its owner may read it.
+
+    Until then it has no name at all, where the file system knows such files: then nothing is left of it if
+    whoever writes it is killed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        self._partial: Path | None = None  # its name until it is complete
         if not path.is_absolute():
             raise Refused(f"{path} is no absolute path")
         if os.path.lexists(path):
             raise Refused(f"{path} exists already: choose another name")
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = self._try(lambda: os.open(self._partial, flags, 0o600))
+        self._descriptor = self._try(self._open)
         self._published = self._discarded = False
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
+                raise
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
+        return os.open(self._partial, flags, 0o600)
 
     @property
     def size(self) -> int:
@@ -77,13 +91,15 @@ class NewFile(_Written):
         """Sync what was written, and give it its name, unless something has got that name meanwhile."""
         self._try(lambda: os.fsync(self._descriptor))
         try:
-            os.link(self._partial, self.path)
+            # With a folder beside it os.link follows the link of /proc, which names a file without a name.
+            here = self._partial or f"/proc/self/fd/{self._descriptor}"
+            os.link(here, self.path, src_dir_fd=self._descriptor)
         except FileExistsError:
             raise Refused(f"{self.path} came meanwhile and is not overwritten: choose another name") from None
         except OSError as error:
             raise Refused(f"cannot give {self.path} its name: {error.strerror}") from None
         self._published = True
-        self._partial.unlink()
+        self._remove_partial()
         self._sync_folder()
 
     def withdraw(self) -> None:
@@ -98,8 +114,11 @@ class NewFile(_Written):
             return
         self._discarded = True
         self.empty()
-        with contextlib.suppress(FileNotFoundError):
-            self._partial.unlink()
+        self._remove_partial()
+
+    def _remove_partial(self) -> None:
+        if self._partial:
+            self._partial.unlink(missing_ok=True)
 
     def empty(self) -> None:
         """Give back the room that it takes."""

@@ -16,6 +16,7 @@ LEAST_MOST = 2_000 * MS  # but only because of that no longer than this
 LINGER = 20 * MS  # who pauses in such a turn may go on for so long before others' memory is brought,
 LINGER_PART = 8  # or for such a part of what is left of it
 SLICE = 5 * MS  # by which a turn is prolonged while the next one's memory is on its way
+HASTE = 20 * MS  # for work that has held up a turn already, and goes on: that a kernel is stuck is known
 
 
 class Voice(Protocol):
@@ -48,7 +49,9 @@ class Holding:
     until: int | None = None  # when the quota is over
     stopped: int | None = None  # since when it shall end
     wanted: bool = False
+    late: bool = False  # when it began, work went on of a turn that had been taken
     kept: int | None = None  # since when it is only kept, because the memory is not there yet
+    prolonged: int | None = None  # since when it only goes on because the next one's memory is on its way
 
 
 class Use(NamedTuple):
@@ -157,7 +160,7 @@ class Arbiter:
                 if now >= holding.kept + KEPT_MOST:
                     self._set_aside(key, holding, now)
             elif holding.stopped is not None:
-                if now >= holding.stopped + self._overrun:
+                if now >= holding.stopped + self._patience(holding):
                     self._take(key, holding, now)
             elif holding.until is not None and now >= holding.until:
                 self._expire(key, holding, now)
@@ -173,7 +176,7 @@ class Arbiter:
             if holding.kept is not None:
                 found.append(holding.kept + KEPT_MOST)
             elif holding.stopped is not None:
-                found.append(holding.stopped + self._overrun)
+                found.append(holding.stopped + self._patience(holding))
             elif holding.until is not None:
                 found.append(holding.until)
         return min(found, default=None)
@@ -225,9 +228,7 @@ class Arbiter:
             self._give(answer.session, answer.quota, now)
         if self._places:
             self._call_next(now)
-        others = self._policy.waiting() > 0 and (
-            not self._places or not self._asked.keys() <= self._places.keys()
-        )
+        others = self._policy.waiting() > 0 and (not self._places or not self._none_here_waits())
         for key, holding in self._holding.items():
             if holding.wanted != others:
                 holding.wanted = others
@@ -245,6 +246,7 @@ class Arbiter:
     def _go(self, key: int, holding: Holding, now: int) -> None:
         if self._called == key:
             self._called = 0
+        holding.late = key in self._over
         self.rest(key, now)  # from here on it is charged as one that has its turn
         holding.charged, holding.kept = now, None
         if holding.quota is not None:
@@ -254,9 +256,13 @@ class Arbiter:
         self._totals[key][1] += 1
         self._voice.go(key, holding.quota, now)
 
+    def _none_here_waits(self) -> bool:
+        """Whether all that wait for a turn would have to wait for their memory, too."""
+        return self._asked.keys() <= self._places.keys()
+
     def _set_aside(self, key: int, holding: Holding, now: int) -> None:
         """Its memory does not come: those who are here have their turns first."""
-        if self._asked.keys() <= self._places.keys():
+        if self._none_here_waits():
             holding.kept = now
             self._call(key)
             return
@@ -304,15 +310,21 @@ class Arbiter:
         self._charge(key, holding, now)
         turn = self._policy.renew(key, now)
         if turn:
-            holding.quota = turn.quota
+            holding.quota, holding.prolonged = turn.quota, None
             holding.until = None if turn.quota is None else now + turn.quota
             return
         following = self._called or self._policy.peek(now)
         if following is not None and self._places.get(following) is Place.COMING:
-            holding.until = now + SLICE  # nobody could work meanwhile
-            return
+            if holding.prolonged is None:
+                holding.prolonged = now
+            if now < holding.prolonged + KEPT_MOST or self._none_here_waits():
+                holding.until = now + SLICE  # nobody could work meanwhile
+                return
         holding.stopped = now
         self._voice.stop(key)
+
+    def _patience(self, holding: Holding) -> int:
+        return min(HASTE, self._overrun) if holding.late else self._overrun
 
     def _take(self, key: int, holding: Holding, now: int) -> None:
         self._charge(key, holding, now)

@@ -79,7 +79,9 @@ class Gpus:
             if device not in self.arbiters:
                 self.arbiters[device] = self._make(device, _Voice(self, device))
 
-    def assign(self, key: int, session: int, request: int, limit: int, function: str, now: int) -> None:
+    def assign(
+        self, key: int, session: int, request: int, limit: int, function: str, now: int, owner: str = ""
+    ) -> None:
         """Give an API server a session. Request and limit are thousandths of each GPU's time; 0: none."""
         worker = self.workers.get(key)
         if worker is None:  # gone meanwhile
@@ -88,7 +90,7 @@ class Gpus:
             self.free(key, now)
         worker.session = session
         for device in worker.devices:
-            self.arbiters[device].join(Client(key, request, limit, function), now)
+            self.arbiters[device].join(Client(key, request, limit, function, owner), now)
         if worker.asked and not worker.queued:
             self._ask_next(worker, now)
 

@@ -137,7 +137,7 @@ class Process:
             self._gpus.add(key, order["devices"], line)
         elif what == "assign":
             wishes = (order["request"], order["limit"], order["function"])
-            self._gpus.assign(key, order["session"], *wishes, now)
+            self._gpus.assign(key, order["session"], *wishes, now, order["owner"])
         elif what == "place":
             self._gpus.place(key, Place(order["place"]), order["least"], now)
         elif what == "free":

@@ -17,6 +17,7 @@ class Wishes(NamedTuple):
     request: int = 0
     limit: int = 0
     function: str = ""
+    owner: str = ""  # whose sessions go on where others of his have ended
 
 
 def shares_of(session: Session | None, stated: Mapping[str, tuple[int, int]]) -> Wishes:
@@ -28,8 +29,9 @@ def shares_of(session: Session | None, stated: Mapping[str, tuple[int, int]]) ->
     function, portion = session.hello.function, session.hello.portion
     asked = portion.request, portion.limit if portion.limit < FULL else 0
     processes = max(1, len(session.lease.members))  # the program's share is divided among them
-    request, limit = (share // processes for share in stated.get(function, asked))
-    return Wishes(request, limit, function)
+    # A thousandth at least: none would say nothing, and let each have all.
+    request, limit = (share and max(1, share // processes) for share in stated.get(function, asked))
+    return Wishes(request, limit, function, session.hello.tenant or function or session.hello.program)
 
 
 def read_stated(text: str) -> dict[str, tuple[int, int]]:

@@ -4,50 +4,51 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import nsmallest
 from operator import attrgetter
-from typing import Any
 
 from .company import allows, homes
 from .gpu import Gpu
 from .interface import Request
-from .kubeshare import ranking
+from .kubeshare import ranks
 from .leaving import obtainable, time_obtainable
 from .portion import FULL, Portion
 
 REMEMBERED = 1000  # changes of a room
 FEW = 64  # changes are gone through; more are not worth it
+HOMES = 64  # affinities of which it is remembered where they are; labels are what guests say
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How to choose among the GPUs where a request fits: the smallest `rank` wins, among equals the lowest
-    index. `alone`: only a GPU that nobody else has. `apart`: the first of an affinity goes where no session
-    of its scope is.
+    """How to choose among the GPUs where a request of this portion fits: the smallest of their `ranks` wins,
+    among equals the lowest index. `alone`: only a GPU that nobody else has. `apart`: the first of an affinity
+    goes where no session of its scope is.
     """
 
-    rank: Callable[[Gpu], int] = lambda gpu: 0
+    ranks: Callable[[Portion, Sequence[Gpu]], Sequence[int]]
     alone: bool = False
-    ranking: Callable[[Portion], Callable[[Gpu], Any]] | None = (
-        None  # in place of `rank`: by what is asked for
-    )
     apart: bool = False
 
-    def rank_for(self, portion: Portion) -> Callable[[Gpu], Any]:
-        """The rank of GPUs for a request of this portion."""
-        return self.ranking(portion) if self.ranking else self.rank
+
+_FREE = attrgetter("free")
+
+BEST = Fit(lambda _, gpus: [gpu.free for gpu in gpus])
+WORST = Fit(lambda _, gpus: [-gpu.free for gpu in gpus])
+FIRST = Fit(lambda _, gpus: [0] * len(gpus))
+EXCLUSIVE = Fit(FIRST.ranks, alone=True)
+KUBESHARE = Fit(ranks, apart=True)
 
 
-_FREE, _INDEX = attrgetter("free"), attrgetter("index")
-
-BEST = Fit(_FREE)
-WORST = Fit(lambda gpu: -gpu.free)
-FIRST = Fit(lambda gpu: 0)
-EXCLUSIVE = Fit(lambda gpu: 0, alone=True)
-KUBESHARE = Fit(ranking=ranking, apart=True)
+def _may_move(said: tuple[str, str], found: Sequence[Gpu] | None, changed: Gpu) -> bool:
+    """Whether an affinity that was found on these GPUs may be elsewhere now."""
+    affinity, scope = said
+    marks = changed.marks.get(scope)
+    is_there = marks is not None and affinity in marks.affinity
+    return is_there or (found is not None and (not found or changed in found))
 
 
 class Room:
@@ -63,23 +64,30 @@ class Room:
         self._free: Callable[[Gpu], int] = _FREE
         self.gpus = list(gpus)
         self.changes: list[Gpu] = []
+        self._changed = 0  # how many those are
+        # Where each affinity is, as company.homes says, and how many changes there were when that was found.
+        self._homes: dict[tuple[str, str], tuple[list[Gpu] | None, int]] = {}
         self._look()
 
     def _look(self) -> None:
         alone = self._fit.alone
         self.open = [gpu for gpu in self.gpus if gpu.idle and not (alone and gpu.busy)]
         self._open = set(self.open)
-        self._homes: dict[tuple[str, str], list[Gpu] | None] = {}
         self._sort()
 
     def _sort(self) -> None:
         self._roomiest = sorted(self.open, key=self._free, reverse=True) if len(self.open) > 1 else self.open
 
-    def renew(self, changed: Iterable[Gpu]) -> None:
+    def renew(self, changed: Collection[Gpu]) -> None:
         """These GPUs are not what they were."""
         if len(self.changes) >= REMEMBERED:
             self.changes = []
+            self._homes.clear()
         self.changes += changed
+        self._changed = len(self.changes)
+        for said, (found, _) in list(self._homes.items()):
+            if any(_may_move(said, found, gpu) for gpu in changed):
+                del self._homes[said]
         self._look()
 
     def _copy(self) -> Room:
@@ -116,18 +124,26 @@ class Room:
         if portion.affinity:
             wanted = self._home_of(portion)
             if wanted is not None:
-                among = among if len(wanted) > 1 else [gpu for gpu in wanted if gpu in self._open]
+                among = among if len(wanted) > 1 else [gpu for gpu in wanted if gpu in among]
                 return among, lambda gpu: gpu in wanted and allows(portion, gpu)
             if self._fit.apart:
                 return among, lambda gpu: portion.scope not in gpu.marks
         return among, partial(allows, portion)
 
     def _home_of(self, portion: Portion) -> list[Gpu] | None:
-        """`homes`, which looks at all GPUs, once for each affinity."""
+        """`homes`, which looks at all GPUs, once for each affinity until that may be elsewhere."""
         said = portion.affinity, portion.scope
-        if said not in self._homes:
-            self._homes[said] = homes(portion, self.gpus)
-        return self._homes[said]
+        known = self._homes.get(said)
+        if known is None:
+            if len(self._homes) >= HOMES:
+                self._homes.clear()
+            known = self._homes[said] = homes(portion, self.gpus), self._changed
+        return known[0]
+
+    def _is_where_it_was(self, portion: Portion, since: int) -> bool:
+        """Whether its affinity, if it has one, is known to be where it was before these changes."""
+        known = self._homes.get((portion.affinity, portion.scope))
+        return not portion.affinity or (known is not None and known[1] <= since)
 
     def offers(
         self, labels: frozenset[str], devices: int, portion: Portion, since: int = -1
@@ -141,8 +157,8 @@ class Room:
             changed = self.changes[since:]
             if not changed:
                 return ()
-            # Several devices and affinities look beyond the GPU that changed.
-            if devices == 1 and not portion.affinity and len(changed) < FEW:
+            # Several devices, and affinities that went elsewhere, look beyond the GPUs that changed.
+            if devices == 1 and len(changed) < FEW and self._is_where_it_was(portion, since):
                 among = sorted(self._open.intersection(changed), key=self._free, reverse=True)
         most = self._most // devices
         if devices > self._gpus:
@@ -191,21 +207,18 @@ class Room:
         if len(self.open) == 1:
             return self.open
         memory, labels, portion = request.memory, request.labels, request.portion
-        among, admits = self._admits(portion, self._roomiest)
-        least, free, rank = portion.request or -math.inf, self._free, self._fit.rank_for(portion)
-        wide = list[Gpu]()
-        for gpu in among:
-            if free(gpu) < memory:
-                break
-            if least <= gpu.time and labels <= gpu.labels:
-                wide.append(gpu)
-        wide.sort(key=_INDEX)
+        among, admits = self._admits(portion, self.open)
+        least, free, ranks = portion.request or -math.inf, self._free, self._fit.ranks
+        wide = [gpu for gpu in among if gpu.time >= least and free(gpu) >= memory]
+        if labels:
+            wide = [gpu for gpu in wide if labels <= gpu.labels]
         if request.devices > 1:
-            return nsmallest(request.devices, filter(admits, wide), key=rank)
+            wide = list(filter(admits, wide))
+            best = nsmallest(request.devices, zip(ranks(portion, wide), range(len(wide)), strict=True))
+            return [wide[place] for _, place in best]
         # Labels are asked for only where a GPU would be better than the best so far: that is the dear part.
-        best, first = wide[:0], None
-        for gpu in wide:
-            place = rank(gpu)
-            if (first is None or place < first) and admits(gpu):
-                best, first = [gpu], place
-        return best
+        found, least = wide[:0], math.inf
+        for gpu, rank in zip(wide, ranks(portion, wide), strict=True):
+            if rank < least and admits(gpu):
+                found, least = [gpu], rank
+        return found

@@ -61,6 +61,8 @@ class Line:
             return None
         if not self._timed:
             return self._first_by_memory(offers[0][0])
+        if len(offers) == 1:
+            return self._first_by_both(*offers[0])
         least, soonest, size = self._least, self._soonest, self._size
         ahead = [1]
         while ahead:
@@ -87,6 +89,28 @@ class Line:
             if least[node] > most:
                 node += 1
         return self._slots[node - self._size]
+
+    def _first_by_both(self, most: float, longest: float) -> Request | None:
+        least, soonest, size = self._least, self._soonest, self._size
+        if least[1] > most or soonest[1] > longest:
+            return None
+        ahead = [1]
+        while ahead:
+            node = ahead.pop()
+            while node < size:
+                node *= 2
+                right = node + 1
+                fits = least[node] <= most and soonest[node] <= longest
+                if least[right] <= most and soonest[right] <= longest:
+                    if fits:
+                        ahead.append(right)
+                    else:
+                        node = right
+                elif not fits:
+                    break
+            else:
+                return self._slots[node - size]
+        return None
 
     def _set(self, tree: list[float], slot: int, value: float) -> None:
         node = slot + self._size

@@ -29,13 +29,13 @@ class Quota(Protocol):
 
 
 class Fixed:
-    """A quota that is the same for all sessions."""
+    """A quota that is the same for all sessions whose limits allow as much."""
 
     def __init__(self, quota: int) -> None:
         self._quota = quota
 
     def of(self, session: int, most: int, now: int) -> int:
-        return self._quota
+        return max(1, min(self._quota, most))
 
     def asked(self, session: int, now: int) -> None:
         pass

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import count, islice
 
 from .quota import Quota
 from .tokens import THOUSAND, Answer, Client, Rest, Turn
 from .window import Window
 
 SPARE = 64  # void entries that a heap may have whoever waits
+LEFT_MOST = 64  # of those that ended, with whose use others of the same owner go on
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,41 @@ class Compat:
 class Member:
     """One session, as it stands in the books."""
 
-    __slots__ = ("asked", "client", "edition", "limit", "request", "since", "window")
+    __slots__ = ("asked", "before", "client", "edition", "limit", "request", "since", "window")
 
-    def __init__(self, client: Client, window: int) -> None:
+    def __init__(self, client: Client, window: int, before: Window | None) -> None:
         self.client = client
         self.request = client.request
         self.limit = client.limit or THOUSAND
         self.window = Window(window)
+        self.before = before  # what the one has had with which it goes on
         self.asked = 0  # its place in the order of asking; 0: it does not wait
         self.since = 0  # when it asked
         self.edition = 0  # entries of heaps with another one are void
 
+    def had(self, now: int) -> int:
+        """What it is compared by with others: all that it has had of the window, and before it came."""
+        if self.before is None:
+            return self.window.used(now)
+        before = self.before.used(now)
+        if not before:
+            self.before = None
+        return before + self.window.used(now)
 
+    def changes(self) -> int | None:
+        """When the oldest record of that begins to leave the window; None: there is none."""
+        before = self.before.changes() if self.before else None
+        return self.window.changes() if before is None else before
+
+    def left(self) -> Window:
+        """What somebody has had who goes on in its place."""
+        if self.before is None:
+            return self.window
+        self.before.follow(self.window)
+        return self.before
+
+
+Left = tuple[int, list[Window]]  # when the last one ended, and what those had with whom nobody goes on yet
 Entry = tuple[float, int, int, Member]  # by what it is compared, place, edition, whose
 
 
@@ -50,6 +74,10 @@ class TimeSharing:
 
     Who requests nothing has what is left, and that may be nothing. So that nobody waits for ever, whoever has
     waited longest goes first once it has waited for a whole window, but only one such turn in each window.
+
+    Who comes has had nothing, and goes before all others until it has had as much. So an owner whose sessions
+    are short and follow each other would have all of the GPU. Therefore each goes on with what one of his has
+    had that ended. Its limit is for what it has itself.
     """
 
     def __init__(self, window: int, quota: Quota, now: int, compat: Compat | None = None) -> None:
@@ -58,6 +86,7 @@ class TimeSharing:
         self._compat = compat or Compat()
         self._favoured = now  # when somebody last went first because it had waited so long
         self._members: dict[int, Member] = {}
+        self._left: dict[str, Left] = {}  # by owner, in the order in which they last did
         self._queue: dict[int, Member] = {}  # who waits, in the order of asking
         self._places = count(1)
         self._owed: list[Entry] = []  # who has a request, by what it has had of it
@@ -71,7 +100,8 @@ class TimeSharing:
     def join(self, client: Client, now: int) -> None:
         member = self._members.get(client.session)
         if member is None:
-            self._members[client.session] = Member(client, self._length)
+            before = self._inherit(client.owner, now)
+            self._members[client.session] = Member(client, self._length, before)
             return
         member.client, member.request, member.limit = client, client.request, client.limit or THOUSAND
         if member.asked:
@@ -79,8 +109,29 @@ class TimeSharing:
 
     def leave(self, session: int, now: int) -> None:
         self.on_withdraw(session, now)
-        self._members.pop(session, None)
+        member = self._members.pop(session, None)
         self._quota.forget(session)
+        if member and member.client.owner and member.had(now):
+            self._bequeath(member.client.owner, member.left(), now)
+
+    def _bequeath(self, owner: str, had: Window, now: int) -> None:
+        _, windows = self._left.pop(owner, (0, []))
+        windows.append(had)
+        if len(windows) > LEFT_MOST:
+            windows.remove(min(windows, key=lambda one: one.used(now)))
+        self._left[owner] = now, windows
+        for other, (at, _) in list(islice(self._left.items(), 2)):  # one more than are added
+            if at <= now - self._length:
+                del self._left[other]
+
+    def _inherit(self, owner: str, now: int) -> Window | None:
+        """The most that one of this owner's has had of the window, of those that ended."""
+        _, windows = self._left.get(owner, (0, []))
+        if not windows:
+            return None
+        most = max(windows, key=lambda one: one.used(now))
+        windows.remove(most)
+        return most
 
     def on_arrival(self, session: int, now: int) -> None:
         self._arrive(self._members[session], now)
@@ -157,7 +208,7 @@ class TimeSharing:
         self._follow(now)
         if self._compat.newcomers and self._queue:
             first = next(iter(self._queue.values()))
-            if first.window.used(now) == 0:
+            if first.had(now) == 0:
                 return first
         return self._passed_over(now) or self._most_owed(now) or self._least_used(now)
 
@@ -178,7 +229,7 @@ class TimeSharing:
             top = _top(self._owed)
             if top:
                 found.append(self._owing(top, now, span))
-        owing = [entry for entry in found if entry[2].window.used(now) * THOUSAND < entry[2].request * span]
+        owing = [entry for entry in found if entry[2].had(now) * THOUSAND < entry[2].request * span]
         return min(owing)[2] if owing else None
 
     def _owing(self, member: Member, now: int, span: int) -> tuple[float, int, Member]:
@@ -188,16 +239,16 @@ class TimeSharing:
         """The less, the more is owed. missing / (missing + usage) falls as usage / request grows, whatever
         the span is.
         """
-        used = member.window.used(now)
+        used = member.had(now)
         if self._compat.absolute:
             return used * THOUSAND - member.request * span
         return used / member.request if member.request else 0.0
 
     def _least_used(self, now: int) -> Member | None:
-        found = [(m.window.used(now), m.asked, m) for m in self._leaving.values()]
+        found = [(m.had(now), m.asked, m) for m in self._leaving.values()]
         top = _top(self._least)
         if top:
-            found.append((top.window.used(now), top.asked, top))
+            found.append((top.had(now), top.asked, top))
         return min(found)[2] if found else None
 
     # -- who stands where
@@ -225,7 +276,7 @@ class TimeSharing:
         if not self._may_go(member, now):
             self._push(self._shut, (self._opens(member, now), place, edition, member))
             return
-        used, edge = member.window.used(now), member.window.changes()
+        used, edge = member.had(now), member.changes()
         if edge is not None and edge < now:
             self._leaving[session] = member
             return
@@ -247,7 +298,7 @@ class TimeSharing:
             for member in _due(heap, least):
                 self._enter(member, now)
         for member in list(self._leaving.values()):
-            edge = member.window.changes() if member.window.used(now) else None
+            edge = member.changes() if member.had(now) else None
             if edge is None or edge >= now:
                 self._enter(member, now)
         _top(self._shut)

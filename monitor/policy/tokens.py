@@ -20,6 +20,7 @@ class Client(NamedTuple):
     request: int = 0  # thousandths of the GPU's time that it shall have if it wants them; 0: none said
     limit: int = 0  # thousandths that it may have at most; 0: none said
     function: str = ""  # what is invoked, where that is known
+    owner: str = ""  # whose next session goes on with what this one has had; "": nobody's
 
 
 class Turn(NamedTuple):

@@ -28,6 +28,11 @@ class Window:
             begin = self._records.pop()[0]
         self._records.append((begin, end))
 
+    def follow(self, other: Window) -> None:
+        """Add what was used in another one, after all of this."""
+        for begin, end in other._records:
+            self.add(begin, end)
+
     def used(self, now: int) -> int:
         """Nanoseconds of use that are in the window now."""
         self._forget(now)

@@ -11,14 +11,14 @@ import itertools
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from ..service.processes import start_time
-from .channel import Channel, ChannelBroken, HasFileno, channel_pair
+from .channel import Channel, ChannelBroken, Descriptor, HasFileno, channel_pair
 from .health import Health
 from .process import Adopted, Launch, Process
 from .returns import Record, Returns
@@ -403,7 +403,7 @@ class ApiServer:
             self._record.ready = base64.b64encode(ready.SerializeToString()).decode()
             self._note()
 
-    def _note(self) -> None:
+    def _note(self) -> bool:
         """On a full disk it serves all the same, and the next monitor may not find it."""
         assert self._returns
         assert self._record
@@ -411,6 +411,26 @@ class ApiServer:
             self._returns.note(self._record)
         except OSError as error:
             self._complain(error)
+            return False
+        return True
+
+    def note_files(self, session: int, files: Mapping[str, int]) -> bool:
+        """Write down which files on a disk its session's copies have, and how large they may be: the next
+        monitor wants to have them. False: what was written before stays.
+        """
+        if not self._returns or not self._record:
+            return True
+        self._record.session, self._record.files = session, dict(files)
+        return self._note()
+
+    def noted_files(self, session: int) -> Mapping[str, int]:
+        """What an earlier monitor wrote down of them."""
+        return self._record.files if self._record and self._record.session == session else {}
+
+    @property
+    def handed_back(self) -> Sequence[Descriptor]:
+        """The files that came with the Returned, until it says something else."""
+        return self._channel.beside if self._channel else ()
 
     def _complain(self, error: OSError) -> None:
         log.error("an API server may not outlive this monitor", server=self.pid, error=str(error))

@@ -11,7 +11,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import structlog
@@ -43,6 +43,8 @@ class Record:
     uid: int = 0  # that it has in its jail; 0: none of its own
     cgroup: str = ""
     ready: str = ""  # in base64; empty: it never was
+    session: int = 0  # whose copies are in these files on a disk
+    files: dict[str, int] = field(default_factory=dict)  # bytes, by what CopyFile calls them
 
     @property
     def description(self) -> node_pb2.Ready | None:
@@ -89,7 +91,7 @@ class Returns:
     def left(self) -> list[Record]:
         """What an earlier monitor wrote down. Sockets without a record are removed."""
         found = []
-        known = {field.name for field in fields(Record)}
+        known = {each.name for each in fields(Record)}
         for path in sorted(self._folder.glob("*.json")):
             with contextlib.suppress(OSError, ValueError, TypeError):
                 content = json.loads(path.read_text())

@@ -34,6 +34,7 @@ class Entry:
     copied_calls: int = -1  # how many calls its program had made when copies were made ahead
     program: bytes = b""  # a digest of what its processes know; empty: nobody can speak of it
     files: list[CopyFile] = field(default_factory=list)  # of its copies on the disk
+    hides_files: bool = False  # it did not hand back all that an earlier monitor gave it
 
     @property
     def away(self) -> bool:
@@ -142,8 +143,12 @@ class Books:
         return entry
 
     def liars(self) -> list[int]:
-        """API servers that have made a file of their copies larger than it may be."""
-        return [one.server for one in self._entries.values() if any(file.outgrown for file in one.files)]
+        """API servers that have made a file of their copies larger than it may be, or hide one."""
+        return [
+            one.server
+            for one in self._entries.values()
+            if one.hides_files or any(file.outgrown for file in one.files)
+        ]
 
     def get(self, server: int) -> Entry | None:
         """What is known of an API server's session."""

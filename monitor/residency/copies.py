@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
 from gpuferry.specs._generated import node_pb2
 
+from ..pool.channel import HasFileno
 from .books import Books, Entry
-from .files import PAGE, CopyFile, empty, in_memory, on_disk
+from .files import PAGE, CopyFile, empty, handed_back, in_memory, on_disk
 from .orders import Orders
 
 log = structlog.get_logger()
@@ -33,12 +34,17 @@ class Copies:
         orders: Orders,
         is_busy: Callable[[int], bool],
         is_wanted: Callable[[Entry], bool],
+        note: Callable[[Entry, Sequence[CopyFile]], bool],
     ) -> None:
+        """`note`: writes down for the next monitor which files on the disk the session's copies have. False:
+        it cannot.
+        """
         self._books = books
         self._folder = folder
         self._orders = orders
         self._is_busy = is_busy
         self._is_wanted = is_wanted
+        self._note = note
         self._demoted: set[int] = set()  # keys of API servers that were ordered to move theirs to the disk
 
     # -- files
@@ -85,8 +91,16 @@ class Copies:
         for file in files:
             if file.on_disk and self._books.get(entry.server) is entry:
                 entry.files.append(file)
+                self._note(entry, entry.files)
             else:
                 file.close()
+
+    def take_back(self, entry: Entry, files: Iterable[HasFileno], sizes: Mapping[str, int]) -> bool:
+        """Keep the files that an earlier monitor made and the API server hands back. False: of those that it
+        wrote down one is missing.
+        """
+        entry.files = handed_back(files, self._folder, sizes)
+        return sizes.keys() <= {file.name for file in entry.files}
 
     # -- demotion
 
@@ -126,6 +140,7 @@ class Copies:
             log.info("copies stay in host memory", session=entry.session, reason=told.reason)
             return
         entry.files.append(file)
+        self._note(entry, entry.files)
         if told:  # else it is late, and until its copies are given up both count
             entry.host_bytes -= size
             log.info("copies moved to the disk", session=entry.session, bytes=size)
@@ -134,10 +149,15 @@ class Copies:
 
     async def give_up(self, entry: Entry) -> None:
         """Order that the session's copies are given up."""
+        # Before it may have closed them: who has not what is noted lies.
+        if entry.files and not self._note(entry, ()):
+            return
         told = await self._orders.give(entry, hurry=True, forget=node_pb2.Forget(session=entry.session))
         if told is not None and not told.reason:
             entry.host_bytes = entry.disk_bytes = 0
             self.are_gone(entry)
+        elif entry.files:
+            self._note(entry, entry.files)
 
     def are_gone(self, entry: Entry | None) -> None:
         """What its copies have on the disk is free, whoever has the files open. A disk may be slow."""

@@ -10,8 +10,11 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from ..pool.channel import HasFileno
 
 PAGE = 2 << 20
 BLOCK = 512  # bytes, of which stat counts
@@ -30,6 +33,12 @@ class CopyFile:
     def fileno(self) -> int:
         """The number of its descriptor."""
         return self._descriptor
+
+    @property
+    def name(self) -> str:
+        """What tells it from all other files, as long as anybody has it open."""
+        found = os.fstat(self._descriptor)
+        return f"{found.st_dev}:{found.st_ino}"
 
     def close(self) -> None:
         """Close the descriptor. The file is there as long as somebody has another."""
@@ -52,6 +61,20 @@ def empty(files: Iterable[CopyFile]) -> None:
     """Give their room back, and close them."""
     for file in files:
         file.empty()
+
+
+def handed_back(files: Iterable[HasFileno], folder: Path, sizes: Mapping[str, int]) -> list[CopyFile]:
+    """Those files that an earlier monitor made in this folder; what else an API server hands us is not ours.
+    `sizes`: how large they may be, by name, as far as that monitor said it.
+    """
+    found = []
+    for file in files:
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev == os.stat(folder).st_dev:
+            ours = CopyFile(os.dup(file.fileno()), status.st_size, on_disk=True)
+            ours.size = sizes.get(ours.name, ours.size)
+            found.append(ours)
+    return found
 
 
 def in_memory(size: int) -> CopyFile:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ..policy.place import Place, Residence
 from ..pool.api_server import ApiServer, PoolListener
 from .books import RESIDENT, Books, Entry
 from .copies import Copies, NoRoom
-from .files import PAGE
+from .files import PAGE, CopyFile
 from .invocations import Invocations, Where
 from .orders import Orders
 from .policy import Candidate, Turn, leavers
@@ -61,7 +61,9 @@ class Steward(PoolListener):
         self.on_place: Callable[[int, Residence], None] | None = None  # hears where an API server's memory is
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
         self._orders = Orders(self._servers, self._note)
-        self._copies = Copies(self.books, folder, self._orders, self._is_busy, self._is_wanted)
+        self._copies = Copies(
+            self.books, folder, self._orders, self._is_busy, self._is_wanted, self._note_files
+        )
 
     @property
     def elastic(self) -> bool:
@@ -105,8 +107,14 @@ class Steward(PoolListener):
         told.session = returned.grant.session
         self._servers[server.key] = server
         entry = self.books.adopt(server.key, server.devices, returned.grant.memory_quota, told)
+        complete = self._copies.take_back(entry, server.handed_back, server.noted_files(entry.session))
+        entry.hides_files = not complete and not server.trusted
         self.books.name(entry, returned.grant.program_id)
         self._tell_invoker(entry.program)
+
+    def _note_files(self, entry: Entry, files: Sequence[CopyFile]) -> bool:
+        server = self._servers.get(entry.server)
+        return not server or server.note_files(entry.session, {file.name: file.size for file in files})
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         if ended.clean:
@@ -170,7 +178,7 @@ class Steward(PoolListener):
 
     def _end_liars(self) -> None:
         for server in [self._servers[key] for key in self.books.liars() if key in self._servers]:
-            log.error("an API server took more of the disk than it was given", server=server.pid)
+            log.error("an API server has more of the disk than it was given", server=server.pid)
             server.kill()
 
     async def _copy_ahead(self, device: int) -> None:

@@ -1,4 +1,5 @@
 #include "device.h"
+#include "later.h"
 #include "view.h"
 #include "nvml/live.h"
 #include "variance.h"
@@ -31,19 +32,33 @@ struct sim_device *sim_device_at(CUdevice ordinal) {
     return ordinal >= 0 && ordinal < device_count ? &devices[ordinal] : NULL;
 }
 
-bool sim_device_charge(struct sim_device *device, uint64_t bytes) {
+static bool charge(struct sim_device *device, uint64_t bytes) {
     uint64_t used = atomic_load(&device->memory_used);
     do {
-        if (bytes > device->memory - used)
+        uint64_t taken = used + atomic_load(&device->memory_parting); /* in this order: never too little */
+        if (taken > device->memory || bytes > device->memory - taken)
             return false;
     } while (!atomic_compare_exchange_weak(&device->memory_used, &used, used + bytes));
     sim_live_memory(device->machine_ordinal, (int64_t)bytes);
     return true;
 }
 
+bool sim_device_charge(struct sim_device *device, uint64_t bytes) {
+    return charge(device, bytes) || (sim_later_wait() && charge(device, bytes));
+}
+
 void sim_device_refund(struct sim_device *device, uint64_t bytes) {
     atomic_fetch_sub(&device->memory_used, bytes);
     sim_live_memory(device->machine_ordinal, -(int64_t)bytes);
+}
+
+void sim_device_part(struct sim_device *device, uint64_t bytes) {
+    atomic_fetch_add(&device->memory_parting, bytes);
+    sim_device_refund(device, bytes);
+}
+
+void sim_device_parted(struct sim_device *device, uint64_t bytes) {
+    atomic_fetch_sub(&device->memory_parting, bytes);
 }
 
 static CUresult find_device(CUdevice ordinal, struct sim_device **device) {

@@ -11,7 +11,8 @@ struct sim_device {
     CUuuid uuid;
     uint64_t memory;
     _Atomic uint64_t memory_used;
-    struct sim_context *primary; /* lives as long as the process; active while retained */
+    _Atomic uint64_t memory_parting; /* not used any more, and not free yet: who needs it waits */
+    struct sim_context *primary;     /* lives as long as the process; active while retained */
     struct sim_pool *default_pool;
     _Atomic uint64_t current_pool; /* handle */
 };
@@ -42,3 +43,6 @@ CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribut
 /* Takes from the device's memory; false when there is not enough. */
 bool sim_device_charge(struct sim_device *device, uint64_t bytes);
 void sim_device_refund(struct sim_device *device, uint64_t bytes);
+/* Gives back what is not free before `sim_device_parted`, later (later.h). */
+void sim_device_part(struct sim_device *device, uint64_t bytes);
+void sim_device_parted(struct sim_device *device, uint64_t bytes);

@@ -3,9 +3,9 @@
 #include "context.h"
 #include "green.h"
 #include "log.h"
+#include "spawn.h"
 #include "variance.h"
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -66,20 +66,7 @@ bool sim_op_done(const struct sim_op *op) {
 static void *worker(void *unused);
 
 static void start_worker(void) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t blocked, before;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    /* the program's signals are for the program's threads; a fault stays with the thread that made it */
-    sigfillset(&blocked);
-    const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
-    for (size_t i = 0; i < SIM_COUNT(faults); i++)
-        sigdelset(&blocked, faults[i]);
-    pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    int error = pthread_create(&thread, &attributes, worker, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
+    int error = sim_spawn(worker);
     if (error == 0)
         busy_threads++;
     else if (busy_threads + idle_threads == 0)

@@ -2,6 +2,7 @@
  * its name says whose memory it is. */
 #define _GNU_SOURCE
 #include "shareable.h"
+#include "later.h"
 #include "log.h"
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -42,7 +43,10 @@ int sim_shareable_new(const char *prefix, const struct sim_device *device, uint6
     pthread_once(&once, allow_many_files);
     sim_device_uuid_text(device->machine_ordinal, uuid);
     snprintf(name, sizeof name, NAME "%s%s", prefix, uuid);
-    int fd = checked(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 && sim_later_wait()) /* for descriptors that were given back */
+        fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    checked(fd);
     if (fd >= 0 && (ftruncate(fd, (off_t)size) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0)) {
         checked(-1);
         close(fd);
@@ -53,7 +57,10 @@ int sim_shareable_new(const char *prefix, const struct sim_device *device, uint6
 
 int sim_shareable_again(int fd) {
     pthread_once(&once, allow_many_files);
-    return checked(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    int again = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (again < 0 && sim_later_wait())
+        again = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return checked(again);
 }
 
 /* What stands behind the prefix in the name of the open file; NULL: it is another file. */

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "vmm.h"
 #include "config.h"
+#include "later.h"
 #include "log.h"
 #include "memory.h"
 #include "shareable.h"
@@ -12,6 +13,14 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+/* Bytes of physical memory, and of a mapping; to end less takes no more time than to hand it over. */
+#define LEAST_LATER (2 * SIM_GRANULARITY)
+#define LEAST_ASIDE (8 * SIM_GRANULARITY)
+#define TABLES      (UINT64_C(1) << 30) /* bytes that one table of page tables maps */
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 
 struct physical {
     struct sim_object object; /* the handle; each mapping holds a reference as well */
@@ -40,12 +49,22 @@ static void give_back(const struct physical *physical) {
         sim_message(SIM_LOG_INFO, "cannot give back physical memory");
 }
 
-static void destroy(void *pointer) {
+static void end(void *pointer) {
     struct physical *physical = pointer;
     give_back(physical);
     if (physical->charged)
-        sim_device_refund(physical->device, physical->size);
+        sim_device_parted(physical->device, physical->size);
     free(physical);
+}
+
+static void destroy(void *pointer) {
+    struct physical *physical = pointer;
+    if (physical->charged)
+        sim_device_part(physical->device, physical->size);
+    if (physical->size < LEAST_LATER)
+        end(physical);
+    else
+        sim_later(end, physical);
 }
 
 static CUresult check_properties(const CUmemAllocationProp *properties) {
@@ -360,6 +379,36 @@ static void drain_devices_of(uint64_t pointer, uint64_t size) {
             sim_device_drain(sim_device_at(ordinal));
 }
 
+struct aside {
+    uint64_t base, size;
+};
+
+static void end_aside(void *pointer) {
+    struct aside *aside = pointer;
+    sim_pages_free(aside->base, aside->size);
+    free(aside);
+}
+
+/* To end a mapping takes time with its pages, to move it where nobody looks takes none. What stays behind
+ * is empty. */
+static void move_aside(uint64_t base, uint64_t size) {
+    static _Atomic bool moves = true;
+    if (size < LEAST_ASIDE || !atomic_load(&moves))
+        return;
+    struct aside *aside = malloc(sizeof *aside);
+    uint64_t offset = base % TABLES; /* whole tables of page tables move where both lie alike */
+    uint64_t to = aside ? sim_pages_reserve(offset + size, TABLES, 0) : 0;
+    int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+    if (to && mremap((void *)base, size, size, flags, (void *)(to + offset)) != MAP_FAILED) {
+        *aside = (struct aside){to, offset + size};
+        sim_later(end_aside, aside);
+        return;
+    }
+    free(aside);
+    atomic_store(&moves, false); /* an older kernel, which may have freed the addresses: they are not ours */
+    sim_message(SIM_LOG_INFO, "mappings end where they are");
+}
+
 CUresult cuMemUnmap(CUdeviceptr pointer, size_t size) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(covered(pointer, size, true));
@@ -367,6 +416,11 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t size) {
     pthread_mutex_lock(&lock);
     bool whole = covered(pointer, size, true);
     if (whole) {
+        struct sim_range range;
+        for (uint64_t at = pointer; at < pointer + size; at = range.base + range.size) {
+            sim_ranges_find(&sim_memory, at, &range);
+            move_aside(range.base, range.size);
+        }
         /* the addresses stay reserved */
         if (mmap((void *)pointer, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
                  -1, 0) == MAP_FAILED) {

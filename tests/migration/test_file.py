@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import socket
@@ -101,6 +102,17 @@ def interesting() -> st.SearchStrategy[int]:
     return st.one_of(st.integers(0, size - 1), near).map(lambda at: min(max(at, 0), size - 1))
 
 
+def named_only(opens: Callable[..., int]) -> Callable[..., int]:
+    """`os.open` of a file system that knows no files without a name."""
+
+    def open_named(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        return opens(path, flags, mode)
+
+    return open_named
+
+
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     write(tmp_path / "s", ITEMS)
     with existing(tmp_path / "s") as file:
@@ -150,10 +162,16 @@ def test_what_is_not_finished_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_under_the_name_before_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_nothing_is_under_the_name_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
+) -> None:
+    """Nor under any other, where the file system knows files without a name: who is killed leaves nothing."""
+    if not unnamed:
+        monkeypatch.setattr(os, "open", named_only(os.open))
     file = NewFile(tmp_path / "s")
     file.write(b"all of it")
-    assert not (tmp_path / "s").exists()
+    assert [each.name for each in tmp_path.iterdir()] == ([] if unnamed else [f".s.{os.getpid()}.partial"])
     file.publish()
     assert (tmp_path / "s").read_bytes() == b"all of it"
     file.close()

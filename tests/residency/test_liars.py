@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from gpuferry.monitor.pool.api_server import ApiServer
+from gpuferry.monitor.pool.channel import Descriptor
 from gpuferry.monitor.residency import orders as tried
 from gpuferry.monitor.residency import steward as governed
 from gpuferry.monitor.residency.books import AWAY, RESIDENT, Books
@@ -32,6 +34,10 @@ class Said:
         self.beside: list[Any] = []
         self.stats = node_pb2.Stats(session=key, memory_mapped=memory)
         self.pid, self.killed = 0, 0
+        self.noted: dict[str, int] = {}
+        self.can_note = True
+        self.handed_back: list[Any] = []
+        self.trusted = False
 
     def send(self, message: node_pb2.ToServer, *beside: object) -> None:
         self.orders.append(message)
@@ -42,6 +48,15 @@ class Said:
         while not (self.orders and self.orders[-1].HasField(kind)):
             await asyncio.sleep(0.001)
         return getattr(self.orders[-1], kind)
+
+    def note_files(self, session: int, files: Mapping[str, int]) -> bool:
+        assert session == self.session
+        if self.can_note:
+            self.noted = dict(files)
+        return self.can_note
+
+    def noted_files(self, session: int) -> Mapping[str, int]:
+        return self.noted
 
     def kill(self) -> None:
         self.killed += 1
@@ -219,6 +234,71 @@ def test_who_takes_more_of_the_disk_than_it_was_given_is_ended(tmp_path: Path) -
             await asyncio.sleep(0.001)
         for file in kept.values():
             os.close(file)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.parametrize("lie", ["", "grows", "hides", "is over", "hands back another"])
+def test_the_next_monitor_looks_how_large_files_on_the_disk_are(tmp_path: Path, lie: str) -> None:
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path, host=0, disk=4 * GIB)
+        asked = asyncio.ensure_future(steward.evict(one.key))
+        leave = await one.told("leave")
+        (file,) = (os.dup(file.fileno()) for file in one.beside)
+        resides = node_pb2.Resides(session=1, number=leave.number, where=AWAY[1], disk_bytes=SMALL)
+        steward.resides(one, resides)
+        await asked
+        assert list(one.noted.values()) == [SMALL]
+
+        second = Steward(2.0, 0, 4 * GIB, tmp_path)
+        second.grantable(0, 2 * GIB)
+        if lie == "grows":
+            os.ftruncate(file, 2 * SMALL)
+        other = os.open(tmp_path, os.O_TMPFILE | os.O_RDWR)
+        mine = {"hides": [], "is over": [], "hands back another": [other]}.get(lie, [file])
+        one.handed_back = [Descriptor(os.dup(each)) for each in mine]
+        grant = node_pb2.Grant(session=1, memory_quota=GIB)
+        second.server_returned(one, node_pb2.Returned(grant=grant, resides=resides))
+        for handed in one.handed_back:
+            handed.close()  # as the channel does
+        if lie == "is over":
+            second.session_ended(one, node_pb2.SessionEnded(session=1, clean=True))
+        second._end_liars()
+        assert one.killed == (lie in ("grows", "hides", "hands back another"))
+        for each in (steward, second):
+            each.server_lost(one)
+        while mine == [file] and os.fstat(file).st_size:
+            await asyncio.sleep(0.001)
+        os.close(file)
+        os.close(other)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_files_that_are_given_up_are_not_asked_for(tmp_path: Path) -> None:
+    """Whenever the monitor is killed: they are noted no more before they can be gone."""
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path, host=0, disk=4 * GIB)
+        for refused in (True, False):
+            asked = asyncio.ensure_future(steward.evict(one.key))
+            leave = await one.told("leave")
+            steward.resides(one, node_pb2.Resides(session=1, number=leave.number, where=RESIDENT))
+            await asked
+            entry = steward.books.get(one.key)
+            assert entry
+            one.can_note = False  # on a full disk
+            await steward._copies.give_up(entry)
+            assert one.noted
+            one.can_note = True
+            given_up = asyncio.ensure_future(steward._copies.give_up(entry))
+            forget = await one.told("forget")
+            assert not one.noted
+            reason = "they are all that there is of it" if refused else ""
+            steward.resides(one, node_pb2.Resides(session=1, number=forget.number, reason=reason))
+            await given_up
+            assert bool(one.noted) is refused
+        steward.server_lost(one)
 
     asyncio.run(asyncio.wait_for(main(), 60))
 

@@ -80,6 +80,30 @@ def test_the_monitor_is_killed_and_another_finds_it_away(monitor: harness.Monito
         nothing_is_left(second)
 
 
+def files_in(folder: Path, pid: int) -> int:
+    """How many files without a name that lie there a process has open."""
+    open_files = (os.stat(each) for each in Path(f"/proc/{pid}/fd").iterdir() if os.path.exists(each))
+    return sum(not each.st_nlink and each.st_dev == folder.stat().st_dev for each in open_files)
+
+
+def test_the_next_monitor_has_the_files_on_the_disk_again(tmp_path: Path) -> None:
+    options = (*OPTIONS, "--away-memory", "1MiB", "--disk", "1GiB", "--disk-folder", str(tmp_path))
+    with harness.monitor(*options, server=None, **SIMULATED) as monitor:
+        monitor.wait_idle(1)
+        with program(NAME, monitor, ROUNDS) as running:
+            running.to_round(1)
+            number = session_of(monitor, running.pid).id
+            others = files_in(tmp_path, monitor.process.pid)
+            send_away(monitor, number)
+            assert files_in(tmp_path, monitor.process.pid) == others + 1
+            monitor.process.kill()
+            second = monitor.succeed(*options)
+            second.wait_for(lambda s: s.sessions, "the session")
+            assert files_in(tmp_path, second.process.pid) == others + 1
+            goes_on(running)
+            second.wait_for(lambda _: files_in(tmp_path, second.process.pid) == others, "their end")
+
+
 def test_it_comes_back_without_a_monitor(monitor: harness.Monitor) -> None:
     with program(NAME, monitor, ROUNDS) as running:
         running.to_round(1)

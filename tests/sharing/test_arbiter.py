@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from gpuferry.monitor.arbiter.gpu import Arbiter, Use, Voice
+from gpuferry.monitor.arbiter.gpu import HASTE, Arbiter, Use, Voice
 from gpuferry.monitor.arbiter.gpus import Gpus, Unfit
+from gpuferry.monitor.arbiter.shares import shares_of
 from gpuferry.monitor.arbiter.words import NoPacket, Packet, Word, pack, unpack
+from gpuferry.monitor.door.handshake import Hello
+from gpuferry.monitor.policy.portion import Portion
 from gpuferry.monitor.policy.quota import Fixed
 from gpuferry.monitor.policy.timeshare import TimeSharing
 from gpuferry.monitor.policy.tokens import RoundRobin, Turns
+from gpuferry.monitor.sessions.session import Session
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,6 +151,32 @@ def test_one_that_never_ends_its_turn_harms_nobody_for_longer_than_the_overrun()
     assert house.use(B, now).total >= 0.4 * now
 
 
+@pytest.mark.parametrize("rests", [False, True])
+def test_a_kernel_that_never_ends_holds_others_up_once(rests: bool) -> None:
+    """Whatever else its session has to do, and whoever is next. It may be what ends the kernel."""
+    at = House(lambda: RoundRobin(10 * S, QUOTA, 0))
+    at.add(A, B)
+    at.ask(A, 0)
+    at.ask(B, 1)
+    at.gpus.tick(QUOTA)
+    now = QUOTA + OVERRUN
+    at.gpus.tick(now)
+    assert at.words(A)[-1] is Word.TAKEN
+    at.ask(A, now)
+    if rests:
+        at.say(A, Word.REST, now)
+    at.gpus.tick(now + QUOTA)
+    at.say(B, Word.BACK, now + QUOTA)
+    at.ask(B, now + QUOTA)
+    assert at.words(A) == [Word.GO, Word.WANTED]
+    now += 2 * QUOTA
+    at.gpus.tick(now)
+    assert at.words(A) == [Word.STOP]
+    assert at.gpus.deadline() == now + (OVERRUN if rests else HASTE)
+    at.gpus.tick(now + HASTE)
+    assert at.words(A) == ([] if rests else [Word.TAKEN])
+
+
 def test_a_turn_comes_back_with_whoever_is_gone() -> None:
     for ending in ("remove", "free"):
         house = House()
@@ -234,6 +264,15 @@ def test_two_sessions_of_two_gpus_do_not_wait_for_each_other_for_ever() -> None:
     assert house.words(A)[0] == Word.GO
     house.say(A, Word.BACK, 10)
     assert house.words(B) == [Word.GO]
+
+
+def test_a_small_share_is_divided_and_not_lost() -> None:
+    """Of less than a thousandth for each process none would have a limit."""
+    hello = Hello(b"", 1, 0, "", "f", "p", portion=Portion(request=2, limit=5))
+    session = Session(1, hello, "unix", None)
+    session.lease.members.extend(range(2, 9))
+    assert shares_of(session, {}) == (1, 1, "f", "f")
+    assert shares_of(session, {"f": (0, 400)})[:2] == (0, 50)
 
 
 def test_an_api_server_cannot_ask_twice() -> None:

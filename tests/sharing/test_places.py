@@ -66,6 +66,23 @@ def test_the_turn_goes_on_while_the_next_ones_memory_comes() -> None:
     assert at.words(A)[-1] == Word.STOP
 
 
+def test_the_turn_does_not_go_on_for_ever_while_somebody_waits_who_is_here() -> None:
+    """Whose memory is next comes from a slow disk."""
+    at = house(A, B, C, away=(B,))
+    for key in (A, B, C):
+        at.ask(key, key)
+    at.gpus.place(B, Place.COMING, 0, 90 * MS)
+    now = 0
+    while Word.STOP not in at.words(A):
+        now = at.gpus.deadline() or 0
+        assert 0 < now <= QUOTA + KEPT_MOST + 2 * SLICE
+        at.gpus.tick(now)
+    at.say(A, Word.BACK, now)
+    at.ask(A, now)
+    at.gpus.tick(now + KEPT_MOST)
+    assert (at.words(B), at.words(C)[:1]) == ([], [Word.GO])
+
+
 def test_the_turn_ends_where_only_that_makes_room_for_the_next_one() -> None:
     at = house(A, B, away=(B,))
     at.ask(A, 0)

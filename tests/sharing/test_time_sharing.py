@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from gpuferry.monitor.policy.quota import Adaptive, Fixed
-from gpuferry.monitor.policy.timeshare import Compat, TimeSharing
+from gpuferry.monitor.policy.timeshare import LEFT_MOST, Compat, TimeSharing
 from gpuferry.monitor.policy.tokens import Client, Rest, RoundRobin, Turn
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,6 +153,59 @@ def test_who_is_left_nothing_goes_once_in_a_window() -> None:
     assert W <= min(gaps) <= max(gaps) <= 2 * W
     found = [world.share(session, 20 * S, 100 * S) for session in (A, B)]
     assert found == pytest.approx([0.6, 0.4], abs=0.02)
+
+
+def following(owner: str, lasts: int, until: int, client: Client) -> list[Busy]:
+    """Sessions that are always busy, one behind the other."""
+    return [
+        Busy(client._replace(session=10 + each, owner=owner), comes=begin, goes=begin + lasts)
+        for each, begin in enumerate(range(0, until, lasts))
+    ]
+
+
+@pytest.mark.parametrize("request_of_each", [0, 500])
+@pytest.mark.parametrize("lasts", [150 * MS, 2 * S])
+def test_short_sessions_one_behind_the_other_have_no_more_than_a_long_one(
+    request_of_each: int, lasts: int
+) -> None:
+    long = Client(A, request_of_each, owner="one")
+    short = following("other", lasts, 60 * S, Client(0, request_of_each))
+    world = World(sharing(quota=30 * MS), [Busy(long), *short])
+    world.run(60 * S)
+    assert world.share(A, 20 * S, 60 * S) == pytest.approx(0.5, abs=0.03)
+
+
+def test_who_goes_on_with_what_another_had_has_its_limit_for_itself() -> None:
+    policy = sharing(Client(A, owner="one"), Client(B, owner="other"))
+    policy.on_use(A, 0, S)
+    policy.on_use(B, S, S + MS)
+    policy.leave(A, S + MS)
+    policy.join(Client(C, limit=50, owner="one"), S + MS)
+    ask(policy, C, B, at=S + MS)
+    assert policy.used(C, S + MS) == 0
+    assert [goes(policy, S + MS), goes(policy, S + MS)] == [B, C]
+
+
+def test_what_ended_sessions_had_is_forgotten_with_the_window() -> None:
+    policy = sharing()
+    for number in range(100):
+        at = number * S
+        policy.join(Client(number, owner=f"program {number}"), at)
+        policy.on_use(number, at, at + S // 2)
+        policy.leave(number, at + S // 2)
+    assert len(policy._left) <= W // S + 1
+    for number in range(2 * LEFT_MOST):
+        policy.join(Client(number, owner="one"), 100 * S)
+        policy.on_use(number, 100 * S + number, 100 * S + number + 1)
+    for number in range(2 * LEFT_MOST):
+        policy.leave(number, 101 * S)
+    assert len(policy._left["one"][1]) == LEFT_MOST
+
+
+def test_a_turn_is_no_longer_than_a_small_limit_allows() -> None:
+    world = World(sharing(quota=300 * MS), [Busy(Client(A, 0, 10)), Busy(Client(B))])
+    world.run(100 * S)
+    assert world.share(A, 10 * S, 100 * S) == pytest.approx(0.01, abs=0.001)
 
 
 def test_adaptive_quota_follows_bursts_between_its_bounds() -> None:

@@ -322,3 +322,12 @@ def test_processes_take_turns_on_a_device_if_wanted(tmp_path: Path) -> None:
 
 def test_a_folder_of_turns_must_be_there() -> None:
     assert output("print(cu.cuInit(0))", GPUFERRY_SIM_TURNS="/nonexistent") == "1"
+
+
+@pytest.mark.sanitize
+def test_memory_is_freed_later_and_by_nobody_who_waits() -> None:
+    source = Path(__file__).parent / "programs" / "later.c"
+    program = toolchain.program(source, ["-pthread", "-rdynamic"])
+    preload = ":".join(filter(None, [os.environ.get("GPUFERRY_SANITIZER_RUNTIME"), str(SIM_LIBRARY)]))
+    done = run([program], {**os.environ, "GPUFERRY_SIM_MEMORY": "2GiB", "LD_PRELOAD": preload})
+    assert (done.status, done.stdout) == (0, "freed 302\n"), done.stderr

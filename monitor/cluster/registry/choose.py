@@ -10,7 +10,7 @@ from gpuferry.specs._generated import registry_pb2
 from ...policy.company import allows, homes, sit, spares
 from ...policy.gpu import Gpu
 from ...policy.interface import Request
-from ...policy.kubeshare import ranking
+from ...policy.kubeshare import ranks
 from ...policy.portion import PLAIN, Marks, Portion
 
 POLICIES = ("least-loaded", "most-packed", "kubeshare")
@@ -34,7 +34,7 @@ class Standing:
     load: float  # sessions that run or wait, per place
     free: int  # bytes
     room: bool  # for this guest, now
-    rank: tuple[int, int] = (0, 0)  # of the best of its GPUs for this guest, by KubeShare
+    rank: int = 0  # of the best of its GPUs for this guest, by KubeShare
     home: bool = False  # those who say the guest's affinity are there
 
 
@@ -85,9 +85,10 @@ def _gpus(server: registry_pb2.Server, sent: Sequence[Wish]) -> list[Gpu]:
     for number, wish in enumerate(sent):
         portion = _scoped(server, wish.portion)
         found = _fitting(gpus, wish, portion)
-        for gpu in sorted(found, key=ranking(portion))[: wish.devices]:
-            sit(Request(number, wish.memory, portion=portion), gpu)
-            gpu.busy += 1
+        best = sorted(zip(ranks(portion, found), range(len(found)), strict=True))
+        for _, place in best[: wish.devices]:
+            sit(Request(number, wish.memory, portion=portion), found[place])
+            found[place].busy += 1
     return gpus
 
 
@@ -117,7 +118,7 @@ def _standing(server: registry_pb2.Server, wish: Wish, pending: int, sent: Seque
         (load.sessions + load.waiting + pending) / places,
         sum(device.memory_grantable - device.memory_granted for device in load.devices),
         fits and idle > pending,
-        min(map(ranking(portion), fitting), default=(0, 0)),
+        min(ranks(portion, fitting), default=0),
         homes(portion, gpus) is not None,
     )
 
