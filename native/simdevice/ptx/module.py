@@ -10,7 +10,7 @@ from hashlib import blake2b
 from .body import parse_body
 from .declarations import Cursor, locals_
 from .errors import PtxError
-from .initial import Initial, initial_bytes
+from .initial import MOST_INITIAL, Initial, initial_bytes
 from .lexer import tokenize
 from .model import Function, Item, KernelInfo, Local, Symbol, Variable, VariableInfo
 
@@ -27,7 +27,6 @@ SHARED_ALIGNMENT = 16
 MOST_SHARED = 227 << 10
 MOST_LOCAL = 512 << 10
 MOST_PARAMETERS = 32764
-MOST_INITIAL = 64 << 20
 
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 # What begins like one of these is matched to its end, whatever it is: a text that is none is not read twice.

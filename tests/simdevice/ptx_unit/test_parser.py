@@ -76,6 +76,42 @@ def test_variables() -> None:
     assert floats.initial == bytes.fromhex("0000c03f000080bf")
 
 
+def test_what_inner_braces_leave_out_is_zero() -> None:
+    text = f"""{HEADER}
+    .global .b8 rows[2][3] = {{{{1, 2}}, {{3}}}};
+    .global .b8 open[][2] = {{{{1}}, {{2, 3}}, {{4}}}};
+    .global .v2 .b8 pairs[3] = {{{{1}}, {{2, 3}}}};
+    .global .b8 octal[3] = {{010, 017, 8}};
+    .global .f32 floats[2] = {{.5, -(1.5)}};
+    """
+    rows, opened, pairs, octal, floats = (each.initial for each in parse(text).variables)
+    assert rows == bytes([1, 2, 0, 3, 0, 0])
+    assert opened == bytes([1, 0, 2, 3, 4, 0])
+    assert pairs == bytes([1, 0, 2, 3, 0, 0])
+    assert octal == bytes([8, 15, 8])
+    assert floats == bytes.fromhex("0000003f0000c0bf")
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        ".b8 a[2] = {1, 2, 3}",
+        ".b8 a[2][2] = {{1, 2, 3}, {4}}",
+        ".u32 a = {1, 2}",
+        ".b8 a[][9999999999] = {{1}}",
+    ],
+)
+def test_more_initial_values_than_there_is_room_for(declaration: str) -> None:
+    with pytest.raises(PtxError, match="more initial values"):
+        _ = parse(f"{HEADER}.global {declaration};").variables
+
+
+def test_a_pragma_between_a_kernel_s_name_and_its_body() -> None:
+    text = '.entry a .pragma "nounroll"; { ret; } .entry b() .maxntid 32 .pragma "x", "y;{"; { ret; }'
+    first, second = parse(HEADER + '.pragma "nounroll";' + text).kernels
+    assert (first.name, second.name, second.max_threads) == ("a", "b", 32)
+
+
 def test_an_address_given_byte_by_byte() -> None:
     masks = ", ".join(f"{255 << 8 * byte:#x}(generic(target))" for byte in range(8))
     text = f"{HEADER}.global .b32 target;\n.global .align 8 .b8 p[16] = {{7, 0, 0, 0, 0, 0, 0, 0, {masks}}};"
