@@ -34,6 +34,9 @@ class Case:
     reference: Callable[[Arithmetic], Reference]
 
 
+_LITERAL = "0f40490FDB"
+K = F32.decode(int(_LITERAL[2:], 16))
+
 CASES = {
     "sum": Case("mul.T %m, %a, %b; add.T %d, %m, %c;", "fma.rn.T %d, %a, %b, %c;", lambda do: do.fma),
     "sum, product second": Case(
@@ -115,7 +118,94 @@ CASES = {
         "setp.lt.u32 %p, %t0, %t1; @%p bra L; mov.BITS %d, %s;",
         lambda do: do.fma,
     ),
+    # in other blocks; K is a literal
+    "a label that nothing branches to": Case(
+        "mul.T %m, %a, %b; L: add.T %d, %m, %c;", "fma.rn.T %d, %a, %b, %c;", lambda do: do.fma
+    ),
+    "a branch to what comes next": Case(
+        "mul.T %m, %a, %b; bra L; L: add.T %d, %m, %c;", "fma.rn.T %d, %a, %b, %c;", lambda do: do.fma
+    ),
+    "a constant factor, another block": Case(
+        "PRE mul.T %m, %a, K; SKIP add.T %d, %m, %c; L:",
+        "PRE SKIP fma.rn.T %d, %a, K, %c; L:",
+        lambda do: lambda a, b, c: do.fma(a, K, c),
+    ),
+    "a constant in a register, another block": Case(
+        "PRE mov.T %s, K; mul.T %m, %s, %a; SKIP sub.T %d, %c, %m; L:",
+        "PRE SKIP fma.rn.T %d, %a, MINUS, %c; L:",
+        lambda do: lambda a, b, c: do.fma(-a, K, c),
+    ),
+    "a constant factor, where ways meet": Case(
+        "PRE mul.T %m, %a, K; SKIP L: bar.warp.sync -1; add.T %d, %m, %c;",
+        "PRE SKIP L: bar.warp.sync -1; fma.rn.T %d, %a, K, %c;",
+        lambda do: lambda a, b, c: do.fma(a, K, c),
+    ),
+    "a constant factor, negated in another block": Case(
+        "PRE mul.T %m, %a, K; SKIP neg.T %n, %m; add.T %d, %n, %c; L:",
+        "PRE SKIP fma.rn.T %d, %a, MINUS, %c; L:",
+        lambda do: lambda a, b, c: do.fma(-a, K, c),
+    ),
+    "a constant factor, the other changes": Case(
+        "PRE mul.T %m, %a, K; SKIP mov.BITS %a, %c; add.T %d, %a, %m; L:",
+        "PRE SKIP fma.rn.T %d, %a, K, %c; L:",
+        lambda do: lambda a, b, c: do.fma(a, K, c),
+    ),
+    "a constant factor, in front of a loop": Case(
+        "mul.T %m, %a, K; mov.u32 %t0, 0; mov.BITS %d, %c; L: bar.warp.sync -1; add.T %d, %d, %m;"
+        "add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, %t1; @%p bra L;",
+        "mov.u32 %t0, 0; mov.BITS %d, %c; L: bar.warp.sync -1; fma.rn.T %d, %a, K, %d;"
+        "add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, %t1; @%p bra L;",
+        lambda do: lambda a, b, c: do.fma(a, K, c),
+    ),
+    "a constant factor, nothing on the other way": Case(
+        "PRE SKIP mul.T %m, %a, K; L: bar.warp.sync -1; add.T %d, %m, %c;",
+        "PRE SKIP L: bar.warp.sync -1; fma.rn.T %d, %a, K, %c;",
+        lambda do: lambda a, b, c: do.fma(a, K, c),
+    ),
+    "two products of two blocks": Case(
+        "PRE mul.T %m, %a, %b; SKIP mul.T %n, %b, %c; add.T %d, %m, %n; L:",
+        "PRE mul.rn.T %m, %a, %b; SKIP fma.rn.T %d, %b, %c, %m; L:",
+        lambda do: lambda a, b, c: do.fma(b, c, do.mul(a, b)),
+    ),
     # what is not fused
+    "no constant, another block": Case(
+        "PRE mul.T %m, %a, %b; SKIP add.T %d, %m, %c; L:",
+        "PRE mul.rn.T %m, %a, %b; SKIP add.rn.T %d, %m, %c; L:",
+        lambda do: lambda a, b, c: do.add(do.mul(a, b), c),
+    ),
+    "no constant, in front of a loop": Case(
+        "mul.T %m, %a, %b; mov.u32 %t0, 0; mov.BITS %d, %c; L: bar.warp.sync -1; add.T %d, %d, %m;"
+        "add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, %t1; @%p bra L;",
+        "mul.rn.T %m, %a, %b; mov.u32 %t0, 0; mov.BITS %d, %c; L: bar.warp.sync -1; add.rn.T %d, %d, %m;"
+        "add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, %t1; @%p bra L;",
+        lambda do: lambda a, b, c: do.add(do.mul(a, b), c),
+    ),
+    "two products that meet": Case(
+        "PRE SKIP mul.T %m, %a, K; bra E; L: bar.warp.sync -1; mul.T %m, %b, K; E: bar.warp.sync -1;"
+        "add.T %d, %m, %c;",
+        "PRE SKIP mul.rn.T %m, %a, K; bra E; L: bar.warp.sync -1; mul.rn.T %m, %b, K; E: bar.warp.sync -1;"
+        "add.rn.T %d, %m, %c;",
+        lambda do: lambda a, b, c: do.add(do.mul(a, K), c),
+    ),
+    "replaced on one way": Case(
+        "PRE mul.T %m, %a, K; SKIP bra E; L: bar.warp.sync -1; mov.BITS %m, %c; E: bar.warp.sync -1;"
+        "add.T %d, %m, %c;",
+        "PRE mul.rn.T %m, %a, K; SKIP bra E; L: bar.warp.sync -1; mov.BITS %m, %c; E: bar.warp.sync -1;"
+        "add.rn.T %d, %m, %c;",
+        lambda do: lambda a, b, c: do.add(do.mul(a, K), c),
+    ),
+    "used otherwise on another way": Case(
+        "PRE mul.T %m, %a, K; SKIP add.T %d, %m, %c; bra E; L: bar.warp.sync -1; mov.BITS %d, %m; E:",
+        "PRE mul.rn.T %m, %a, K; SKIP add.rn.T %d, %m, %c; bra E; L: bar.warp.sync -1; mov.BITS %d, %m; E:",
+        lambda do: lambda a, b, c: do.add(do.mul(a, K), c),
+    ),
+    "round a loop, of the round before": Case(
+        "mov.u32 %t0, 0; mul.T %m, %a, K; mov.BITS %d, %c; L: bar.warp.sync -1; add.T %d, %d, %m;"
+        "mul.T %m, %b, K; add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, %t1; @%p bra L;",
+        "mov.u32 %t0, 0; mul.rn.T %m, %a, K; mov.BITS %d, %c; L: bar.warp.sync -1; add.rn.T %d, %d, %m;"
+        "mul.rn.T %m, %b, K; add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, %t1; @%p bra L;",
+        lambda do: lambda a, b, c: do.add(do.mul(a, K), c),
+    ),
     "product rounded": Case(
         "mul.rn.T %m, %a, %b; add.T %d, %m, %c;",
         "mul.rn.T %m, %a, %b; add.rn.T %d, %m, %c;",
@@ -159,10 +249,21 @@ WIDE = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
 FORMATS_OF = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64}
 
 
+# To a label L go lanes that are not there.
+_WORDS = {
+    " K": f" {_LITERAL}",
+    " MINUS": " 0fC0490FDB",
+    "PRE": "setp.eq.u32 %p, %i, %n32; mov.BITS %d, %c;",
+    "SKIP": "@%p bra L; bar.warp.sync -1;",
+}
+
+
 def in_type(code: str, type_: str, ftz: bool) -> str:
     """A case's code for a type, in a scope of its own."""
     bits = {"f64": 64, "f32x2": 64, "f16": 16, "bf16": 16}.get(type_, 32)
     register = type_ if type_ in ("f32", "f64") else f"b{bits}"
+    for word, text in _WORDS.items():
+        code = code.replace(word, text)
     code = code.replace(".BITS", f".b{bits}").replace(".REG", f".{register}")
     if type_ == "f32x2":
         code = code.replace("neg.T", "xor.b64").replace("%n, %c;", "%n, %c, 0x8000000080000000;")
