@@ -34,6 +34,7 @@ from .model import (
 
 # Items of a kernel with its functions, beyond which nothing is made part of anything.
 _MOST = 12_000
+_DEEPEST = 100  # functions, each in the next
 
 
 class _Impossible(Exception):
@@ -63,7 +64,7 @@ class _Inliner:
 
     def body(self, index: int) -> list[Item]:
         """A function's items, with those of what it calls in their places."""
-        if index in self.entered:
+        if index in self.entered or len(self.entered) == _DEEPEST:
             raise _Impossible
         self.entered.append(index)
         body = self.program.bodies[index]
