@@ -238,13 +238,20 @@ class Module:
 
     def shared_layout(self, kernel: Function) -> SharedLayout:
         layout = SharedLayout()
+        dynamic = 1
         for function in self.reachable(kernel):
             for symbol in self.references(function):
-                if isinstance(symbol, Variable) and symbol.space == "shared" and symbol.linkage != "extern":
+                if not isinstance(symbol, Variable) or symbol.space != "shared":
+                    continue
+                if symbol.linkage == "extern":
+                    dynamic = max(dynamic, symbol.align, SHARED_ALIGNMENT)
+                else:
                     layout.place(-1, f"{id(self.unit_of(function))}:{symbol.name}", symbol.size, symbol.align)
             for variable in self.declarations(function)[0]:
                 if variable.space == "shared":
                     layout.place(function.index, variable.name, variable.size, variable.align)
+        # As ptxas counts it: what is dynamic begins behind it.
+        layout.size = -(-layout.size // dynamic) * dynamic
         return layout
 
     def shared_offset(self, layout: SharedLayout, function: Function, variable: Variable) -> int:

@@ -49,7 +49,19 @@ def test_shared_memory_is_that_of_the_functions_reached() -> None:
     .func unreached() { .shared .b32 other[500]; ret; }
     """
     (info,) = parse(kernel(".shared .b8 own[3]; mov.u32 %r1, dynamic; call reached;", head=head)).kernels
-    assert info.shared_static == 44
+    assert info.shared_static == 48  # 44, and what is dynamic begins behind it
+
+
+@pytest.mark.parametrize(
+    ("static", "align", "size"),
+    [(0, 128, 0), (40, 4, 48), (40, 128, 128), (1000, 16, 1008), (1030, 128, 1152), (1030, 1024, 2048)],
+)
+def test_dynamic_shared_memory_begins_where_it_is_aligned(static: int, align: int, size: int) -> None:
+    """The sizes are those that ptxas -v tells."""
+    head = f".extern .shared .align {align} .b8 dynamic[];"
+    own = f".shared .b8 own[{static}]; mov.u32 %r1, own;" if static else ""
+    (info,) = parse(kernel(f"{own} mov.u32 %r2, dynamic;", head=head)).kernels
+    assert info.shared_static == size
 
 
 def test_variables() -> None:
