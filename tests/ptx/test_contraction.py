@@ -365,21 +365,24 @@ def test_every_form_and_tier_is_made_of_the_same(
 @pytest.mark.parametrize("name", CASES)
 def test_ptxas_does_the_same(name: str, tmp_path: Path) -> None:
     """Of both texts it makes the same code."""
+    codes = []
+    for code in (CASES[name].code, CASES[name].explicit):
+        row_ = Row("k", "f32 f32 f32 -> f32", lambda: 0.0, code=in_type(code, "f32", False))
+        codes.append(assembled(module_text([row_]).replace(row_.kernel, "k"), tmp_path))
+    assert codes[0] == codes[1]
+
+
+def assembled(text: str, folder: Path) -> bytes:
+    """The code that ptxas makes of the kernel `k`."""
     nvcc = toolkit().nvcc
     ptxas = nvcc.with_name("ptxas") if nvcc is not None else None
     if ptxas is None or not ptxas.exists():
         pytest.skip("needs ptxas")
-    case = CASES[name]
-    codes = []
-    for index, code in enumerate((case.code, case.explicit)):
-        row_ = Row("k", "f32 f32 f32 -> f32", lambda: 0.0, code=in_type(code, "f32", False))
-        text = module_text([row_]).replace(row_.kernel, "k")
-        source = tmp_path / f"{index}.ptx"
-        source.write_text(text)
-        cubin = source.with_suffix(".cubin")
-        subprocess.run([ptxas, "-arch=sm_80", source, "-o", cubin], check=True)
-        codes.append(section(cubin.read_bytes(), b".text.k"))
-    assert codes[0] == codes[1]
+    source = folder / "k.ptx"
+    source.write_text(text)
+    cubin = source.with_suffix(".cubin")
+    subprocess.run([ptxas, "-arch=sm_80", source, "-o", cubin], check=True)
+    return section(cubin.read_bytes(), b".text.k")
 
 
 def section(elf: bytes, wanted: bytes) -> bytes:
@@ -391,3 +394,48 @@ def section(elf: bytes, wanted: bytes) -> bytes:
         if elf[names + name :].startswith(wanted + b"\0"):
             return elf[offset : offset + size]
     raise AssertionError(f"there is no {wanted!r}")
+
+
+# What a factor is, and whether its product is fused with a sum of another block.
+FACTORS = {
+    "a parameter": ("ld.param.f32 %k, [k];", True),
+    "a copy of one": ("ld.param.f32 %t, [k]; mov.f32 %k, %t;", True),
+    "the negative of one": ("ld.param.f32 %t, [k]; neg.f32 %k, %t;", True),
+    "a constant variable": ("ld.const.f32 %k, [table+4];", True),
+    "the sum of two parameters": ("ld.param.f32 %t, [k]; add.rn.f32 %k, %t, %t;", False),
+    "a parameter, or something else": ("ld.param.f32 %k, [k]; @%p mov.f32 %k, 0f40000000;", False),
+    "the same for all, from memory": ("ld.global.f32 %k, [%x+4];", False),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_what_counts_as_a_constant(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    factor, fused = FACTORS[name]
+
+    def text(before: str, behind: str) -> str:
+        return f"""
+        .version 8.8
+        .target sm_80
+        .address_size 64
+        .const .f32 table[4];
+        .visible .entry k(.param .u64 out, .param .f32 k)
+        {{
+        .reg .pred %p; .reg .b32 %i; .reg .f32 %k, %t, %a, %c, %d, %m; .reg .b64 %x, %y;
+        ld.param.u64 %x, [out]; mov.u32 %i, %tid.x; setp.lt.u32 %p, %i, 5; mov.f32 %d, 0f00000000;
+        mul.wide.u32 %y, %i, 4; add.u64 %y, %y, %x; ld.global.f32 %a, [%y+64]; ld.global.f32 %c, [%y+256];
+        {factor} {before} @%p bra L;
+        atom.global.add.u32 %i, [%x+8], 1;
+        {behind}
+        L: st.global.f32 [%y], %d; ret;
+        }}
+        """
+
+    written = text("mul.f32 %m, %a, %k;", "add.f32 %d, %m, %c;")
+    explicit = {
+        True: text("", "fma.rn.f32 %d, %a, %k, %c;"),
+        False: text("mul.rn.f32 %m, %a, %k;", "add.rn.f32 %d, %m, %c;"),
+    }[fused]
+    module = parse(written)
+    monkeypatch.setenv("GPUFERRY_SIM_UNIT", "thread")
+    assert ("llvm.fma" in kernel_ir(KernelContext(module, module.kernel("k")))) is fused
+    assert assembled(written, tmp_path) == assembled(explicit, tmp_path)
