@@ -131,6 +131,10 @@ WRONG = {
     "elect %r1|%p1, -1;": "One of .sync required for instruction 'elect'",
     "mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8},"
     "{%r5,%r6,%r5,%r6}, {%f1,%f2,%f3,%f4};": "Illegal matrix shape '.m16n8k32' for instruction 'mma'",
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.bf16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6},"
+    "{%f1,%f2,%f3,%f4};": "Unexpected instruction types specified for 'mma'",
+    "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f32 {%r1,%r2}, {%r1,%r2,%r3,%r4}, {%r5,%r6},"
+    "{%f1,%f2,%f3,%f4};": "Unexpected instruction types specified for 'mma'",
     "wmma.load.a.sync.aligned.row.m16n16k8.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%x1];": "Illegal matrix",
     "add.s32 %r1, %r2, %zz;": "Unknown symbol '%zz'",
     "add.s32 %r1, %r2, %r32;": "Unknown symbol '%r32'",
@@ -329,3 +333,39 @@ def test_names_are_known_where_their_types_are_not() -> None:
     check_bodies(parse(text(body)))
     with pytest.raises(PtxError, match="Unknown symbol 'a1x3'"):
         check_bodies(parse(text(body + "mov.u32 a1x3, 5;")))
+
+
+_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1}
+_BITS |= {"f32": 32, "s32": 32}
+
+
+def fragment(type_: str, rows: int, columns: int) -> str:
+    """A lane's registers of a matrix."""
+    letter = {"f32": "f", "f64": "g"}.get(type_, "r")
+    count = rows * columns // 32 * _BITS[type_] // {"f": 32, "g": 64, "r": 32}[letter]
+    return "{" + ", ".join(f"%{letter}{i}" for i in range(max(1, count))) + "}"
+
+
+def products_of_matrices() -> list[str]:
+    """mma of each shape with all types whose numbers of bits fit; few are right."""
+    made = []
+    shapes = sorted(set().union(*isa.SHAPES["mma"].values()))
+    for shape, a, b in product(shapes, isa.SHAPES["mma"], isa.SHAPES["mma"]):
+        m, n, k = (int(each) for each in re.findall(r"\d+", shape))
+        if _BITS.get(a) != _BITS.get(b) or a not in _BITS or (shape == "m8n8k4" and a == "f16"):
+            continue
+        for d, c in product(("f16", "f32", "f64", "s32"), repeat=2):
+            if (d in ("f16", "f32")) == (_BITS[a] in (16, 32)):
+                fragments = (fragment(d, m, n), fragment(a, m, k), fragment(b, k, n), fragment(c, m, n))
+                operation = ".xor.popc" if a == "b1" else ""
+                name = f"mma.sync.aligned.{shape}.row.col.{d}.{a}.{b}.{c}{operation}"
+                made.append(f"{name} {', '.join(fragments)};")
+    return made
+
+
+def test_ptxas_multiplies_the_same_matrices(tmp_path: Path) -> None:
+    """Of 2,000 products some 40."""
+    statements = products_of_matrices()
+    right = [each for each, reason in ptxas(statements, tmp_path).items() if reason is None]
+    assert len(right) > 30
+    assert [each for each, reason in verdicts(statements).items() if reason is None] == right

@@ -250,13 +250,14 @@ WORDS = {
 # Modifiers that exclude each other, whatever the instruction.
 EXCLUDED = (("sat", "cc"), ("sat", "relu"), ("sat", "lo"), ("sat", "wide"), ("cc", "wide"))
 
-# The shapes of matrices by the type of A's elements, those of the accumulators by their own.
+# The shapes of matrices by the type of A's elements. Of accumulators in memory, and of doubles in wmma, ptxas
+# takes more than can be multiplied: they are not looked at.
 _BYTES, _WIDE = "m16n16k16 m8n32k16 m32n8k16", "m16n8k16 m16n8k32"
 SHAPES = {
     "mma": {
         "f16": _words("m8n8k4 m16n8k8 m16n8k16"),
         "bf16": _words("m16n8k8 m16n8k16"),
-        "tf32": _words("m16n8k4 m16n8k8"),
+        "tf32": _words("m16n8k4 m16n8k8 m16n8k16"),
         "f64": _words("m8n8k4 m16n8k4 m16n8k8 m16n8k16"),
         **dict.fromkeys(("s8", "u8"), _words(f"m8n8k16 {_WIDE}")),
         **dict.fromkeys(("s4", "u4"), _words("m8n8k32 m16n8k32 m16n8k64")),
@@ -266,12 +267,19 @@ SHAPES = {
     "wmma": {
         **dict.fromkeys(("f16", "bf16", "s8", "u8"), _words(_BYTES)),
         "tf32": _words("m16n16k8"),
-        "f64": _words("m8n8k4"),
         **dict.fromkeys(("s4", "u4"), _words("m8n8k32")),
         "b1": _words("m8n8k128"),
-        "f32": _words(f"{_BYTES} m16n16k8"),
-        "s32": _words(f"{_BYTES} m8n8k32 m8n8k128"),
     },
+}
+
+# What may be multiplied with each other, and what their products are added to.
+_SIMILAR = ("s8 u8", "s4 u4", "e4m3 e5m2", "f16", "bf16", "tf32", "f64", "b1")
+FACTORS = {name: _words(names) for names in _SIMILAR for name in names.split()}
+SUMS = {
+    **dict.fromkeys(("s8", "u8", "s4", "u4", "b1"), _words("s32")),
+    **dict.fromkeys(("f16", "e4m3", "e5m2"), _words("f16 f32")),
+    **dict.fromkeys(("bf16", "tf32"), _words("f32")),
+    "f64": _words("f64"),
 }
 
 # Those of which no more than the names of their operands is looked at.

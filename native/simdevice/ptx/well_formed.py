@@ -46,15 +46,22 @@ def _shape_fault(instruction: Instruction) -> str | None:
     """Of a product of dense matrices, and of what loads and stores them."""
     opcode, modifiers = instruction.opcode, instruction.modifiers
     named = [each for each in modifiers if each in TYPES]
-    if any(each.startswith("sp") for each in modifiers) or not named:
+    if any(each.startswith("sp") or each in ("c", "d") for each in modifiers) or not named:
         return None
     if len(named) == 2:  # a wmma.mma of halves, which names D and C
         named = ["f16", "f16"]
     shapes = isa.SHAPES[opcode].get(named[min(1, len(named) - 1)])
     shape = next((each for each in modifiers if isa.SHAPE.match(each)), None)
-    if shapes is None or shape is None or shape in shapes:
+    if shapes is None or shape is None:
         return None
-    return f"Illegal matrix shape '.{shape}' for instruction '{opcode}'"
+    if shape not in shapes:
+        return f"Illegal matrix shape '.{shape}' for instruction '{opcode}'"
+    if len(named) == 4:
+        d, a, b, c = named
+        alike = d == c or opcode == "wmma" or (shape, d) == ("m8n8k4", "f32")
+        if b not in isa.FACTORS[a] or not {d, c} <= isa.SUMS[a] or not alike:
+            return f"Unexpected instruction types specified for '{opcode}'"
+    return None
 
 
 def _against(form: isa.Form, instruction: Instruction, type_of: TypeOf) -> str | None:
