@@ -142,6 +142,7 @@ class ApiServer:
         self.end_reason = ""
         self.dismissed = False  # asked to end, with nothing amiss
         self.gone = False  # the process, and its number may be another's
+        self._killed = False
         self.over = asyncio.Event()  # nothing is heard of it any more
         self._health = health
         self._turn: asyncio.Semaphore | None = None
@@ -202,11 +203,16 @@ class ApiServer:
         self._turn = turns
         self.started = time.monotonic()
         try:
+            if self._killed:
+                self.end_reason = self.end_reason or "not wanted any more"
+                return
             self._channel, theirs = channel_pair()
             with theirs:
                 which = () if self.is_keeper else launch.on(self.devices)
                 self._apart = self._neighbourhood.tenants
                 self._process = await launch.start(which, theirs, self._apart)
+            if self._killed:  # meanwhile
+                self._process.kill()
             if returns:
                 self._settle(returns, self._channel)
             await self._live(launch.ready_timeout)
@@ -492,7 +498,8 @@ class ApiServer:
         self.state = State.STOPPING
 
     def kill(self) -> None:
-        """End the process and whatever it started, now."""
+        """End the process and whatever it started, now; one that is still being started, as soon as it is."""
+        self._killed = True
         if self._process and not self.gone:
             self._process.kill()
 

@@ -91,8 +91,7 @@ class Between:
     def _hear_last(self) -> None:
         """A guest that has ended said its last, which may not have been passed on yet. Nobody says more."""
         for near, _ in list(self._open):
-            with contextlib.suppress(OSError):
-                near.shutdown(socket.SHUT_RD)
+            shut(near, socket.SHUT_RD)
         deadline = time.monotonic() + PATIENCE
         for heard in list(self._heard):
             heard.wait(max(0.0, deadline - time.monotonic()))
@@ -154,5 +153,11 @@ def connect(target: str) -> socket.socket | None:
 def end(pair: Pair) -> None:
     """A connection, on both sides."""
     for connection in pair:
-        with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
+        shut(connection, socket.SHUT_RDWR)
+
+
+def shut(connection: socket.socket, how: int) -> None:
+    """Of one that may have ended. Of TLS the connection below it: `SSLSocket.shutdown` forgets the keys, and
+    what is read after that is encrypted."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(connection, how)

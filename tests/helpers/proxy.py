@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from tests.helpers.door import Between, Pair, end
+from tests.helpers.door import Between, Pair, end, shut
 
 
 class Proxy(Between):
@@ -50,5 +50,4 @@ class Proxy(Between):
                     size = chance.randint(1, self._crumbs) if self._crumbs else len(data)
                     sink.sendall(data[:size])
                     data = data[size:]
-        with contextlib.suppress(OSError):
-            sink.shutdown(socket.SHUT_WR)
+        shut(sink, socket.SHUT_WR)

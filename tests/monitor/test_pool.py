@@ -76,6 +76,37 @@ def test_one_that_is_gone_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None
     assert not killed
 
 
+def test_one_that_is_killed_while_it_is_started() -> None:
+    """There was no process yet, and what was started stayed until it was too late to get ready."""
+
+    async def life() -> ApiServer:
+        server = ApiServer((0,), Health(), lambda _: None, PoolListener(), Neighbourhood(False))
+
+        async def meanwhile(limit: float) -> None:
+            server.kill()
+
+        launch = Launch(("sh", "-c", "exec sleep 600"), os.environ, 10.0, ahead=meanwhile)
+        await server.run(launch, None, asyncio.Semaphore(1))
+        return server
+
+    assert asyncio.run(life()).end_reason == "killed by SIGKILL"
+
+
+def test_one_that_is_killed_before_its_turn_is_not_started() -> None:
+    async def life() -> ApiServer:
+        server = ApiServer((0,), Health(), lambda _: None, PoolListener(), Neighbourhood(False))
+        turns = asyncio.Semaphore(0)
+        running = asyncio.ensure_future(server.run(Launch(("false",), os.environ, 10.0), None, turns))
+        await asyncio.sleep(0)
+        server.kill()
+        turns.release()
+        await running
+        return server
+
+    server = asyncio.run(life())
+    assert (server.pid, server.end_reason, server.gone) == (0, "not wanted any more", True)
+
+
 SAYS_WHY = """
 import socket, sys
 from gpuferry.specs._generated import node_pb2

@@ -256,6 +256,44 @@ def test_an_ordinary_kernel_does_the_same() -> None:
         assert process(code, check) == ["ran 1086 0 0 0"] * 2
 
 
+def test_each_lane_reads_an_argument_of_its_own() -> None:
+    """By an address in a register, which `.param` does not let out of the arguments."""
+    body = """
+    and.b32 %r3, %r0, 1;
+    mul.wide.u32 %x10, %r3, 8;
+    mov.b64 %x9, p1;
+    add.u64 %x9, %x9, %x10;
+    ld.param.u64 %x11, [%x9];
+    """
+    code = f"""
+    body = {body!r} + store("%x11", index="%r0", type_="u64")
+    for fibers in (False, True):
+        attempt(body, 5, 7, fibers=fibers, block=(32,))
+        attempt(body.replace("p1", "p2"), 5, 7, fibers=fibers, block=(32,))
+    """
+    for check in ("0", "1"):
+        told = process(code, check)
+        assert told[::2] == ["ran 5 7 5 7"] * 2
+        assert check == "0" or told[1::2] == [ILLEGAL] * 2
+
+
+@pytest.mark.parametrize("fibers", [False, True])
+def test_what_is_taken_of_the_stack_is_taken_at_once(
+    fibers: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """LLVM aligns, and keeps in registers, only what a function takes in its first block, and the frame of
+    local memory takes blocks of its own."""
+    monkeypatch.setenv("GPUFERRY_SIM_DUMP", str(tmp_path))
+    body = "    .local .align 8 .b8 mine[16];\n    mov.u64 %x9, mine;\n    st.local.u64 [%x9+8], %x0;\n"
+    shuffle = "    shfl.sync.idx.b32 %r9, %r0, 3, 31, -1;\n" if fibers else ""
+    compile_kernel(parse(kernel(body + shuffle)), "k", checked=True)
+    lines = (tmp_path / "k.ll").read_text().splitlines()
+    labels = [line for line in lines if re.match(r"[\w.]+:$", line) or " = alloca " in line]
+    functions = "\n".join(labels).split("entry:\n")[1:]
+    assert any("frame.take:" in function for function in functions)
+    assert not any(re.search(r":\n(?s:.*) = alloca ", function) for function in functions)
+
+
 # What is passed lies on the machine's stack: whoever is called may not take it for more than it is.
 LIES = {
     "targets that take more": (

@@ -105,3 +105,55 @@ def test_stacks_without_guards_overflow_all_the_same(left: int, tmp_path: Path) 
     printed, said = run(tmp_path, RECURSION, left, 1, 64, GPUFERRY_SIM_UNIT="thread")
     assert printed == "error 714"
     assert "stack overflow" in said
+
+
+# Blocks that spin for long, though none of them waits for another: each 0.25 ms one more joins them.
+SPINNING = """
+    bar.sync 0;
+    mov.u32 %r10, 0;
+spin:
+    ld.volatile.global.u32 %r11, [%x0];
+    add.u32 %r10, %r10, 1;
+    setp.lt.u32 %p0, %r10, 30000;
+    setp.ne.and.u32 %p0, %r11, 77, %p0;
+    @%p0 bra spin;
+"""
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from tests.ptx import driver
+text, blocks, more = Path(sys.argv[1]).read_text(), *map(int, sys.argv[2:])
+out = driver.Buffer(np.zeros(blocks * 1024, np.uint32))
+module = driver.Module(text)
+module.launch("k", out, grid=(1,), block=(32,))  # the code is there
+taken = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
+resource.setrlimit(resource.RLIMIT_DATA, (taken + (more << 20),) * 2)
+try:
+    module.launch("k", out, grid=(blocks,), block=(1024,))
+    print("right" if (out.read() == np.arange(blocks * 1024)).all() else "wrong")
+except driver.CudaError as error:
+    print("error", error.status)
+"""
+
+
+@pytest.mark.parametrize(("local", "unit", "printed"), [(4, "warp", "right"), (1 << 18, "thread", "error 2")])
+def test_private_memory_bounds_how_many_blocks_run_at_once(
+    local: int, unit: str, printed: str, tmp_path: Path
+) -> None:
+    """As it is limited in a jail. One block must fit; the others take their turns."""
+    own = f"    .local .align 4 .b8 own[{local}];\n    mov.u64 %x9, own;\n    st.local.u32 [%x9], %r0;\n"
+    (tmp_path / "k.ptx").write_text(kernel(own + SPINNING + store("%r1"), pointers=1))
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path / "k.ptx"), "100", "200"],
+        env=os.environ
+        | {"GPUFERRY_SIM_THREADS": "1", "GPUFERRY_SIM_UNIT": unit, "GPUFERRY_SIM_CACHE": str(tmp_path)},
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert done.stdout.strip() == printed, done.stderr
+    assert printed == "right" or "MiB of private memory: raise its limit (ulimit -d" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import sys
@@ -17,7 +18,7 @@ import pytest
 from tests.guest.conftest import PRELUDE
 from tests.guest.moving_server import MovingServer
 from tests.helpers.certificates import certificates
-from tests.helpers.door import Between, Pair
+from tests.helpers.door import Between, Pair, shut
 from tests.helpers.monitor import monitor
 from tests.helpers.programs import ROUND_TRIP
 from tests.helpers.running import Outcome, guest_environment, run
@@ -38,26 +39,21 @@ class Terminator(Between):
         return partial(self._pump, near, far, lock), partial(self._pump, far, near, lock)
 
     def _pump(self, source: socket.socket, sink: socket.socket, lock: threading.Lock) -> None:
-        source.settimeout(0.01)
         with contextlib.suppress(OSError):
-            while True:
-                try:
-                    data = _receive(source, lock)
-                except (TimeoutError, ssl.SSLWantReadError):
-                    continue
-                if not data:
-                    break
+            while data := _receive(source, lock):
                 with lock:
                     sink.sendall(data)
-        with contextlib.suppress(OSError):
-            sink.shutdown(socket.SHUT_WR)
+        shut(sink, socket.SHUT_WR)
 
 
 def _receive(source: socket.socket, lock: threading.Lock) -> bytes:
     if not isinstance(source, ssl.SSLSocket):
         return source.recv(1 << 16)
-    with lock:
-        return source.recv(1 << 16)
+    while True:
+        with lock:  # never while nothing is there: it would keep the other direction
+            if source.pending() or select.select([source], [], [], 0)[0]:
+                return source.recv(1 << 16)
+        select.select([source], [], [])
 
 
 def through(terminator: Terminator, lines: str, token: str) -> Outcome:

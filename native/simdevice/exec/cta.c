@@ -186,7 +186,7 @@ static void release(struct sim_cta *cta, struct sim_fiber *fiber) {
     if (fiber->stack == NULL)
         return;
     sim_context_destroy(&fiber->context);
-    if (!sim_stack_give(&cta->worker->stacks, fiber->stack))
+    if (!sim_stack_give(cta->worker->stacks, fiber->stack))
         sim_run_overflowed(cta->worker->run);
     fiber->stack = NULL;
 }
@@ -209,18 +209,18 @@ static void place_lanes(const struct sim_stack_pool *pool, struct sim_fiber *fib
 static void resume(struct sim_cta *cta, struct sim_fiber *fiber) {
     struct sim_worker *worker = cta->worker;
     if (fiber->stack == NULL) {
-        fiber->stack = sim_stack_take(&worker->stacks);
+        fiber->stack = sim_stack_take(worker->stacks);
         if (fiber->stack == NULL) {
             sim_run_refused(worker->run, "the stacks of a block");
             return;
         }
         if (fiber->lanes != NULL) {
-            place_lanes(&worker->stacks, fiber);
+            place_lanes(worker->stacks, fiber);
         } else {
-            fiber->thread.local = fiber->thread.local_top = sim_stack_local(&worker->stacks, fiber->stack);
-            fiber->thread.local_end = fiber->thread.local + worker->stacks.local_size;
+            fiber->thread.local = fiber->thread.local_top = sim_stack_local(worker->stacks, fiber->stack);
+            fiber->thread.local_end = fiber->thread.local + worker->stacks->local_size;
         }
-        sim_context_init(&fiber->context, fiber->stack, worker->stacks.stack_size, fiber_main, fiber);
+        sim_context_init(&fiber->context, fiber->stack, worker->stacks->stack_size, fiber_main, fiber);
     }
     cta->current = fiber;
     worker->running = &fiber->context;

@@ -120,7 +120,8 @@ struct sim_worker {
     uint32_t number, smid;
     struct sim_context base;     /* the scheduler, on the thread's own stack */
     struct sim_context *running; /* the fiber's context while one runs: faults are then the kernel's */
-    struct sim_stack_pool stacks;
+    /* Of warps' stacks and of threads', a tenth of their size and 32 times as many; and those of its grid. */
+    struct sim_stack_pool pools[2], *stacks;
     struct sim_cta *spare; /* ended blocks, for reuse */
     uint8_t *signal_stack;
     size_t signal_stack_size;

@@ -3,6 +3,9 @@
 #include "mappings.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+enum { NAME = 200 }; /* characters of a kernel's name */
 
 _Thread_local struct sim_worker *sim_current_worker __attribute__((tls_model("initial-exec")));
 
@@ -15,7 +18,8 @@ void sim_run_fail(struct sim_run *run, CUresult error, const char *format, ...) 
     va_start(arguments, format);
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    sim_message(SIM_LOG_ERROR, "kernel %s: %s", run->grid->kernel->info->name, reason);
+    const char *name = run->grid->kernel->info->name; /* a template's may leave no room for the reason */
+    sim_message(SIM_LOG_ERROR, "kernel %.*s%s: %s", NAME, name, strlen(name) > NAME ? "..." : "", reason);
 }
 
 void sim_run_overflowed(struct sim_run *run) {

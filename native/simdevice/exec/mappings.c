@@ -14,6 +14,7 @@ enum { SHARE = 4, NEAR = 64, USUAL = 65530 };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static uint32_t most = USUAL;
 static _Atomic uint32_t guards;
+static _Atomic size_t private;
 
 static void init(void) {
     FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
@@ -39,6 +40,32 @@ void sim_guards_give(uint32_t count) {
     atomic_fetch_sub(&guards, count);
 }
 
+static bool is_limited(int kind, unsigned long long *bytes) {
+    struct rlimit limit;
+    if (getrlimit(kind, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return false;
+    *bytes = limit.rlim_cur;
+    return true;
+}
+
+bool sim_private_take(size_t size) {
+    unsigned long long limit;
+    size_t taken = atomic_fetch_add(&private, size) + size;
+    if (!is_limited(RLIMIT_DATA, &limit) || taken <= limit / 2)
+        return true;
+    sim_private_give(size);
+    return false;
+}
+
+bool sim_private_is_short(void) {
+    unsigned long long limit;
+    return is_limited(RLIMIT_DATA, &limit) && atomic_load(&private) > limit / 4;
+}
+
+void sim_private_give(size_t size) {
+    atomic_fetch_sub(&private, size);
+}
+
 /* Without memory of its own, for there may be none. */
 static uint32_t count_mappings(void) {
     char piece[4096];
@@ -53,7 +80,7 @@ static uint32_t count_mappings(void) {
 }
 
 void sim_mapping_refused(char *reason, size_t size) {
-    struct rlimit space;
+    unsigned long long limit;
     pthread_once(&once, init);
     uint32_t count = count_mappings();
     if (count + NEAR >= most)
@@ -62,9 +89,15 @@ void sim_mapping_refused(char *reason, size_t size) {
             "the process has %u mappings of memory, of which the system allows %u: raise vm.max_map_count "
             "(sysctl -w vm.max_map_count=%llu)",
             count, most, 4ull * most);
-    else if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+    else if (is_limited(RLIMIT_DATA, &limit))
+        snprintf(
+            reason, size,
+            "the process may have %llu MiB of private memory: raise its limit (ulimit -d, of API servers "
+            "--jail-memory), or launch fewer threads at once",
+            limit >> 20);
+    else if (is_limited(RLIMIT_AS, &limit))
         snprintf(reason, size, "the process may have %llu MiB of addresses: raise its limit (ulimit -v)",
-                 (unsigned long long)space.rlim_cur >> 20);
+                 limit >> 20);
     else
         snprintf(reason, size, "the system gives no more memory: free some, or launch fewer threads at once");
 }

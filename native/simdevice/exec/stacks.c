@@ -27,12 +27,14 @@ uint8_t *sim_stack_local(const struct sim_stack_pool *pool, uint8_t *stack) {
 
 static void unmap(const struct sim_stack_chunk *chunk) {
     munmap(chunk->base, chunk->size);
-    sim_guards_give(chunk->guards);
+    sim_private_give(chunk->size);
 }
 
 void sim_stacks_release(struct sim_stack_pool *pool) {
-    for (uint32_t i = 0; i < pool->chunk_count; i++)
+    for (uint32_t i = 0; i < pool->chunk_count; i++) {
         unmap(&pool->chunks[i]);
+        sim_guards_give(pool->chunks[i].guards);
+    }
     free(pool->chunks);
     free(pool->free);
     *pool = (struct sim_stack_pool){.stack_size = pool->stack_size, .local_size = pool->local_size};
@@ -68,10 +70,14 @@ static bool guard_ends(const struct sim_stack_chunk *chunk) {
 
 static bool map(const struct sim_stack_pool *pool, uint32_t stacks, struct sim_stack_chunk *chunk) {
     chunk->size = pitch_of(pool) * stacks + GUARD;
+    if (!sim_private_take(chunk->size))
+        return false;
     chunk->base = mmap(NULL, chunk->size, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-    if (chunk->base == MAP_FAILED)
+    if (chunk->base == MAP_FAILED) {
+        sim_private_give(chunk->size);
         return false;
+    }
     /* Transparent huge pages would make every stack cost 2 MiB. */
     madvise(chunk->base, chunk->size, MADV_NOHUGEPAGE);
     return true;
@@ -85,7 +91,7 @@ static uint32_t make(const struct sim_stack_pool *pool, struct sim_stack_chunk *
         if (map(pool, GUARDED, chunk)) {
             if (guard(pool, chunk))
                 return GUARDED;
-            munmap(chunk->base, chunk->size);
+            unmap(chunk);
         }
         sim_guards_give(guards);
     }
@@ -95,7 +101,7 @@ static uint32_t make(const struct sim_stack_pool *pool, struct sim_stack_chunk *
             continue;
         if (guard_ends(chunk))
             return stacks;
-        munmap(chunk->base, chunk->size);
+        unmap(chunk);
     }
     return 0;
 }
@@ -117,6 +123,13 @@ bool sim_stacks_grow(struct sim_stack_pool *pool) {
     pool->unguarded += made.guards == 0;
     for (uint32_t i = count; i-- > 0;)
         stacks[pool->free_count++] = made.base + i * pitch_of(pool) + GUARD;
+    return true;
+}
+
+bool sim_stacks_reserve(struct sim_stack_pool *pool, uint32_t count) {
+    while (pool->free_count < count)
+        if (!sim_stacks_grow(pool))
+            return false;
     return true;
 }
 

@@ -27,6 +27,8 @@ uint8_t *sim_stack_local(const struct sim_stack_pool *pool, uint8_t *stack);
 void sim_stacks_release(struct sim_stack_pool *pool);
 /* Makes more stacks. */
 bool sim_stacks_grow(struct sim_stack_pool *pool);
+/* Whether there is memory for so many more. */
+bool sim_stacks_reserve(struct sim_stack_pool *pool, uint32_t count);
 /* Frames are probed page by page, so a stack that was too small has touched the page below it. */
 bool sim_stack_overran(uint8_t *stack);
 #if defined(__SANITIZE_ADDRESS__)

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "engine.h"
 #include "guarded.h"
+#include "mappings.h"
 #include "reach.h"
 #include <sched.h>
 #include <signal.h>
@@ -18,6 +19,8 @@ enum { LOCAL = 16 << 10 };
 /* Blocks whose threads do nothing but spin may wait for one that has not started, as long as a device would
  * hold it beside them. For so long nothing moves before the next one starts. */
 enum { PATIENCE_NS = 250000 };
+/* The next one may not fit in memory. Those that run mostly wait for each other, and a busy machine. */
+#define WITHOUT_MORE_NS 30000000000u
 
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sim_worker *spare;
@@ -69,7 +72,8 @@ static void trim(struct sim_worker *worker) {
         sim_cta_free(cta);
     }
     worker->spare = NULL;
-    sim_stacks_release(&worker->stacks);
+    for (size_t i = 0; i < sizeof worker->pools / sizeof *worker->pools; i++)
+        sim_stacks_release(&worker->pools[i]);
 }
 
 void sim_workers_trim(void) {
@@ -104,9 +108,12 @@ static void give_cta(struct sim_worker *worker, struct sim_cta *cta) {
     worker->spare = cta;
 }
 
+static bool are_left(struct sim_run *run) {
+    return atomic_load_explicit(&run->next, memory_order_relaxed) < run->total;
+}
+
 static bool next_block(struct sim_run *run, uint64_t *index) {
-    if (atomic_load_explicit(&run->next, memory_order_relaxed) >= run->total ||
-        atomic_load_explicit(&run->error, memory_order_relaxed) != CUDA_SUCCESS)
+    if (!are_left(run) || atomic_load_explicit(&run->error, memory_order_relaxed) != CUDA_SUCCESS)
         return false;
     uint64_t turn = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
     if (turn >= run->total)
@@ -189,12 +196,19 @@ static bool start_as_many(struct sim_worker *worker, struct sim_cta **resident, 
     return *started != before;
 }
 
-/* Where all that are resident spin: the next one beside them. */
-static bool start_beside(struct sim_worker *worker, struct sim_cta **resident) {
+/* Where all that are resident have spun for so long: the next one beside them. */
+static bool start_beside(struct sim_worker *worker, struct sim_cta **resident, uint64_t spun_ns) {
     uint64_t count = 0;
     for (const struct sim_cta *cta = *resident; cta != NULL; cta = cta->link)
         count++;
-    return count < worker->run->grid->resident && start_one(worker, resident);
+    if (count >= worker->run->grid->resident || !are_left(worker->run))
+        return false;
+    if (sim_private_is_short() || !sim_stacks_reserve(worker->stacks, (*resident)->fiber_count)) {
+        if (spun_ns > WITHOUT_MORE_NS)
+            sim_run_refused(worker->run, "the stacks of a block that others may wait for");
+        return false;
+    }
+    return start_one(worker, resident);
 }
 
 static void run_fibers(struct sim_worker *worker) {
@@ -216,7 +230,7 @@ static void run_fibers(struct sim_worker *worker) {
         } else if (stuck_since == 0) {
             stuck_since = now_ns();
         } else if (now_ns() - stuck_since > PATIENCE_NS) {
-            if (start_beside(worker, &resident))
+            if (start_beside(worker, &resident, now_ns() - stuck_since))
                 stuck_since = 0;
             else
                 sched_yield();
@@ -253,7 +267,7 @@ static void loop_main(void *argument) {
 /* No thread waits for another: the whole grid needs one fiber, so that a fault can be left behind. */
 static void run_loop(struct sim_worker *worker) {
     struct sim_cta *cta = take_cta(worker);
-    uint8_t *stack = sim_stack_take(&worker->stacks);
+    uint8_t *stack = sim_stack_take(worker->stacks);
     if (cta == NULL || stack == NULL || !sim_cta_share(cta, worker->run->grid)) {
         sim_run_refused(worker->run, "a block");
     } else {
@@ -262,15 +276,15 @@ static void run_loop(struct sim_worker *worker) {
         cta->asserted = false;
         cta->block.engine = cta;
         cta->block.smid = worker->smid;
-        cta->block.local = sim_stack_local(&worker->stacks, stack);
-        cta->block.local_end = cta->block.local + worker->stacks.local_size;
-        sim_context_init(&worker->loop, stack, worker->stacks.stack_size, loop_main, cta);
+        cta->block.local = sim_stack_local(worker->stacks, stack);
+        cta->block.local_end = cta->block.local + worker->stacks->local_size;
+        sim_context_init(&worker->loop, stack, worker->stacks->stack_size, loop_main, cta);
         worker->running = &worker->loop;
         sim_context_switch(&worker->base, &worker->loop);
         worker->running = NULL;
         sim_context_destroy(&worker->loop);
     }
-    if (stack != NULL && !sim_stack_give(&worker->stacks, stack))
+    if (stack != NULL && !sim_stack_give(worker->stacks, stack))
         sim_run_overflowed(worker->run);
     if (cta != NULL)
         give_cta(worker, cta);
@@ -296,7 +310,10 @@ void sim_worker_run(struct sim_worker *worker, struct sim_run *run) {
     worker->code = code;
     size_t lanes = sim_in_warps(code, run->grid->block) ? WARP : 1;
     size_t stack = (lanes == 1 ? STACK : WARP_STACK) + code->stack + lanes * own;
-    sim_stacks_require(&worker->stacks, stack, sim_kernels_checked() ? lanes * (LOCAL + own) : 0);
+    worker->stacks = &worker->pools[lanes == 1];
+    if (sim_private_is_short())
+        sim_workers_trim();
+    sim_stacks_require(worker->stacks, stack, sim_kernels_checked() ? lanes * (LOCAL + own) : 0);
     if (code->form == SIM_FORM_LOOP)
         run_loop(worker);
     else

@@ -27,7 +27,7 @@ _COOPERATIVE = {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask"
     *("ldmatrix", "stmatrix", "mma", "wmma", "movmatrix", "nanosleep")
 }
 _EXCHANGING = {"shared", "shared::cta", "volatile"}
-_OBSERVING_LOADS = {"volatile", "acquire", "relaxed"}
+_OBSERVING_LOADS = {"volatile", "acquire", "relaxed", "cv", "cg"}
 
 
 @dataclass

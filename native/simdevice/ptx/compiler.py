@@ -31,6 +31,7 @@ _PROMPT = {LOOP: 120, THREADS: 120, WARPS: 16}
 # Registers times blocks of LLVM IR, beyond which registers of an interleaved kernel stay in memory: as values
 # they would meet in each block. CUTLASS's Stream-K was 72 MB of code made in 12 s, and is 0.8 MB made in 1 s.
 _MEETINGS = 1_000_000
+_MEETINGS_QUICK = 500_000  # without optimisation each is code: a scan of CUB's was 12 MB, and is 0.2 MB
 
 
 def kernel_ir(kernel: KernelContext) -> str:
@@ -102,7 +103,8 @@ def compile_kernel(
         raise error if error.kernel else PtxError(name, error.line, "", error.reason) from None
     _dump(name, module, text)
     machine = _machine(cpu, not context.quick)
-    stay = context.interleaved and text.count(" = alloca ") * len(_BLOCK.findall(text)) > _MEETINGS
+    meetings = text.count(" = alloca ") * len(_BLOCK.findall(text))
+    stay = context.interleaved and meetings > (_MEETINGS_QUICK if quick else _MEETINGS)
     try:
         parsed = llvm.parse_assembly(text, llvm.create_context())
         parsed.verify()

@@ -273,6 +273,10 @@ class FunctionEmitter(Writer):
             return self.op(f"trunc i{source} {value} to i{bits}")
         return self.op(f"{'sext' if signed else 'zext'} i{source} {value} to i{bits}")
 
+    def behind(self, pointer: str, offset: int) -> str:
+        """So many bytes behind it."""
+        return self.op(f"getelementptr i8, ptr {pointer}, i64 {offset}") if offset else pointer
+
     def predicate(self, operand: Operand) -> str:
         return self.read_bits(operand, 1)
 
@@ -331,12 +335,19 @@ class FunctionEmitter(Writer):
                 self.declare_item(item)
         if not self.closed:
             self.leave()
-        body = "\n".join(self.lines)
+        return self.whole(self.frame.prologue(self.function.is_kernel))
+
+    def whole(self, prologue: list[str]) -> str:
+        """The function's text. `prologue` takes its frame, if it needs one."""
+        entry = self.entry
         if self.frame.size:
             self.kernel.declare("sim_rt_overflow", "void @sim_rt_overflow(ptr) cold noreturn")
-            self.entry[:0] = self.frame.prologue(self.function.is_kernel)
-        entry = "\n".join(self.entry)
-        return f"{self.signature()} {{\nentry:\n{entry}\n  br label %body\nbody:\n{body}\n}}\n"
+            # It branches, and of the stack LLVM keeps in registers, and aligns, what the first block takes.
+            taken = [line for line in entry if " = alloca " in line]
+            entry = taken + prologue + [line for line in entry if " = alloca " not in line]
+        lines = "\n".join(entry)
+        body = "\n".join(self.lines)
+        return f"{self.signature()} {{\nentry:\n{lines}\n  br label %body\nbody:\n{body}\n}}\n"
 
     def declare_item(self, item: Item) -> None:
         """What a declaration, or the begin or end of a scope, says of names from here on."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..model import Address, Instruction, Operand, Register, Vector
 from ..types import PRED, Type
-from . import reach
+from . import at_once, reach
 from .function import FunctionEmitter, Place
 from .modifiers import Modifiers
 from .registry import opcode
@@ -196,6 +196,11 @@ class Access:
     count: int
     kind: Type
 
+    @property
+    def at_once(self) -> bool:
+        """Whether no other thread may see it half done (at_once.py)."""
+        return bool(self.order.load) and (self.count > 1 or self.kind.bits > 64)
+
 
 def take_load(e: FunctionEmitter, m: Modifiers) -> tuple[Access, list[Operand]]:
     """The access of a load; its destination and its address."""
@@ -211,7 +216,10 @@ def _take_access(
     e: FunctionEmitter, m: Modifiers, caching: tuple[str, ...], flags: tuple[str, ...]
 ) -> tuple[Access, list[Operand]]:
     order, space = take_order(m), take_space(m)
-    m.choice(*caching)
+    level = m.choice(*caching)
+    if not order.load and (level in ("cv", "wt") or (level == "cg" and e.yields)):
+        # How threads of several blocks waited before there was .relaxed.
+        order = Order("monotonic", "monotonic")
     for flag in flags:
         m.flag(flag)
     policy = take_hints(m)
@@ -232,13 +240,10 @@ def load(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     order, space, count, kind = access.order, access.space, access.count, access.kind
     base = pointer(e, source, space, kind.bytes * count, writes=False)
     metadata = ", !invariant.load !0" if base.invariant else ""
-    values = []
-    for index in range(count):
-        where = base.value
-        if index:
-            where = e.op(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}")
-        # LLVM has no wider atomic load on every machine.
-        if order.load and kind.bits <= 64:
+    values = at_once.load(e, base.value, kind, count, order.load) if access.at_once else []
+    for index in range(len(values), count):
+        where = e.behind(base.value, index * kind.bytes)
+        if order.load:
             loaded = e.op(f"load atomic {kind.integer}, ptr {where} {order.load}, align {kind.bytes}")
         else:
             loaded = e.op(f"load {kind.integer}, ptr {where}, align {kind.bytes}{metadata}")
@@ -252,12 +257,13 @@ def store(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     access, (target, source) = take_store(e, m)
     order, space, count, kind = access.order, access.space, access.count, access.kind
     base = pointer(e, target, space, kind.bytes * count)
-    for index, operand in enumerate(elements(e, source, count)):
-        value = bits_to_store(e, operand, kind)
-        where = base.value
-        if index:
-            where = e.op(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}")
-        if order.store and kind.bits <= 64:
+    values = [bits_to_store(e, operand, kind) for operand in elements(e, source, count)]
+    if access.at_once:
+        at_once.store(e, base.value, kind, values, order.store)
+        return
+    for index, value in enumerate(values):
+        where = e.behind(base.value, index * kind.bytes)
+        if order.store:
             e.emit(f"store atomic {kind.integer} {value}, ptr {where} {order.store}, align {kind.bytes}")
         else:
             e.emit(f"store {kind.integer} {value}, ptr {where}, align {kind.bytes}")

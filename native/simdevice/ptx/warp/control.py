@@ -383,12 +383,7 @@ def function_text(e: WarpEmitter) -> str:
     e.declare()
     e.closed = False
     control.text()
-    body = "\n".join(e.lines)
-    if e.frame.size:
-        e.kernel.declare("sim_rt_overflow", "void @sim_rt_overflow(ptr) cold noreturn")
-        e.entry[:0] = _frame_prologue(e.frame.size)
-    entry = "\n".join(e.entry)
-    return f"{e.signature()} {{\nentry:\n{entry}\n  br label %body\nbody:\n{body}\n}}\n"
+    return e.whole(_frame_prologue(e.frame.size))
 
 
 def _frame_prologue(size: int) -> list[str]:

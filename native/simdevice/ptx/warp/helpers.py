@@ -121,8 +121,8 @@ def _reachable(kernel: KernelContext, space: str, size: int, load: bool) -> list
     kernel.declare("llvm.cttz.i32", "i32 @llvm.cttz.i32(i32, i1)")
     local, end = (layout.THREAD[name] for name in ("local", "local_end"))
     device = "false" if space == "local" else "true"
-    outside_local = "ask" if space == "generic" else "deny"
-    in_local = "next" if space in ("generic", "local") else "deny"
+    outside_local = "ask" if space in ("generic", "param") else "deny"
+    in_local = "next" if space in ("generic", "param", "local") else "deny"
     return [
         f"  %device.offset = sub {wide} %a, splat (i64 {reach.BEGIN})",
         f"  %device = icmp ult {wide} %device.offset, splat (i64 {reach.END - reach.BEGIN})",

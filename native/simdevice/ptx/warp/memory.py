@@ -408,7 +408,7 @@ def load(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         values = [load_parameter(e, place, offset + index * kind.bytes, kind.bits) for index in range(count)]
     else:
         address = _address(e, source, space)
-        if address is None:
+        if address is None or (access.at_once and space != "shared"):
             e.emit_as_thread(i)
             return
         values = load_each(e, address, space, kind, count)
@@ -422,7 +422,7 @@ def store(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     space, count, kind = access.space, access.count, access.kind
     named = _parameter(e, target, kind.bytes * count)
     address = None if named is not None else _address(e, target, space)
-    if named is None and address is None:
+    if named is None and (address is None or (access.at_once and space != "shared")):
         e.emit_as_thread(i)
         return
     values = [bits_to_store(e, operand, kind) for operand in elements(e, source, count)]
