@@ -122,6 +122,30 @@ def test_float_add(form: str, type_: str) -> None:
     assert out[0] == 0.5 + COUNT * (COUNT + 1) / 2
 
 
+def test_subnormals_are_kept_in_shared_memory_alone() -> None:
+    """PTX: "atom.add.f32 on global memory flushes subnormal inputs and results to sign-preserving zero;
+    whereas, atom.add.f32 on shared memory supports subnormal inputs and results", also by generic addresses.
+    """
+    body = """
+    .shared .align 4 .b8 tile[8];
+    mov.b32 %f0, 0x80000003;
+    mov.u32 %r10, tile;
+    mov.u64 %x10, tile;
+    cvta.shared.u64 %x10, %x10;
+    st.shared.v2.b32 [%r10], {%f0, %f0};
+    atom.global.add.f32 %f1, [%x0], %f0;
+    atom.add.f32 %f1, [%x0+4], %f0;
+    red.global.add.noftz.f32 [%x0+8], %f0;
+    atom.shared.add.f32 %f1, [%r10], %f0;
+    red.add.f32 [%x10+4], %f0;
+    ld.shared.v2.b32 {%f2, %f3}, [%r10];
+    st.global.b32 [%x0+12], %f2;
+    st.global.b32 [%x0+16], %f3;
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.full(5, 0x80000002, np.uint32))
+    assert out.tolist() == [0x80000000, 0x80000000, 0x80000005, 0x80000006, 0x80000006]
+
+
 @pytest.mark.parametrize("type_", ["f16", "f16x2", "bf16x2"])
 def test_half_add(type_: str) -> None:
     ones = {"f16": "0x3C00", "f16x2": "0x3C003C00", "bf16x2": "0x3F803F80"}[type_]

@@ -153,6 +153,21 @@ def test_a_lock_that_a_function_takes(call: str) -> None:
     assert len(set(was[1:90].tolist())) == 89
 
 
+def test_registers_of_a_function_that_becomes_part_of_another() -> None:
+    """Of a million declared no more than are used; and of vectors, which had the names of the caller's."""
+    declared = "    .reg .b32 %big<1000000>;\n    .reg .v2 .b32 %v;\n    mov.v2.b32 {%v.x, %v.y}, {5, 6};\n"
+    used = "    add.u32 %big999999, %v.x, %v.y;\n    add.u32 %r0, %r0, %big999999;\n"
+    module = LOCK.replace("again:\n", declared + used + "again:\n", 1)
+    body = "    .reg .v2 .b32 %v;\n    mov.v2.b32 {%v.x, %v.y}, {70, 80};\n"
+    body += "    setp.gt.u32 %p0, %r0, 9;\n    @%p0 bra end;\n    call take, (%x0);\n"
+    body += "    add.u32 %r10, %v.x, %v.y;\n    atom.global.exch.b32 %r11, [%x0], 0;\nend:\n"
+    text = kernel(body + store("%r10", pointer="%x1"), module=module)
+    assert form(text) == 2
+    arrays = [np.zeros(1, np.uint32), np.zeros(32, np.uint32)]
+    _, out = driver.run(text, "k", *arrays, block=(32,))
+    assert out.tolist() == [150] * 10 + [0] * 22
+
+
 def test_a_function_that_waits_and_calls_itself_runs_as_threads() -> None:
     module = LOCK.replace("    bra again;\n", "    call take, (%x0);\n    bra again;\n", 1)
     text = kernel("    call take, (%x0);\n" + store("%r0", pointer="%x1"), module=module)

@@ -34,6 +34,9 @@ class Case:
     reference: Callable[[Arithmetic], Reference]
 
 
+_LITERAL = "0f40490FDB"
+K = F32.decode(int(_LITERAL[2:], 16))
+
 CASES = {
     "sum": Case("mul.T %m, %a, %b; add.T %d, %m, %c;", "fma.rn.T %d, %a, %b, %c;", lambda do: do.fma),
     "sum, product second": Case(
@@ -115,7 +118,94 @@ CASES = {
         "setp.lt.u32 %p, %t0, %t1; @%p bra L; mov.BITS %d, %s;",
         lambda do: do.fma,
     ),
+    # in other blocks; K is a literal
+    "a label that nothing branches to": Case(
+        "mul.T %m, %a, %b; L: add.T %d, %m, %c;", "fma.rn.T %d, %a, %b, %c;", lambda do: do.fma
+    ),
+    "a branch to what comes next": Case(
+        "mul.T %m, %a, %b; bra L; L: add.T %d, %m, %c;", "fma.rn.T %d, %a, %b, %c;", lambda do: do.fma
+    ),
+    "a constant factor, another block": Case(
+        "PRE mul.T %m, %a, K; SKIP add.T %d, %m, %c; L:",
+        "PRE SKIP fma.rn.T %d, %a, K, %c; L:",
+        lambda do: lambda a, b, c: do.fma(a, K, c),
+    ),
+    "a constant in a register, another block": Case(
+        "PRE mov.T %s, K; mul.T %m, %s, %a; SKIP sub.T %d, %c, %m; L:",
+        "PRE SKIP fma.rn.T %d, %a, MINUS, %c; L:",
+        lambda do: lambda a, b, c: do.fma(-a, K, c),
+    ),
+    "a constant factor, where ways meet": Case(
+        "PRE mul.T %m, %a, K; SKIP L: bar.warp.sync -1; add.T %d, %m, %c;",
+        "PRE SKIP L: bar.warp.sync -1; fma.rn.T %d, %a, K, %c;",
+        lambda do: lambda a, b, c: do.fma(a, K, c),
+    ),
+    "a constant factor, negated in another block": Case(
+        "PRE mul.T %m, %a, K; SKIP neg.T %n, %m; add.T %d, %n, %c; L:",
+        "PRE SKIP fma.rn.T %d, %a, MINUS, %c; L:",
+        lambda do: lambda a, b, c: do.fma(-a, K, c),
+    ),
+    "a constant factor, the other changes": Case(
+        "PRE mul.T %m, %a, K; SKIP mov.BITS %a, %c; add.T %d, %a, %m; L:",
+        "PRE SKIP fma.rn.T %d, %a, K, %c; L:",
+        lambda do: lambda a, b, c: do.fma(a, K, c),
+    ),
+    "a constant factor, in front of a loop": Case(
+        "mul.T %m, %a, K; mov.u32 %t0, 0; mov.BITS %d, %c; L: bar.warp.sync -1; add.T %d, %d, %m;"
+        "add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, %t1; @%p bra L;",
+        "mov.u32 %t0, 0; mov.BITS %d, %c; L: bar.warp.sync -1; fma.rn.T %d, %a, K, %d;"
+        "add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, %t1; @%p bra L;",
+        lambda do: lambda a, b, c: do.fma(a, K, c),
+    ),
+    "a constant factor, nothing on the other way": Case(
+        "PRE SKIP mul.T %m, %a, K; L: bar.warp.sync -1; add.T %d, %m, %c;",
+        "PRE SKIP L: bar.warp.sync -1; fma.rn.T %d, %a, K, %c;",
+        lambda do: lambda a, b, c: do.fma(a, K, c),
+    ),
+    "two products of two blocks": Case(
+        "PRE mul.T %m, %a, %b; SKIP mul.T %n, %b, %c; add.T %d, %m, %n; L:",
+        "PRE mul.rn.T %m, %a, %b; SKIP fma.rn.T %d, %b, %c, %m; L:",
+        lambda do: lambda a, b, c: do.fma(b, c, do.mul(a, b)),
+    ),
     # what is not fused
+    "no constant, another block": Case(
+        "PRE mul.T %m, %a, %b; SKIP add.T %d, %m, %c; L:",
+        "PRE mul.rn.T %m, %a, %b; SKIP add.rn.T %d, %m, %c; L:",
+        lambda do: lambda a, b, c: do.add(do.mul(a, b), c),
+    ),
+    "no constant, in front of a loop": Case(
+        "mul.T %m, %a, %b; mov.u32 %t0, 0; mov.BITS %d, %c; L: bar.warp.sync -1; add.T %d, %d, %m;"
+        "add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, %t1; @%p bra L;",
+        "mul.rn.T %m, %a, %b; mov.u32 %t0, 0; mov.BITS %d, %c; L: bar.warp.sync -1; add.rn.T %d, %d, %m;"
+        "add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, %t1; @%p bra L;",
+        lambda do: lambda a, b, c: do.add(do.mul(a, b), c),
+    ),
+    "two products that meet": Case(
+        "PRE SKIP mul.T %m, %a, K; bra E; L: bar.warp.sync -1; mul.T %m, %b, K; E: bar.warp.sync -1;"
+        "add.T %d, %m, %c;",
+        "PRE SKIP mul.rn.T %m, %a, K; bra E; L: bar.warp.sync -1; mul.rn.T %m, %b, K; E: bar.warp.sync -1;"
+        "add.rn.T %d, %m, %c;",
+        lambda do: lambda a, b, c: do.add(do.mul(a, K), c),
+    ),
+    "replaced on one way": Case(
+        "PRE mul.T %m, %a, K; SKIP bra E; L: bar.warp.sync -1; mov.BITS %m, %c; E: bar.warp.sync -1;"
+        "add.T %d, %m, %c;",
+        "PRE mul.rn.T %m, %a, K; SKIP bra E; L: bar.warp.sync -1; mov.BITS %m, %c; E: bar.warp.sync -1;"
+        "add.rn.T %d, %m, %c;",
+        lambda do: lambda a, b, c: do.add(do.mul(a, K), c),
+    ),
+    "used otherwise on another way": Case(
+        "PRE mul.T %m, %a, K; SKIP add.T %d, %m, %c; bra E; L: bar.warp.sync -1; mov.BITS %d, %m; E:",
+        "PRE mul.rn.T %m, %a, K; SKIP add.rn.T %d, %m, %c; bra E; L: bar.warp.sync -1; mov.BITS %d, %m; E:",
+        lambda do: lambda a, b, c: do.add(do.mul(a, K), c),
+    ),
+    "round a loop, of the round before": Case(
+        "mov.u32 %t0, 0; mul.T %m, %a, K; mov.BITS %d, %c; L: bar.warp.sync -1; add.T %d, %d, %m;"
+        "mul.T %m, %b, K; add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, %t1; @%p bra L;",
+        "mov.u32 %t0, 0; mul.rn.T %m, %a, K; mov.BITS %d, %c; L: bar.warp.sync -1; add.rn.T %d, %d, %m;"
+        "mul.rn.T %m, %b, K; add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, %t1; @%p bra L;",
+        lambda do: lambda a, b, c: do.add(do.mul(a, K), c),
+    ),
     "product rounded": Case(
         "mul.rn.T %m, %a, %b; add.T %d, %m, %c;",
         "mul.rn.T %m, %a, %b; add.rn.T %d, %m, %c;",
@@ -159,10 +249,21 @@ WIDE = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
 FORMATS_OF = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64}
 
 
+# To a label L go lanes that are not there.
+_WORDS = {
+    " K": f" {_LITERAL}",
+    " MINUS": " 0fC0490FDB",
+    "PRE": "setp.eq.u32 %p, %i, %n32; mov.BITS %d, %c;",
+    "SKIP": "@%p bra L; bar.warp.sync -1;",
+}
+
+
 def in_type(code: str, type_: str, ftz: bool) -> str:
     """A case's code for a type, in a scope of its own."""
     bits = {"f64": 64, "f32x2": 64, "f16": 16, "bf16": 16}.get(type_, 32)
     register = type_ if type_ in ("f32", "f64") else f"b{bits}"
+    for word, text in _WORDS.items():
+        code = code.replace(word, text)
     code = code.replace(".BITS", f".b{bits}").replace(".REG", f".{register}")
     if type_ == "f32x2":
         code = code.replace("neg.T", "xor.b64").replace("%n, %c;", "%n, %c, 0x8000000080000000;")
@@ -264,21 +365,24 @@ def test_every_form_and_tier_is_made_of_the_same(
 @pytest.mark.parametrize("name", CASES)
 def test_ptxas_does_the_same(name: str, tmp_path: Path) -> None:
     """Of both texts it makes the same code."""
+    codes = []
+    for code in (CASES[name].code, CASES[name].explicit):
+        row_ = Row("k", "f32 f32 f32 -> f32", lambda: 0.0, code=in_type(code, "f32", False))
+        codes.append(assembled(module_text([row_]).replace(row_.kernel, "k"), tmp_path))
+    assert codes[0] == codes[1]
+
+
+def assembled(text: str, folder: Path) -> bytes:
+    """The code that ptxas makes of the kernel `k`."""
     nvcc = toolkit().nvcc
     ptxas = nvcc.with_name("ptxas") if nvcc is not None else None
     if ptxas is None or not ptxas.exists():
         pytest.skip("needs ptxas")
-    case = CASES[name]
-    codes = []
-    for index, code in enumerate((case.code, case.explicit)):
-        row_ = Row("k", "f32 f32 f32 -> f32", lambda: 0.0, code=in_type(code, "f32", False))
-        text = module_text([row_]).replace(row_.kernel, "k")
-        source = tmp_path / f"{index}.ptx"
-        source.write_text(text)
-        cubin = source.with_suffix(".cubin")
-        subprocess.run([ptxas, "-arch=sm_80", source, "-o", cubin], check=True)
-        codes.append(section(cubin.read_bytes(), b".text.k"))
-    assert codes[0] == codes[1]
+    source = folder / "k.ptx"
+    source.write_text(text)
+    cubin = source.with_suffix(".cubin")
+    subprocess.run([ptxas, "-arch=sm_80", source, "-o", cubin], check=True)
+    return section(cubin.read_bytes(), b".text.k")
 
 
 def section(elf: bytes, wanted: bytes) -> bytes:
@@ -290,3 +394,48 @@ def section(elf: bytes, wanted: bytes) -> bytes:
         if elf[names + name :].startswith(wanted + b"\0"):
             return elf[offset : offset + size]
     raise AssertionError(f"there is no {wanted!r}")
+
+
+# What a factor is, and whether its product is fused with a sum of another block.
+FACTORS = {
+    "a parameter": ("ld.param.f32 %k, [k];", True),
+    "a copy of one": ("ld.param.f32 %t, [k]; mov.f32 %k, %t;", True),
+    "the negative of one": ("ld.param.f32 %t, [k]; neg.f32 %k, %t;", True),
+    "a constant variable": ("ld.const.f32 %k, [table+4];", True),
+    "the sum of two parameters": ("ld.param.f32 %t, [k]; add.rn.f32 %k, %t, %t;", False),
+    "a parameter, or something else": ("ld.param.f32 %k, [k]; @%p mov.f32 %k, 0f40000000;", False),
+    "the same for all, from memory": ("ld.global.f32 %k, [%x+4];", False),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_what_counts_as_a_constant(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    factor, fused = FACTORS[name]
+
+    def text(before: str, behind: str) -> str:
+        return f"""
+        .version 8.8
+        .target sm_80
+        .address_size 64
+        .const .f32 table[4];
+        .visible .entry k(.param .u64 out, .param .f32 k)
+        {{
+        .reg .pred %p; .reg .b32 %i; .reg .f32 %k, %t, %a, %c, %d, %m; .reg .b64 %x, %y;
+        ld.param.u64 %x, [out]; mov.u32 %i, %tid.x; setp.lt.u32 %p, %i, 5; mov.f32 %d, 0f00000000;
+        mul.wide.u32 %y, %i, 4; add.u64 %y, %y, %x; ld.global.f32 %a, [%y+64]; ld.global.f32 %c, [%y+256];
+        {factor} {before} @%p bra L;
+        atom.global.add.u32 %i, [%x+8], 1;
+        {behind}
+        L: st.global.f32 [%y], %d; ret;
+        }}
+        """
+
+    written = text("mul.f32 %m, %a, %k;", "add.f32 %d, %m, %c;")
+    explicit = {
+        True: text("", "fma.rn.f32 %d, %a, %k, %c;"),
+        False: text("mul.rn.f32 %m, %a, %k;", "add.rn.f32 %d, %m, %c;"),
+    }[fused]
+    module = parse(written)
+    monkeypatch.setenv("GPUFERRY_SIM_UNIT", "thread")
+    assert ("llvm.fma" in kernel_ir(KernelContext(module, module.kernel("k")))) is fused
+    assert assembled(written, tmp_path) == assembled(explicit, tmp_path)

@@ -223,8 +223,8 @@ def test_clocks_advance() -> None:
 
 
 def test_a_bad_kernel_harms_only_itself(capfd: pytest.CaptureFixture[str]) -> None:
-    """It is none by its modifiers, which the load does not look at."""
-    code = "    bar.sync.u8 0;"
+    """It is none by its modifiers, which the load does not look at where they are many."""
+    code = "    cp.async.wait_some;"
     bad = entry(code, "bad", 1)
     text = HEADER + entry(store("%r1"), "good", 1) + bad
     module = driver.Module(text)
@@ -233,7 +233,7 @@ def test_a_bad_kernel_harms_only_itself(capfd: pytest.CaptureFixture[str]) -> No
         module.launch("bad", out)
     assert caught.value.status == driver.INVALID_PTX
     message = capfd.readouterr().err
-    assert "bar.sync.u8" in message
+    assert "cp.async.wait_some" in message
     assert f"line {text.split(chr(10)).index(code) + 1}" in message
     module.launch("good", out, block=(4,))
     assert list(out.read()) == [0, 1, 2, 3]

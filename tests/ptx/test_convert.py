@@ -87,6 +87,7 @@ def near_integers(f: Format) -> list[float]:
 def integers() -> list[Row]:
     rows = []
     for source in INTEGERS:
+        rows += [to_bf16(source, mode) for mode in ("rn", "rz", "rm", "rp")]
         for t in INTEGERS:
             rows.append(Row(f"cvt.{t}.{source}", f"{source} -> {t}", lambda x: x))
             rows.append(Row(f"cvt.sat.{t}.{source}", f"{source} -> {t}", lambda x, t=t: clamp(x, t)))
@@ -100,6 +101,40 @@ def integers() -> list[Row]:
                         lambda x, f=f, m=mode: f.round(Fraction(x), m) if x else 0.0,
                     )
                 )
+    return rows
+
+
+def to_bf16(source: str, mode: str) -> Row:
+    """Of 64 bits: beside the middle of two neighbours, where a double on the way loses which side it is."""
+    low, high = limits(source)
+    middle = (1 << 62) + (1 << 54)
+    values = [0, 1, 127, 128, low, high, high - 1, low + 1]
+    if source[1:] == "64":
+        values += [middle - 1, middle, middle + 1, middle + (1 << 55), (1 << 53) + 1, 257, 259]
+        values += [-each for each in values]
+    return Row(
+        f"cvt.{mode}.bf16.{source}",
+        f"{source} -> bf16",
+        lambda x: BF16.round(Fraction(x), mode) if x else 0.0,
+        inputs=([each for each in values if low <= each <= high],),
+    )
+
+
+def packs() -> list[Row]:
+    """cvt.pack: a above b, each kept within its type, and c above both where there is room."""
+    values = [0, 1, 2, 3, 7, 8, 15, 16, 127, 128, 255, 256, 40000, -1, -2, -3, -8, -9, -128, -129, -40000]
+    rows = []
+    for t in ("u2", "s2", "u4", "s4", "u8", "s8", "u16", "s16"):
+        bits = int(t[1:])
+        below = (1 << bits) - 1
+
+        def packed(a: int, b: int, c: int = 0, t: str = t, bits: int = bits, below: int = below) -> int:
+            return c << 2 * bits | (clamp(a, t) & below) << bits | clamp(b, t) & below
+
+        third = ([5, 0xFFFFFFFF],) if bits < 16 else ()
+        sources = " ".join(["s32", "s32", *("u32" for _ in third)])
+        name = f"cvt.pack.sat.{t}.s32{'.b32' if third else ''}"
+        rows.append(Row(name, f"{sources} -> u32", packed, inputs=(values, values, *third)))
     return rows
 
 
@@ -221,7 +256,7 @@ def tf32(value: float) -> int:
     return F32.encode(short.convert(value, "rna"))
 
 
-TABLE = Table([*integers(), *to_integers(), *floats()])
+TABLE = Table([*integers(), *packs(), *to_integers(), *floats()])
 
 
 @pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.kernel[2:80])

@@ -133,7 +133,8 @@ TESTS: dict[str, Callable[[float, Format], bool]] = {
     "infinite": lambda x, f: math.isinf(x),
     "number": lambda x, f: not math.isnan(x),
     "notanumber": lambda x, f: math.isnan(x),
-    "normal": lambda x, f: math.isfinite(x) and abs(x) >= f.smallest_normal,
+    # PTX: "As a special case, positive and negative zero are considered normal numbers."
+    "normal": lambda x, f: math.isfinite(x) and (x == 0 or abs(x) >= f.smallest_normal),
     "subnormal": lambda x, f: 0 < abs(x) < f.smallest_normal,
 }
 
@@ -160,6 +161,12 @@ def inverse_root(x: float) -> float:
 
 def quotient(x: float, y: float) -> float:
     return x / y
+
+
+def by_reciprocal(x: float, y: float) -> float:
+    """Beyond 2**126 the reciprocal is a zero: "if a is infinity, div.approx.f32 returns NaN, otherwise it
+    returns a sign-preserving zero"."""
+    return x * math.copysign(0.0, y) if 2.0**126 < abs(y) < math.inf else x / y
 
 
 def approximate() -> list[Row]:
@@ -214,7 +221,21 @@ def approximate() -> list[Row]:
             max_ulps=2**33,
         ),
         Row("div.approx.f32", "f32 f32 -> f32", quotient, inputs=(ordinary[:6], ordinary[:6]), max_ulps=2),
+        *(
+            Row(
+                f"beyond 2**126, div.approx{ftz}.f32",
+                "f32 f32 -> f32",
+                by_reciprocal,
+                code=f"div.approx{ftz}.f32 %d, %a, %b;",
+                inputs=(
+                    [0.0, -0.0, 1.0, -3.0, F32.largest, math.inf, -math.inf, math.nan],
+                    [2.0**126, 1.5 * 2.0**126, -(2.0**127), F32.largest, math.inf],
+                ),
+            )
+            for ftz in ("", ".ftz")
+        ),
         Row("div.full.f32", "f32 f32 -> f32", quotient, inputs=(ordinary, ordinary[3:6]), max_ulps=2),
+        Row("div.full.f32 ", "f32 f32 -> f32", quotient, inputs=([1.0, 2.0**127], [2.0**127]), max_ulps=2),
         Row(
             "div.full.ftz.f32", "f32 f32 -> f32", quotient, inputs=(ordinary[3:6], ordinary[3:6]), max_ulps=2
         ),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gpuferry.native.simdevice.compiler import images, limits
 from gpuferry.native.simdevice.compiler.errors import INVALID_IMAGE, ImageError
@@ -16,7 +17,7 @@ from gpuferry.native.simdevice.ptx import PtxError, check_bodies, parse
 from tests.helpers import paths
 
 from . import driver
-from .ptx import HEADER, entry, kernel
+from .ptx import HEADER, entry, kernel, store
 from .test_fatbin import ZSTD, container, fat_entry
 
 # Each took a time that grew with the square of its length, or a higher power.
@@ -114,6 +115,35 @@ def test_linked_images_are_not_deep(depth: int) -> None:
 def test_more_than_a_device_has(text: str, reason: str) -> None:
     with pytest.raises(PtxError, match=reason):
         read(text)
+
+
+def test_loops_in_loops() -> None:
+    """Six hundred took 38 s to compile, and ended as out of memory."""
+    depth = range(300)
+    heads = "".join(f"L{i}: bar.warp.sync -1;\n" for i in depth)
+    ends = "".join(f"setp.le.u32 %p0, %r10, 1000;\n@%p0 bra L{i};\n" for i in reversed(depth))
+    body = f"mov.u32 %r10, 0;\n{heads}add.u32 %r10, %r10, 1;\n{ends}"
+    (out,) = driver.run(kernel(body + store("%r10"), pointers=1), "k", np.zeros(32, np.uint32), block=(32,))
+    assert (out == 1001).all()
+
+
+def test_functions_in_functions() -> None:
+    """Those that wait become part of those that call them, but not without end."""
+    last = """.func f300(.param .b64 p) {
+        .reg .pred %p; .reg .b32 %r; .reg .b64 %x;
+        ld.param.b64 %x, [p];
+    L:  atom.global.add.u32 %r, [%x], 1;
+        setp.eq.u32 %p, %r, 12345;
+        @%p bra L;
+        ret;
+    }"""
+    others = [
+        f".func f{i}(.param .b64 p) {{ .reg .b64 %x; ld.param.b64 %x, [p]; call f{i + 1}, (%x); ret; }}"
+        for i in reversed(range(300))
+    ]
+    text = kernel("call f0, (%x0);", pointers=1, module="\n".join([last, *others]))
+    (out,) = driver.run(text, "k", np.zeros(1, np.uint32), block=(32,))
+    assert out[0] == 32
 
 
 PROGRAM = """

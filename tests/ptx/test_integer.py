@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .table import Row, Table, Value
+from .table import BLOCK, Row, Table, Value
 
 SIGNED = ("s16", "s32", "s64")
 UNSIGNED = ("u16", "u32", "u64")
@@ -390,7 +390,14 @@ def permutes() -> list[Row]:
     ]
 
 
-TABLE = Table([*arithmetic(), *carries(), *dots(), *fields(), *logic(), *permutes()])
+def moves() -> list[Row]:
+    """A thread's number is that of its value; the whole of %tid has a fourth part, which is zero."""
+    code = "mov.v4.u32 {%d, %t0, %t1, %t2}, %tid; or.b32 %t0, %t0, %t1; or.b32 %t0, %t0, %t2;"
+    code += " or.b32 %d, %d, %t0;"
+    return [Row("mov.v4.u32", "u32 -> u32", lambda x: x, code, inputs=(range(BLOCK),))]
+
+
+TABLE = Table([*arithmetic(), *carries(), *dots(), *fields(), *logic(), *moves(), *permutes()])
 
 
 @pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.kernel[2:80])

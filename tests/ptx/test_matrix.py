@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import toolchain, toolkits
 
 from . import driver
-from .ptx import kernel
+from .ptx import kernel, store
 
 LANES = np.arange(32)
 GROUP, MEMBER = LANES // 4, LANES % 4
@@ -118,6 +118,26 @@ def test_ldmatrix(count: int, trans: str) -> None:
         matrix = data[i].T if trans else data[i]
         pairs = np.ascontiguousarray(matrix[GROUP[:, None], MEMBER[:, None] * 2 + np.arange(2)])
         assert (out[:, i] == pairs.view(np.uint32)[:, 0]).all()
+
+
+@pytest.mark.parametrize("address", ["tile+16", "%r20+16"])
+@pytest.mark.parametrize("unit", ["", ".shared"])
+def test_ldmatrix_of_one_row(address: str, unit: str) -> None:
+    """The same address in all lanes, a variable's name among others."""
+    register = address.replace("%r20", "%x20") if not unit else address
+    body = f"""
+    .shared .align 16 .b8 tile[48];
+    mov.u32 %r20, tile;
+    mov.u64 %x20, tile;
+    cvta.shared.u64 %x20, %x20;
+    mad.lo.u32 %r21, %r0, 4, %r20;
+    setp.lt.u32 %p0, %r0, 12;
+    @%p0 st.shared.u32 [%r21], %r0;
+    bar.sync 0;
+    ldmatrix.sync.aligned.m8n8.x1{unit}.b16 {{%r10}}, [{register}];
+    """
+    (out,) = driver.run(kernel(body + store("%r10"), pointers=1), "k", np.zeros(32, np.uint32), block=(32,))
+    assert out.tolist() == [4 + lane % 4 for lane in range(32)]
 
 
 WMMA = """

@@ -326,3 +326,32 @@ def test_a_cluster_of_one_block() -> None:
     """
     (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(32, np.uint32), block=(32,))
     assert out.tolist() == [2 * i for i in range(32)]
+
+
+def test_variables_are_aligned_as_they_say() -> None:
+    """Also what is dynamic, and by generic addresses: programs look at those."""
+    module = """
+    .global .b8 before[3];
+    .global .align 1024 .b8 variable[4];
+    .extern .shared .align 1024 .b8 dynamic[];
+    """
+    body = """
+    .shared .b8 first[3];
+    .shared .align 512 .b8 second[4];
+    mov.u64 %x10, first;
+    mov.u64 %x10, variable;
+    mov.u64 %x11, second;
+    cvta.shared.u64 %x11, %x11;
+    mov.u64 %x12, dynamic;
+    cvta.shared.u64 %x12, %x12;
+    st.u32 [%x12+60], %r0;
+    and.b64 %x10, %x10, 1023;
+    and.b64 %x11, %x11, 511;
+    and.b64 %x12, %x12, 1023;
+    st.global.u64 [%x0], %x10;
+    st.global.u64 [%x0+8], %x11;
+    st.global.u64 [%x0+16], %x12;
+    """
+    text = kernel(body, pointers=1, module=module)
+    (out,) = driver.run(text, "k", np.full(3, 7, np.uint64), shared=64)
+    assert out.tolist() == [0, 0, 0]

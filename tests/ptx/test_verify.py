@@ -59,6 +59,83 @@ WRONG = {
     "ld.global.f32 %g1, [%x1];": "Arguments mismatch for instruction 'ld'",
     "st.global.u32 [%x1], %h1;": "Arguments mismatch for instruction 'st'",
     "cvt.rn.f32.s32 %r1, %f1;": "Arguments mismatch for instruction 'cvt'",
+    "add.sat.u32 %r1, %r2, %r3;": "Illegal modifier '.sat'",
+    "add.ftz.f64 %g1, %g2, %g3;": "Illegal modifier '.ftz'",
+    "add.rz.f16 %h1, %h2, %h3;": "Illegal modifier '.rz'",
+    "add.cc.u16 %h1, %h2, %h3;": "Illegal modifier '.cc'",
+    "add.sat.cc.s32 %r1, %r2, %r3;": "cannot be combined",
+    "mul.wide.u64 %x1, %x2, %x3;": "Illegal modifier '.wide'",
+    "mul.sat.bf16 %h1, %h2, %h3;": "Illegal modifier '.sat'",
+    "mad.lo.sat.s32 %r1, %r2, %r3, %r4;": "cannot be combined",
+    "mad.wide.cc.u32 %x1, %r2, %r3, %x4;": "cannot be combined",
+    "mad24.lo.sat.s32 %r1, %r2, %r3, %r4;": "cannot be combined",
+    "mad24.hi.sat.u32 %r1, %r2, %r3, %r4;": "Illegal modifier '.sat'",
+    "fma.rn.ftz.bf16 %h1, %h2, %h3, %h4;": "Illegal modifier '.ftz'",
+    "fma.rn.relu.f32 %f1, %f2, %f3, %f4;": "Illegal modifier '.relu'",
+    "fma.rn.relu.sat.f16 %h1, %h2, %h3, %h4;": "cannot be combined",
+    "abs.ftz.bf16 %h1, %h2;": "Illegal modifier '.ftz'",
+    "min.ftz.f64 %g1, %g2, %g3;": "Illegal modifier '.ftz'",
+    "min.b32 %r1, %r2, %r3;": "Unexpected instruction types",
+    "max.relu.u32 %r1, %r2, %r3;": "Illegal modifier '.relu'",
+    "max.xorsign.f32 %f1, %f2, %f3;": "requires one of .abs",
+    "max.ftz.NaN.abs.f32 %f1, %f2, %f3;": "requires one of .xorsign",
+    "max.s32 %r1, %r2, %f3;": "Arguments mismatch for instruction 'max'",
+    "div.approx.f64 %g1, %g2, %g3;": "Illegal modifier '.approx'",
+    "sqrt.rn.ftz.f64 %g1, %g2;": "Illegal modifier '.ftz'",
+    "tanh.approx.ftz.f32 %f1, %f2;": "Illegal modifier '.ftz'",
+    "setp.lo.s32 %p1, %r1, %r2;": "Illegal modifier '.lo'",
+    "setp.lt.b32 %p1, %r1, %r2;": "Illegal modifier '.lt'",
+    "setp.equ.s32 %p1, %r1, %r2;": "Illegal modifier '.equ'",
+    "setp.eq.ftz.f64 %p1, %g1, %g2;": "Illegal modifier '.ftz'",
+    "ld.relaxed.u32 %r1, [%x1];": "requires one of .cluster .cta .gpu .sys",
+    "st.acquire.gpu.u32 [%x1], %r1;": "Illegal modifier '.acquire'",
+    "bar.sync.u8 0;": "Unexpected instruction types specified for 'bar'",
+    "bar.foo 0;": "Unknown modifier '.foo'",
+    "bar.sync;": "Arguments mismatch for instruction 'bar'",
+    "bar.sync %x1;": "Arguments mismatch for instruction 'bar'",
+    "bar.arrive 0;": "Arguments mismatch for instruction 'bar'",
+    "bar.red.popc.pred %p1, 0, %p2;": "Unexpected instruction types",
+    "bar.red.u32 %r1, 0, %p2;": "required for instruction 'bar'",
+    "barrier.cluster.arrive 1;": "Arguments mismatch for instruction 'barrier'",
+    "barrier 0;": "required for instruction 'barrier'",
+    "atom.foo.global.add.u32 %r1, [%x1], %r2;": "Unknown modifier '.foo'",
+    "atom.global.u32 %r1, [%x1], %r2;": "required for instruction 'atom'",
+    "atom.global.add.b32 %r1, [%x1], %r2;": "Unexpected instruction types specified for 'atom'",
+    "atom.global.and.u32 %r1, [%x1], %r2;": "Unexpected instruction types specified for 'atom'",
+    "atom.global.cas.u32 %r1, [%x1], %r2, %r3;": "Unexpected instruction types specified for 'atom'",
+    "atom.global.inc.s32 %r1, [%x1], %r2;": "Unexpected instruction types specified for 'atom'",
+    "atom.global.min.f32 %f1, [%x1], %f2;": "Unexpected instruction types specified for 'atom'",
+    "atom.global.add.f16 %h1, [%x1], %h2;": "One of .noftz required for instruction 'atom'",
+    "atom.global.add.noftz.u32 %r1, [%x1], %r2;": "Illegal modifier '.noftz'",
+    "atom.global.add.u32 %r1, [%x1];": "Arguments mismatch for instruction 'atom'",
+    "atom.global.add.u32 %r1, [%x1], %f2;": "Arguments mismatch for instruction 'atom'",
+    "atom.global.add.u64 %x1, [%x1], %r2;": "Arguments mismatch for instruction 'atom'",
+    "red.acq_rel.gpu.global.add.u32 [%x1], %r2;": "Unknown modifier '.acq_rel'",
+    "red.global.exch.b32 [%x1], %r2;": "Unknown modifier '.exch'",
+    "fence.foo.cta;": "Unknown modifier '.foo'",
+    "fence.acq_rel;": "required for instruction 'fence'",
+    "fence.sc.cta %r1;": "Arguments mismatch for instruction 'fence'",
+    "fence.sc.cta.u32;": "Unexpected instruction types specified for 'fence'",
+    "membar.gpu;": "Unknown modifier '.gpu'",
+    "membar;": "required for instruction 'membar'",
+    "vote.sync.all.pred %p1, %p2, %x1;": "Arguments mismatch for instruction 'vote'",
+    "vote.sync.pred %p1, %p2, -1;": "required for instruction 'vote'",
+    "vote.sync.any.b32 %r1, %p1, -1;": "Unexpected instruction types specified for 'vote'",
+    "match.any.b32 %r1, %r2, -1;": "One of .sync required for instruction 'match'",
+    "match.any.sync.u32 %r1, %r2, -1;": "Unexpected instruction types specified for 'match'",
+    "match.any.sync.b32 %r1|%p1, %r2, -1;": "Arguments mismatch for instruction 'match'",
+    "redux.sync.xor.u32 %r1, %r2, -1;": "Unexpected instruction types specified for 'redux'",
+    "redux.sync.min.abs.s32 %r1, %r2, -1;": "Illegal modifier '.abs'",
+    "shfl.sync.b32 %r1, %r2, 1, 0, -1;": "required for instruction 'shfl'",
+    "shfl.sync.up.b64 %x1, %x2, 1, 0, -1;": "Unexpected instruction types specified for 'shfl'",
+    "elect %r1|%p1, -1;": "One of .sync required for instruction 'elect'",
+    "mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8},"
+    "{%r5,%r6,%r5,%r6}, {%f1,%f2,%f3,%f4};": "Illegal matrix shape '.m16n8k32' for instruction 'mma'",
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.bf16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6},"
+    "{%f1,%f2,%f3,%f4};": "Unexpected instruction types specified for 'mma'",
+    "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f32 {%r1,%r2}, {%r1,%r2,%r3,%r4}, {%r5,%r6},"
+    "{%f1,%f2,%f3,%f4};": "Unexpected instruction types specified for 'mma'",
+    "wmma.load.a.sync.aligned.row.m16n16k8.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%x1];": "Illegal matrix",
     "add.s32 %r1, %r2, %zz;": "Unknown symbol '%zz'",
     "add.s32 %r1, %r2, %r32;": "Unknown symbol '%r32'",
     "atom.global.add.u32 %r1, [nobody], %r2;": "Unknown symbol 'nobody'",
@@ -83,7 +160,33 @@ ld.global.nc.L1::no_allocate.u32 %r1, [%x1];  cvt.u32.u16 %x1, %r1;  cvt.rn.f16.
 cvt.rn.f16x2.f32 %r1, %f1, %f2;  cvt.pack.sat.u8.s32.b32 %r1, %r1, %r2, %r3;  popc.b64 %r1, %x2;
 bfe.u64 %x1, %x2, %r3, %r4;  shfl.sync.idx.b32 %r1|%p1, %r2, 1, 31, -1;  ex2.approx.ftz.f32 %f1, %f2;
 vadd.u32.u32.u32.sat %r1, %r2.b0, %r3.h1;  bar.sync 0;  atom.global.cas.b32 %r1, [%x1], %r2, %r3;
-@!%p1 bra L;  add.u32 %u1, %u2, (3 + 4) * 2;
+@!%p1 bra L;  add.u32 %u1, %u2, (3 + 4) * 2;  mov.f32 %f1, .5;  mov.f32 %f1, 1.0+2.0;
+ld.global.u32 %r1, [%x1+4+8];  ld.global.u32 %r1, [%x1].unified;  mov.v4.u32 {%r1, %r2, %r3, %r4}, %tid;
+add.s32.sat %r1, %r2, %r3;  add.rn.f16 %h1, %h2, %h3;  max.f32 %f1, %r2, 1.0;  min.f32 %f1, %f2, %f3, %f4;
+max.xorsign.abs.bf16x2 %r1, %r2, %r3;  mad.hi.sat.s32 %r1, %r2, %r3, %r4;  rsqrt.approx.ftz.f64 %g1, %g2;
+rcp.rn.ftz.f64 %g1, %g2;  setp.lo.u16 %p1, %h1, %h2;  setp.eq.f16x2 %p1|%p2, %r2, %r3;
+ld.mmio.relaxed.sys.global.u32 %r1, [%x1];  ld.volatile.global.v2.u32 {%r1, %r2}, [%x1];
+bar.sync %r1, %r2;  bar.red.popc.u32 %r1, 0, %p1;  bar.red.and.pred %p1, 0, 64, !%p2;  bar.cta.sync 0;
+bar.warp.sync 0xffffffff;  barrier.cta.red.popc.aligned.u32 %r1, 0, %p1;
+barrier.cluster.arrive.release.aligned;
+barrier.cluster.wait.acquire;  fence.cta;  fence.acq_rel.gpu;  fence.proxy.alias;  fence.proxy.async.global;
+fence.proxy.async.shared::cta;  fence.proxy.tensormap::generic.acquire.gpu [%x1], 128;
+fence.proxy.tensormap::generic.release.cta;  fence.mbarrier_init.release.cluster;  membar.proxy.alias;
+fence.acquire.sync_restrict::shared::cluster.cluster;  membar.gl;  vote.sync.all.pred %p1, 1, -1;
+vote.sync.ballot.b32 %r1, !%p2, -1;  match.all.sync.b64 %r1|%p1, %x1, -1;  match.all.sync.b32 %r1, %r2, -1;
+redux.sync.min.s32 %r1, %r2, -1;  redux.sync.xor.b32 %r1, %r2, -1;  shfl.sync.up.b32 %f1, 5, 1, 0, -1;
+elect.sync _|%p1, -1;  atom.global.v4.f32.add {%f1, %f2, %f3, %f4}, [%x1], {%f1, %f2, %f3, %f4};
+atom.gpu.global.add.u32 %r1, [%x1], %r2;  atom.global.add.noftz.bf16x2 %r1, [%x1], %r2;
+atom.global.add.L2::cache_hint.u32 %r1, [%x1], %r2, %x3;  atom.global.add.f32 %r1, [%x1], 1.0;
+atom.global.add.noftz.f32 %f1, [%x1], %f2;
+atom.global.cas.b128 %q1, [%x1], %q2, %q3;  red.gpu.global.release.add.u32 [%x1], %r2;
+red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r1], %r2, [%r3];
+ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [sh];
+mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6},
+    {%f1,%f2,%f3,%f4};
+mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4},
+    {%r5,%r6,%r7,%r8}, {%f1,%f2,%f3,%f4}, %r9, 0;
+wmma.load.c.sync.aligned.row.m16n16k8.f32 {%f1,%f2,%f3,%f4,%f5,%f6,%f7,%f8}, [%x1];
 """
 
 
@@ -134,7 +237,7 @@ def test_ptxas_finds_it_wrong_too(tmp_path: Path) -> None:
 
 
 def test_what_is_right_passes(tmp_path: Path) -> None:
-    statements = [f"{each.strip()};" for each in RIGHT.split(";") if each.strip()]
+    statements = [f"{' '.join(each.split())};" for each in RIGHT.split(";") if each.strip()]
     assert {each: reason for each, reason in verdicts(statements).items() if reason} == {}
     assert {each: reason for each, reason in ptxas(statements, tmp_path).items() if reason} == {}
 
@@ -160,7 +263,32 @@ def forms() -> list[str]:
         letters = {"*": "[%x1]", "c": "%r2", "p": "%p2", "d": "%p3"}
         operands = ", ".join(letters.get(place, register) for place in places)
         made.append(f"{'.'.join([*modifiers, type_])} {operands};")
+        if register == _FITTING[kind.bits if kind.bits in _FITTING else 32]:
+            made += [
+                f"{'.'.join([*modifiers, extra, type_])} {operands};"
+                for extra in _EXTRA
+                if extra not in modifiers
+            ]
     return made
+
+
+# Registers that hold bits of a width, and modifiers that go with some instructions and types only.
+_FITTING = {1: "%p1", 16: "%h1", 32: "%r1", 64: "%x1"}
+_EXTRA = (
+    "sat",
+    "ftz",
+    "cc",
+    "rz",
+    "wide",
+    "relu",
+    "NaN",
+    "xorsign.abs",
+    "relaxed.gpu",
+    "acquire",
+    "ltu",
+    "lo",
+    "num",
+)
 
 
 def test_ptxas_takes_nothing_that_is_refused(tmp_path: Path) -> None:
@@ -205,3 +333,39 @@ def test_names_are_known_where_their_types_are_not() -> None:
     check_bodies(parse(text(body)))
     with pytest.raises(PtxError, match="Unknown symbol 'a1x3'"):
         check_bodies(parse(text(body + "mov.u32 a1x3, 5;")))
+
+
+_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1}
+_BITS |= {"f32": 32, "s32": 32}
+
+
+def fragment(type_: str, rows: int, columns: int) -> str:
+    """A lane's registers of a matrix."""
+    letter = {"f32": "f", "f64": "g"}.get(type_, "r")
+    count = rows * columns // 32 * _BITS[type_] // {"f": 32, "g": 64, "r": 32}[letter]
+    return "{" + ", ".join(f"%{letter}{i}" for i in range(max(1, count))) + "}"
+
+
+def products_of_matrices() -> list[str]:
+    """mma of each shape with all types whose numbers of bits fit; few are right."""
+    made = []
+    shapes = sorted(set().union(*isa.SHAPES["mma"].values()))
+    for shape, a, b in product(shapes, isa.SHAPES["mma"], isa.SHAPES["mma"]):
+        m, n, k = (int(each) for each in re.findall(r"\d+", shape))
+        if _BITS.get(a) != _BITS.get(b) or a not in _BITS or (shape == "m8n8k4" and a == "f16"):
+            continue
+        for d, c in product(("f16", "f32", "f64", "s32"), repeat=2):
+            if (d in ("f16", "f32")) == (_BITS[a] in (16, 32)):
+                fragments = (fragment(d, m, n), fragment(a, m, k), fragment(b, k, n), fragment(c, m, n))
+                operation = ".xor.popc" if a == "b1" else ""
+                name = f"mma.sync.aligned.{shape}.row.col.{d}.{a}.{b}.{c}{operation}"
+                made.append(f"{name} {', '.join(fragments)};")
+    return made
+
+
+def test_ptxas_multiplies_the_same_matrices(tmp_path: Path) -> None:
+    """Of 2,000 products some 40."""
+    statements = products_of_matrices()
+    right = [each for each, reason in ptxas(statements, tmp_path).items() if reason is None]
+    assert len(right) > 30
+    assert [each for each, reason in verdicts(statements).items() if reason is None] == right

@@ -258,7 +258,7 @@ def test_log_of_a_refused_image(cu: Driver, context: int) -> None:
 
 
 def test_a_kernel_that_cannot_be_compiled_fails_alone(cu: Driver, context: int) -> None:
-    loaded = module(cu, PTX.replace(b"trap;", b"bar.sync.u8 0;"))
+    loaded = module(cu, PTX.replace(b"trap;", b"cp.async.wait_some;"))
     assert launch(cu, function(cu, loaded, "trap"), None) == INVALID_PTX
     assert launch(cu, function(cu, loaded, "count"), None) == SUCCESS
     cu.ok("cuCtxSynchronize")

@@ -21,8 +21,9 @@ void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint
 }
 
 /* In front of shared memory: the lanes that a mask leaves out of a warp's access may lie there. A processor
- * that has to find out about a page that is not there takes hundreds of cycles over it. */
-enum { BEFORE_SHARED = 256 };
+ * that has to find out about a page that is not there takes hundreds of cycles over it. Generic addresses of
+ * what is aligned to as much are aligned too, which is all that programs ask for. */
+enum { BEFORE_SHARED = 1024 };
 
 bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid) {
     size_t size = ((size_t)grid->kernel->info->shared_static + 15) / 16 * 16 + grid->shared_dynamic;

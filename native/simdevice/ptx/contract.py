@@ -4,8 +4,12 @@ Without a rounding modifier, and only then, a product and a sum may be fused. Wh
 open; results are compared with what a GPU gives, so NVIDIA's compiler is followed. Its rules were found by
 comparing the code that ptxas 13.0 makes of two texts, never by reading it (tests/ptx/test_contraction.py):
 
-- both stand in one basic block, with no guard before the product; both flush subnormals, or neither;
+- both flush subnormals, or neither; there is no guard before the product;
+- both stand in one basic block (a label that nothing else branches to begins none), or a factor is a
+  constant: a literal, a parameter of the kernel, what ld.const loads from a fixed address, a copy or negative
+  of one;
 - every use of the product is the operand of such a sum, by itself, negated or moved, else it is not fused;
+  where ways meet and the register may hold something else, that is another use;
 - of two products that are added the first is fused, if it can be; a product added to itself is not.
 """
 
@@ -17,11 +21,15 @@ from dataclasses import dataclass, field
 
 from .model import Immediate, Instruction, Item, Operand, Register, Registers, ScopeBegin, ScopeEnd
 from .types import TYPES, Type
-from .warp.flow import blocks_of
+from .warp.flow import Block, blocks_of, reached_from
 from .warp.record import Recorder
 
 _FUSED = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"})
 _SIGNS = 0x8000000080000000  # of both halves of f32x2
+_OTHER = -1  # what is no product
+
+# Of each block the positions and the blocks that follow it.
+Flow = list[tuple[list[int], list[int]]]
 
 
 @dataclass(eq=False)
@@ -56,8 +64,34 @@ def _kind(item: Item, *opcodes: str) -> tuple[str, bool] | None:
     return name, "ftz" in rest
 
 
+def _is_product(item: Instruction) -> bool:
+    return _kind(item, "mul") is not None and item.guard is None and isinstance(item.operands[0], Register)
+
+
+def _groups(blocks: list[Block]) -> list[int]:
+    """For each block the first of those that always run one after the other with it."""
+    reached = reached_from(0, blocks)
+    sources: dict[int, set[int]] = {}
+    for index in reached:
+        for target in blocks[index].targets:
+            sources.setdefault(target, set()).add(index)
+    groups = list(range(len(blocks)))
+    for index in sorted(reached):
+        follow = index
+        while len(set(blocks[follow].targets)) == 1:
+            following = blocks[follow].targets[0]
+            if following <= 0 or len(sources[following]) > 1 or groups[following] != following:
+                break
+            groups[following] = groups[index]
+            follow = following
+    return groups
+
+
 class _Contraction:
     def __init__(self, items: list[Item], record: Recorder) -> None:
+        self.block_of: dict[int, int] = {}  # by position
+        self.constants: set[str] = set()
+        self.tracked: set[str] = set()  # registers that may hold a product
         self.items = items
         self.record = record
         self.products: dict[int, Product] = {}  # by position
@@ -82,12 +116,152 @@ class _Contraction:
 
     def _find(self) -> None:
         blocks = blocks_of(self.items, lambda item: False)
-        live = self._live_behind([(block.positions, block.targets) for block in blocks])
-        for block, needed in zip(blocks, live, strict=True):
-            self._scan(block.positions, needed)
+        groups = _groups(blocks)
+        self.block_of = {at: groups[index] for index, block in enumerate(blocks) for at in block.positions}
+        self.constants = self._constants()
+        self.tracked = self._tracked()
+        live = self._live_before([(block.positions, block.targets) for block in blocks])
+        flow = [
+            (
+                [at for at in block.positions if self.record.writes.get(at, set()) & self.tracked],
+                block.targets,
+            )
+            for block in blocks
+        ]
+        before = self._held_before(flow, [each & self.tracked for each in live])
+        # A product's base: of which it is a copy or the negative.
+        bases: dict[int, int | None] = {}
+        behind = [self._after(writing, held, bases) for (writing, _), held in zip(flow, before, strict=True)]
+        self._make(bases)
+        for index, block in enumerate(blocks):
+            known = {pointer: self.products[made] for pointer, made in before[index].items() if made >= 0}
+            self._scan(block.positions, known)
+            for target in (each for each in block.targets if each >= 0):
+                for pointer, made in behind[index].items():
+                    if made >= 0 and pointer in live[target] and before[target][pointer] != made:
+                        self.products[made].fused = False
 
-    def _live_behind(self, blocks: list[tuple[list[int], list[int]]]) -> list[set[str]]:
-        """For each block the registers that what follows it may read."""
+    def _constants(self) -> set[str]:
+        """The registers that are written once, with a constant."""
+        writers: dict[str, list[int]] = {}
+        for position, written in self.record.writes.items():
+            for pointer in written:
+                writers.setdefault(pointer, []).append(position)
+        once = {pointer: found[0] for pointer, found in writers.items() if len(found) == 1}
+        known: set[str] = set()
+        for pointer, position in sorted(once.items(), key=lambda each: each[1]):
+            item = self._instruction(position)
+            if item.guard is not None or not item.modifiers:
+                continue
+            loads = item.opcode == "ld" and not self.record.reads.get(position)
+            of_kernel = self.record.function.is_kernel and {"param", "param::entry"} & set(item.modifiers)
+            copies = item.opcode in ("mov", "neg") and len(item.operands) == 2
+            if (loads and ("const" in item.modifiers or of_kernel)) or (
+                copies and (isinstance(item.operands[1], Immediate) or self._name(position, 1) in known)
+            ):
+                known.add(pointer)
+        return known
+
+    def _reaches(self, product: Product, position: int) -> bool:
+        """Whether a sum there can be fused with it, as far as the blocks matter."""
+        first = product.multiplication
+        if self.block_of[first] == self.block_of[position]:
+            return True
+        factors = self._instruction(first).operands[1:3]
+        return any(
+            isinstance(factor, Immediate) or self._name(first, index) in self.constants
+            for index, factor in enumerate(factors, 1)
+        )
+
+    def _tracked(self) -> set[str]:
+        """The registers that hold a product somewhere, or a copy of one."""
+        tracked: set[str] = set()
+        copies: list[tuple[str, set[str]]] = []
+        for position, item in enumerate(self.items):
+            written = self.record.writes.get(position)
+            if not written or not isinstance(item, Instruction):
+                continue
+            if _is_product(item):
+                tracked |= written
+            elif self._passes_on(item):
+                copies.append((self._name(position, 1), written))
+        changed = True
+        while changed:
+            changed = False
+            for name, written in copies:
+                if name in tracked and not written <= tracked:
+                    tracked |= written
+                    changed = True
+        return tracked
+
+    def _held_before(self, flow: Flow, live: list[set[str]]) -> list[dict[str, int]]:
+        """What tracked registers that are read from there on hold in front of each block: the product of a
+        position, or something else. What was never written is whatever it needs to be."""
+        sources: list[list[int]] = [[] for _ in flow]
+        for index, (_, targets) in enumerate(flow):
+            for target in targets:
+                if target >= 0:
+                    sources[target].append(index)
+        before: list[dict[str, int]] = [{} for _ in flow]
+        before[0] = dict.fromkeys(self.record.arguments & self.tracked, _OTHER)
+        behind = [self._after(writing, held, {}) for (writing, _), held in zip(flow, before, strict=True)]
+        changed = True
+        while changed:
+            changed = False
+            for index, (writing, _) in enumerate(flow):
+                merged = dict(before[index])
+                for source in sources[index]:
+                    for pointer, made in behind[source].items():
+                        if pointer in live[index] and merged.setdefault(pointer, made) != made:
+                            merged[pointer] = _OTHER
+                if merged != before[index]:
+                    changed = True
+                    before[index] = merged
+                    behind[index] = self._after(writing, merged, {})
+        return before
+
+    def _after(
+        self, writing: list[int], held: dict[str, int], bases: dict[int, int | None]
+    ) -> dict[str, int]:
+        """What registers hold behind these positions; notes the bases of the products that are made there."""
+        held = dict(held)
+        for position in writing:
+            item, written = self._instruction(position), self.record.writes[position]
+            made = _OTHER
+            if _is_product(item):
+                made, bases[position] = position, None
+            elif self._passes_on(item) and (name := self._name(position, 1)) in self.tracked:
+                if name not in held:
+                    for pointer in written:
+                        held.pop(pointer, None)
+                    continue
+                if held[name] >= 0:
+                    made, bases[position] = position, held[name]
+            held.update(dict.fromkeys(written, made))
+        return held
+
+    def _make(self, bases: dict[int, int | None]) -> None:
+        for position in bases:
+            chain: list[int] = []
+            at: int | None = position
+            while at is not None and at not in self.products:
+                chain.append(at)
+                at = bases[at]
+            for each in reversed(chain):
+                item, base = self._instruction(each), bases[each]
+                if base is None:
+                    kind = _kind(item, "mul")
+                    assert kind is not None
+                    self.products[each] = Product(each, each, kind)
+                    continue
+                of = self.products[base]
+                negative = of.negative ^ (item.opcode == "neg")
+                self.products[each] = Product(each, of.multiplication, of.kind, negative, of)
+                if not _keeps(item, of):
+                    of.fused = self.products[each].fused = False
+
+    def _live_before(self, blocks: Flow) -> list[set[str]]:
+        """For each block the registers that it or what follows it may read before it is written."""
         reads, writes = [], []
         for positions, _ in blocks:
             read: set[str] = set()
@@ -110,26 +284,22 @@ class _Contraction:
                     behind[index] = after
                     before[index] = reads[index] | (after - writes[index])
                     changed = True
-        return behind
+        return before
 
-    def _scan(self, positions: list[int], needed: set[str]) -> None:
-        current: dict[str, Product] = {}  # what registers hold
+    def _scan(self, positions: list[int], current: dict[str, Product]) -> None:
+        """`current`: what registers hold in front of them."""
         for position in positions:
             item = self.items[position]
             if not isinstance(item, Instruction):
                 continue
             self._use(position, item, current)
-            written = self.record.writes.get(position, set())
-            product = self._product(position, item, current)
-            for pointer in written:
+            product = self.products.get(position)
+            for pointer in self.record.writes.get(position, ()):
                 before = current.pop(pointer, None)
                 if before is not None and item.guard is not None:
                     before.fused = False  # what is read from here on may still be it
-            if product is not None:
-                current.update(dict.fromkeys(written, product))
-        for pointer, held in current.items():
-            if pointer in needed:
-                held.fused = False
+                if product is not None:
+                    current[pointer] = product
 
     def _use(self, position: int, item: Instruction, current: dict[str, Product]) -> None:
         """Notes what an instruction does with the products that it reads."""
@@ -140,7 +310,10 @@ class _Contraction:
         operands: list[Product | None] = [None, None]
         if kind is not None:
             held = [self._held(position, index, current) for index in (1, 2)]
-            operands = [each if each is not None and each.kind == kind else None for each in held]
+            operands = [
+                each if each is not None and each.kind == kind and self._reaches(each, position) else None
+                for each in held
+            ]
             if None not in operands and len({each.multiplication for each in operands if each}) == 1:
                 operands = [None, None]
             self.sums[position] = operands
@@ -149,31 +322,20 @@ class _Contraction:
             if product not in operands and not self._passes_on(item):
                 product.fused = False
 
+    def _name(self, position: int, index: int) -> str:
+        """The register that is an operand, or another name; empty if there is none."""
+        named = self.record.named.get(position, [])
+        name = named[index] if index < len(named) else None
+        return name if isinstance(name, str) else ""
+
     def _held(self, position: int, index: int, current: dict[str, Product]) -> Product | None:
-        names = self.record.named.get(position, [])
-        name = names[index] if index < len(names) else None
-        return current.get(name) if isinstance(name, str) else None
+        return current.get(self._name(position, index))
 
     def _passes_on(self, item: Instruction) -> bool:
         """Whether the result is the operand, or its negative."""
         if item.guard is not None or len(item.operands) != 2:
             return False
         return item.opcode in ("mov", "neg") and isinstance(item.operands[1], Register)
-
-    def _product(self, position: int, item: Instruction, current: dict[str, Product]) -> Product | None:
-        kind = _kind(item, "mul")
-        if kind is not None and item.guard is None and isinstance(item.operands[0], Register):
-            found = Product(position, position, kind)
-        elif self._passes_on(item) and (base := self._held(position, 1, current)) is not None:
-            if not _keeps(item, base):
-                base.fused = False
-                return None
-            negates = item.opcode == "neg"
-            found = Product(position, base.multiplication, base.kind, base.negative ^ negates, base)
-        else:
-            return None
-        self.products[position] = found
-        return found
 
     # Which of them are fused
 
@@ -239,7 +401,11 @@ class _Contraction:
                     continue
                 at = writers.get(name, [])
                 changes = bisect_right(at, first) < bisect_left(at, position)
-                if changes or self.scopes[first] != self.scopes[position]:
+                if (
+                    changes
+                    or self.block_of[first] != self.block_of[position]
+                    or self.scopes[first] != self.scopes[position]
+                ):
                     kept.add((first, index))
         return kept
 

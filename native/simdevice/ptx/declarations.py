@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from .errors import PtxError
@@ -90,19 +91,20 @@ def _scalar(cursor: Cursor) -> Type:
     return found
 
 
-def dimensions(cursor: Cursor) -> int | None:
-    """The number of elements of `[2][3]`; 1 if there are no brackets; None for `[]`."""
-    count: int | None = 1
+def dimensions(cursor: Cursor) -> tuple[int | None, ...]:
+    """`[2][3]`; None for `[]`, nothing if there are no brackets."""
+    extents: list[int | None] = []
+    count = 1
     while cursor.accept("["):
         if cursor.accept("]"):
-            count = None
+            extents.append(None)
             continue
-        extent = cursor.integer()
+        extents.append(cursor.integer())
         cursor.expect("]")
-        count = None if count is None else count * extent
-        if count is not None and count > _LIMIT:
+        count *= extents[-1] or 1
+        if count > _LIMIT:
             raise cursor.fail("an array is too large")
-    return count
+    return tuple(extents)
 
 
 class Declared:
@@ -147,8 +149,8 @@ class Declared:
                 break
         self.element = max(1, self.type.bytes) * self.vector
 
-    def size(self, count: int | None) -> int:
-        return 0 if count is None else self.element * count
+    def size(self, extents: tuple[int | None, ...]) -> int:
+        return math.prod((extent or 0 for extent in extents), start=self.element)
 
     def alignment(self) -> int:
         return self.align or self.element

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import PtxError
-from .lexer import float_bits, float_literal, integer_literal, tokenize
+from .lexer import float_bits, integer_literal, tokenize
 from .model import Variable
 from .operands import Operands
+
+MOST_INITIAL = 64 << 20  # bytes of a module, as much as its variables may have of initial values
+_OCTAL = re.compile(r"\b0\d")
 
 
 @dataclass(frozen=True)
@@ -22,15 +27,18 @@ def initial_bytes(variable: Variable, address: Callable[[str], tuple[int | None,
     assert variable.initial is not None
     start, end = variable.initial
     plain = _plain(variable, variable.text[start:end])
-    if plain is not None:
-        return Initial(plain, ())
-    return _Reader(variable, address).read(start, end)
+    found = Initial(plain, ()) if plain is not None else _Reader(variable, address).read(start, end)
+    if len(found.data) > variable.size and None not in variable.extents:
+        raise PtxError("", variable.line, variable.name, "more initial values than there is room for")
+    return found
 
 
 def _plain(variable: Variable, text: str) -> bytes | None:
     """Large tables are one-dimensional lists of small decimal numbers: no need to tokenise them."""
     inner = text.strip()
     if variable.is_float or not inner.startswith("{") or inner.count("{") != 1 or not inner.endswith("}"):
+        return None
+    if _OCTAL.search(inner):
         return None
     size = variable.element
     mask = (1 << 8 * size) - 1
@@ -54,24 +62,36 @@ class _Reader:
         tokens = [
             each for each in tokenize(self.variable.text, start, end, self.variable.line) if each != "\n"
         ]
-        depth = 0
+        begun: list[int] = []  # where the part in each open brace begins
         element: list[str] = []
         nesting = 0
         for token in tokens:
             if token == "{":
-                depth += 1
+                begun.append(len(self.data))
             elif token == "}":
                 self._flush(element)
-                depth -= 1
+                if not begun:
+                    break
+                self._fill(begun.pop(), len(begun))
             elif token == "," and nesting == 0:
                 self._flush(element)
             else:
                 nesting += (token == "(") - (token == ")")
                 element.append(token)
-        self._flush(element)
-        if depth:
-            raise self._fail("the braces of an initialiser do not match", "")
-        return Initial(bytes(self.data), tuple(self.relocations))
+        else:
+            self._flush(element)
+            if not begun:
+                return Initial(bytes(self.data), tuple(self.relocations))
+        raise self._fail("the braces of an initialiser do not match", "")
+
+    def _fill(self, begin: int, depth: int) -> None:
+        """What braces leave out is zero: those inside others are a part of the array as large as the rest."""
+        extents = (*self.variable.extents, self.variable.vector)[depth:]
+        if depth and None not in extents:
+            end = begin + math.prod((each or 0 for each in extents), start=self.variable.element)
+            if not len(self.data) <= end <= MOST_INITIAL:
+                raise self._fail("more initial values than there is room for", "")
+            self.data += bytes(end - len(self.data))
 
     def _fail(self, reason: str, text: str) -> PtxError:
         return PtxError("", self.variable.line, text, f"{self.variable.name}: {reason}")
@@ -84,21 +104,21 @@ class _Reader:
     def _element(self, tokens: list[str]) -> None:
         size = self.variable.element
         text = " ".join(tokens)
-        literal = tokens[-1]
-        exact = float_literal(literal)
-        if exact is not None and len(tokens) <= 2:
-            if not self.variable.is_float and not isinstance(exact, tuple):
-                raise self._fail("a float in an integer's initialiser", text)
-            if size < 2:
-                raise self._fail("a float of eight bits", text)
-            bits = float_bits(exact, size * 8)
-            self._number(bits ^ (1 << (size * 8 - 1)) if tokens[0] == "-" else bits)
+        if any(token[0].isalpha() or token[0] in "_$" for token in tokens):
+            self._symbol(tokens, text)
             return
-        if not any(token[0].isalpha() or token[0] in "_$" for token in tokens):
-            value = Operands(tokens, self.variable.line).integer(0)
+        operands = Operands(tokens, self.variable.line)
+        value = operands.immediate().value
+        if operands.peek():
+            raise self._fail("not an initialiser", text)
+        if isinstance(value, int):
             self._number(float_bits(float(value), size * 8) if self.variable.is_float else value)
             return
-        self._symbol(tokens, text)
+        if not self.variable.is_float and not isinstance(value, tuple):
+            raise self._fail("a float in an integer's initialiser", text)
+        if size < 2:
+            raise self._fail("a float of eight bits", text)
+        self._number(float_bits(value, size * 8))
 
     def _number(self, value: int) -> None:
         size = self.variable.element

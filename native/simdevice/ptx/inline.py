@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from . import usage
 from .analysis import Body, Program, call_target
 from .model import (
     Address,
@@ -33,6 +34,7 @@ from .model import (
 
 # Items of a kernel with its functions, beyond which nothing is made part of anything.
 _MOST = 12_000
+_DEEPEST = 100  # functions, each in the next
 
 
 class _Impossible(Exception):
@@ -62,7 +64,7 @@ class _Inliner:
 
     def body(self, index: int) -> list[Item]:
         """A function's items, with those of what it calls in their places."""
-        if index in self.entered:
+        if index in self.entered or len(self.entered) == _DEEPEST:
             raise _Impossible
         self.entered.append(index)
         body = self.program.bodies[index]
@@ -88,7 +90,8 @@ class _Inliner:
         items = self.body(callee.index)
         self.calls += 1
         number, end = self.calls, f"$end{self.calls}"
-        names = {name: f"{name}$in{number}" for name in _declared(items)}
+        numbered = _numbered(items)
+        names = {name: f"{name}$in{number}" for name in _declared(items, numbered)}
         before: list[Item] = []
         after: list[Item] = []
         groups = [each.items for each in call.operands if isinstance(each, Group)]
@@ -122,7 +125,7 @@ class _Inliner:
         yield from before
         yield ScopeBegin(call.line)
         for item in items:
-            yield _renamed(item, names, end)
+            yield _renamed(item, names, numbered, end)
         yield ScopeEnd(call.line)
         yield Label(end, call.line)
         yield from after
@@ -130,11 +133,33 @@ class _Inliner:
         yield ScopeEnd(call.line)
 
 
-def _declared(items: list[Item]) -> Iterator[str]:
+def _numbered(items: list[Item]) -> dict[str, list[tuple[str, int]]]:
+    """The names that a body mentions and their numbers, by what stands in front of those: of `%r<1000000>` no
+    more are needed."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for name in {each for item in items if isinstance(item, Instruction) for each in _mentioned(item)}:
+        for split in range(max(len(name.rstrip("0123456789")), len(name) - 9), len(name)):
+            found.setdefault(name[:split], []).append((name, int(name[split:])))
+    return found
+
+
+def _mentioned(item: Instruction) -> Iterator[str]:
+    for operand in item.operands:
+        yield from usage.names(operand)
+    if item.guard is not None:
+        yield item.guard
+
+
+def _of(name: str, count: int, numbered: dict[str, list[tuple[str, int]]]) -> list[str]:
+    """The names of a declaration."""
+    return [each for each, number in numbered.get(name, ()) if number < count] if count else [name]
+
+
+def _declared(items: list[Item], numbered: dict[str, list[tuple[str, int]]]) -> Iterator[str]:
     for item in items:
         if isinstance(item, Registers):
             for name, count in item.names:
-                yield from (f"{name}{number}" for number in range(count)) if count else (name,)
+                yield from _of(name, count, numbered)
         elif isinstance(item, Local):
             if item.space == "shared":
                 raise _Impossible  # it is laid out with its function's name
@@ -143,7 +168,7 @@ def _declared(items: list[Item]) -> Iterator[str]:
             yield item.name
 
 
-def _renamed(item: Item, names: dict[str, str], end: str) -> Item:
+def _renamed(item: Item, names: dict[str, str], numbered: dict[str, list[tuple[str, int]]], end: str) -> Item:
     """In another function's body, where `ret` leads to the label `end`."""
     if isinstance(item, Instruction):
         guard = names.get(item.guard, item.guard) if item.guard else None
@@ -151,11 +176,7 @@ def _renamed(item: Item, names: dict[str, str], end: str) -> Item:
             return replace(item, opcode="bra", modifiers=(), operands=[Register(end)], guard=guard)
         return replace(item, operands=[_operand(each, names) for each in item.operands], guard=guard)
     if isinstance(item, Registers):
-        listed = [
-            (names[name], 0)
-            for base, count in item.names
-            for name in ([f"{base}{number}" for number in range(count)] if count else [base])
-        ]
+        listed = [(names[name], 0) for base, count in item.names for name in _of(base, count, numbered)]
         return replace(item, names=listed)
     if isinstance(item, Targets):
         return Targets(names[item.name], [names.get(each, each) for each in item.targets])
@@ -166,7 +187,8 @@ def _renamed(item: Item, names: dict[str, str], end: str) -> Item:
 
 def _operand(operand: Operand, names: dict[str, str]) -> Operand:
     if isinstance(operand, (Register, Not)):
-        return replace(operand, name=names.get(operand.name, operand.name))
+        name, dot, component = operand.name.partition(".")  # of a vector
+        return replace(operand, name=names.get(operand.name) or names.get(name, name) + dot + component)
     if isinstance(operand, Address):
         return replace(operand, base=names.get(operand.base, operand.base) if operand.base else None)
     if isinstance(operand, (Vector, Group, Bracket)):

@@ -7,7 +7,10 @@ agrees with each line (tests/ptx/test_verify.py).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 from .types import TYPES
 
@@ -20,7 +23,8 @@ class Form:
     whole number of 32 bits, `p` a predicate, `d` one or two of them that are written, `m` what mov moves, `l`
     what a load or a store may be narrower than, `L` such of the type that is named first, `*` anything. The
     last `optional` of them may be left out. `types`: what the type may be; empty: not looked at. `needs`: of
-    a set one modifier must be there, if the type is of a kind ("f" floats, "i" whole numbers, "" any).
+    a set one modifier must be there, if the type is of a kind ("f" floats, "h" halves, "i" whole numbers, ""
+    any). `only`: modifiers that go with some types. `implies`: modifiers that need one of others.
     """
 
     operands: str
@@ -28,10 +32,16 @@ class Form:
     types: frozenset[str] = frozenset()
     named: int = 1  # how many types the instruction must name
     needs: tuple[tuple[str, frozenset[str]], ...] = ()
+    only: tuple[tuple[str, frozenset[str]], ...] = ()
+    implies: tuple[tuple[str, frozenset[str]], ...] = ()
 
 
 _INTEGERS = "u16 s16 u32 s32 u64 s64"
 _HALVES = "f16 f16x2 bf16 bf16x2"
+_SATURATED = "f32 f16 f16x2"
+_FLUSHED = f"{_SATURATED} f32x2"
+_DIRECTED = "f32 f64 f32x2"  # rounded otherwise than to the nearest
+_CARRIED = "u32 s32 u64 s64"
 _FLOATS = f"f32 f64 {_HALVES}"
 _NUMBERS = f"{_INTEGERS} {_FLOATS}"
 _ANY = f"b16 b32 b64 {_INTEGERS} f32 f64"
@@ -44,39 +54,92 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def _forms(
-    names: str, operands: str, types: str = "", optional: int = 0, named: int = 1, **needs: str
-) -> dict[str, Form]:
+def _pairs(words: Mapping[str, str]) -> tuple[tuple[str, frozenset[str]], ...]:
+    """`{"a b": "c d"}`: of a and of b, c and d."""
+    return tuple((word, _words(text)) for names, text in words.items() for word in names.split())
+
+
+def form(
+    operands: str,
+    types: str = "",
+    optional: int = 0,
+    named: int = 1,
+    only: Mapping[str, str] = MappingProxyType({}),
+    implies: Mapping[str, str] = MappingProxyType({}),
+    **needs: str,
+) -> Form:
     asked = tuple(("" if kind == "all" else kind, _words(each)) for kind, each in needs.items())
-    form = Form(operands, optional, _words(types), named, asked)
-    return dict.fromkeys(names.split(), form)
+    return Form(operands, optional, _words(types), named, asked, _pairs(only), _pairs(implies))
+
+
+def _forms(names: str, operands: str, types: str = "", **further: Any) -> dict[str, Form]:
+    return dict.fromkeys(names.split(), form(operands, types, **further))
 
 
 FORMS: dict[str, Form] = {
-    **_forms("add sub", "ttt", f"{_NUMBERS} u16x2 s16x2 f32x2 u8x4 s8x4"),
+    **_forms(
+        "add sub",
+        "ttt",
+        f"{_NUMBERS} u16x2 s16x2 f32x2 u8x4 s8x4",
+        only={"sat": f"s32 {_SATURATED} s8x4 u8x4", "ftz": _FLUSHED, "cc": _CARRIED, "rz rm rp": _DIRECTED},
+    ),
     **_forms("addc subc", "ttt", _INTEGERS),
-    **_forms("mul", "wtt", f"{_NUMBERS} f32x2", i="lo hi wide"),
-    **_forms("mad", "wttw", f"{_INTEGERS} f32 f64", i="lo hi wide", f=_ROUNDED),
+    **_forms(
+        "mul",
+        "wtt",
+        f"{_NUMBERS} f32x2",
+        only={"sat": _SATURATED, "ftz": _FLUSHED, "rz rm rp": _DIRECTED, "wide": "u16 s16 u32 s32"},
+        i="lo hi wide",
+    ),
+    **_forms(
+        "mad",
+        "wttw",
+        f"{_INTEGERS} f32 f64",
+        only={"sat": "s32 f32", "ftz": "f32", "cc": _CARRIED, "wide": "u16 s16 u32 s32"},
+        i="lo hi wide",
+        f=_ROUNDED,
+    ),
     **_forms("madc", "tttt", _INTEGERS, i="lo hi"),
     **_forms("mul24", "ttt", "u32 s32", i="lo hi"),
-    **_forms("mad24", "tttt", "u32 s32", i="lo hi"),
-    **_forms("fma", "tttt", f"{_FLOATS} f32x2", all=_ROUNDED),
+    **_forms("mad24", "tttt", "u32 s32", only={"sat": "s32"}, i="lo hi"),
+    **_forms(
+        "fma",
+        "tttt",
+        f"{_FLOATS} f32x2",
+        only={"sat": _SATURATED, "ftz": _FLUSHED, "relu oob": _HALVES, "rz rm rp": _DIRECTED},
+        all=_ROUNDED,
+    ),
+    **_forms(
+        "min max",
+        "tttt",
+        f"{_NUMBERS} u16x2 s16x2 u8x4 s8x4",
+        optional=1,
+        only={"ftz": _SATURATED, "NaN xorsign abs": f"f32 {_HALVES}", "relu": "s32 s16x2"},
+        implies={"xorsign": "abs", "abs": "xorsign"},
+    ),
     **_forms("sad", "tttt", _INTEGERS),
-    **_forms("div", "ttt", f"{_INTEGERS} f32 f64", f=f"{_ROUNDED} approx full"),
+    **_forms(
+        "div",
+        "ttt",
+        f"{_INTEGERS} f32 f64",
+        only={"ftz approx full": "f32", _ROUNDED: "f32 f64"},
+        f=f"{_ROUNDED} approx full",
+    ),
     **_forms("rem", "ttt", _INTEGERS),
-    **_forms("abs", "tt", f"s16 s32 s64 {_FLOATS}"),
-    **_forms("neg", "tt", f"s16 s32 s64 s8x4 {_FLOATS}"),
+    **_forms("abs", "tt", f"s16 s32 s64 {_FLOATS}", only={"ftz": _SATURATED}),
+    **_forms("neg", "tt", f"s16 s32 s64 s8x4 {_FLOATS}", only={"ftz": _SATURATED}),
     **_forms("popc clz", "ct", "b32 b64"),
     **_forms("bfind", "ct", "u32 s32 u64 s64"),
     **_forms("brev", "tt", "b32 b64"),
     **_forms("bfe", "ttcc", "u32 s32 u64 s64"),
     **_forms("bfi", "tttcc", "b32 b64"),
     **_forms("copysign", "ttt", "f32 f64"),
-    **_forms("rcp sqrt", "tt", "f32 f64", all=f"{_ROUNDED} approx"),
+    **_forms("rcp", "tt", "f32 f64", all=f"{_ROUNDED} approx"),
+    **_forms("sqrt", "tt", "f32 f64", only={"ftz approx": "f32"}, all=f"{_ROUNDED} approx"),
     **_forms("rsqrt", "tt", "f32 f64", all="approx"),
     **_forms("sin cos lg2", "tt", "f32", all="approx"),
     **_forms("ex2", "tt", f"f32 {_HALVES}", all="approx"),
-    **_forms("tanh", "tt", f"f32 {_HALVES}", all="approx"),
+    **_forms("tanh", "tt", f"f32 {_HALVES}", only={"ftz": ""}, all="approx"),
     **_forms("and or xor", "ttt", "pred b16 b32 b64"),
     **_forms("not", "tt", "pred b16 b32 b64"),
     **_forms("cnot", "tt", "b16 b32 b64"),
@@ -84,11 +147,37 @@ FORMS: dict[str, Form] = {
     **_forms("shr", "ttc", f"b16 b32 b64 {_INTEGERS}"),
     **_forms("shf", "tttt", "b32"),
     **_forms("prmt", "tttt", "b32"),
-    **_forms("setp", "dttp", f"{_ANY} {_HALVES}", optional=1, all=_COMPARED),
+    **_forms(
+        "setp",
+        "dttp",
+        f"{_ANY} {_HALVES}",
+        optional=1,
+        only={
+            "ftz": _SATURATED,
+            "lo ls hi hs": "u16 u32 u64",
+            "lt le gt ge": _NUMBERS,
+            "equ neu ltu leu gtu geu num nan": _FLOATS,
+        },
+        all=_COMPARED,
+    ),
     **_forms("selp", "tttp", _ANY),
     **_forms("mov", "mm", f"pred b128 {_ANY}"),
-    **_forms("ld", "l**", f"{_STORED} {_ANY}", optional=1),
-    **_forms("st", "*l*", f"{_STORED} {_ANY}", optional=1),
+    **_forms(
+        "ld",
+        "l**",
+        f"{_STORED} {_ANY}",
+        optional=1,
+        only={"release": ""},
+        implies={"relaxed acquire": "cta cluster gpu sys"},
+    ),
+    **_forms(
+        "st",
+        "*l*",
+        f"{_STORED} {_ANY}",
+        optional=1,
+        only={"acquire": ""},
+        implies={"relaxed release": "cta cluster gpu sys"},
+    ),
     **_forms("cvta", "**", "u32 u64"),
     **_forms("cvt", "Ll**", optional=2, named=2),
     **_forms("ret exit trap brkpt", "", named=0),
@@ -97,12 +186,108 @@ FORMS: dict[str, Form] = {
     **_forms("nanosleep", "t", "u32"),
 }
 
+# Of instructions that do different things the first of these words that is there says which.
+_VOTED = form("p*c", "pred", optional=1)
+_COUNTED = form("cc", optional=1, named=0)
+_BARRIERS = {
+    "popc": form("cc**", "u32", optional=1),
+    **_forms("and or", "pc**", "pred", optional=1),
+    "sync": _COUNTED,
+    "arrive": form("cc", named=0),
+}
+_BITS = "b32 b64"
+_UPDATES = {
+    "add": form(
+        "{}", f"u32 s32 u64 s64 f32 f64 {_HALVES}", optional=1, only={"noftz": f"f32 {_HALVES}"}, h="noftz"
+    ),
+    **_forms("min max", "{}", f"{_CARRIED} {_HALVES}", optional=1, only={"noftz": _HALVES}, h="noftz"),
+    **_forms("inc dec", "{}", "u32", optional=1, only={"noftz": ""}),
+    **_forms("and or xor", "{}", _BITS, optional=1, only={"noftz": ""}),
+}
+_SCOPED = form("", named=0)
+ACTIONS: dict[str, dict[str, Form]] = {
+    "bar": {"warp": form("c", named=0, all="sync"), **_BARRIERS},
+    "barrier": {"cluster": form("", named=0, all="arrive wait"), **_BARRIERS},
+    "vote": {"ballot": form("t*c", "b32", optional=1), "all": _VOTED, "any": _VOTED, "uni": _VOTED},
+    "match": {"any": form("ctc", _BITS, all="sync"), "all": form("*tc", _BITS, all="sync")},
+    "redux": {
+        "add": form("ttc", "u32 s32", all="sync"),
+        **_forms("min max", "ttc", "u32 s32 f32", only={"abs NaN": "f32"}, all="sync"),
+        **_forms("and or xor", "ttc", "b32", all="sync"),
+    },
+    "shfl": _forms("up down bfly idx", "*tccc", "b32", optional=1),
+    "elect": {"sync": form("*c", named=0)},
+    "atom": {
+        **{word: replace(each, operands="t*t*") for word, each in _UPDATES.items()},
+        "exch": form("t*t*", "b32 b64 b128", optional=1),
+        "cas": form("t*tt*", "b16 b32 b64 b128", optional=1),
+    },
+    "red": {word: replace(each, operands="*t*") for word, each in _UPDATES.items()},
+    "fence": {
+        **_forms("proxy mbarrier_init", "**", optional=2, named=0),
+        **_forms("cta cluster gpu sys", "", named=0),
+    },
+    "membar": _forms("cta gl sys proxy", "", named=0),
+}
+_UPDATED = "relaxed release cta cluster gpu sys global shared noftz v2 v4 v8"
+# Of these all modifiers are known that are no types.
+WORDS = {
+    name: frozenset(ACTIONS[name]) | _words(text)
+    for name, text in {
+        "bar": "cta red",
+        "barrier": "cta red aligned wait release acquire relaxed",
+        "vote": "sync",
+        "match": "sync",
+        "redux": "sync abs NaN",
+        "shfl": "sync",
+        "elect": "",
+        "atom": f"{_UPDATED} acquire acq_rel",
+        "red": f"{_UPDATED} async mmio",
+        "fence": "sc acq_rel acquire release alias async global tensormap",
+        "membar": "alias",
+    }.items()
+}
+# Modifiers that exclude each other, whatever the instruction.
+EXCLUDED = (("sat", "cc"), ("sat", "relu"), ("sat", "lo"), ("sat", "wide"), ("cc", "wide"))
+
+# The shapes of matrices by the type of A's elements. Of accumulators in memory, and of doubles in wmma, ptxas
+# takes more than can be multiplied: they are not looked at.
+_BYTES, _WIDE = "m16n16k16 m8n32k16 m32n8k16", "m16n8k16 m16n8k32"
+SHAPES = {
+    "mma": {
+        "f16": _words("m8n8k4 m16n8k8 m16n8k16"),
+        "bf16": _words("m16n8k8 m16n8k16"),
+        "tf32": _words("m16n8k4 m16n8k8 m16n8k16"),
+        "f64": _words("m8n8k4 m16n8k4 m16n8k8 m16n8k16"),
+        **dict.fromkeys(("s8", "u8"), _words(f"m8n8k16 {_WIDE}")),
+        **dict.fromkeys(("s4", "u4"), _words("m8n8k32 m16n8k32 m16n8k64")),
+        "b1": _words("m8n8k128 m16n8k128 m16n8k256"),
+        **dict.fromkeys(("e4m3", "e5m2"), _words(_WIDE)),
+    },
+    "wmma": {
+        **dict.fromkeys(("f16", "bf16", "s8", "u8"), _words(_BYTES)),
+        "tf32": _words("m16n16k8"),
+        **dict.fromkeys(("s4", "u4"), _words("m8n8k32")),
+        "b1": _words("m8n8k128"),
+    },
+}
+
+# What may be multiplied with each other, and what their products are added to.
+_SIMILAR = ("s8 u8", "s4 u4", "e4m3 e5m2", "f16", "bf16", "tf32", "f64", "b1")
+FACTORS = {name: _words(names) for names in _SIMILAR for name in names.split()}
+SUMS = {
+    **dict.fromkeys(("s8", "u8", "s4", "u4", "b1"), _words("s32")),
+    **dict.fromkeys(("f16", "e4m3", "e5m2"), _words("f16 f32")),
+    **dict.fromkeys(("bf16", "tf32"), _words("f32")),
+    "f64": _words("f64"),
+}
+
 # Those of which no more than the names of their operands is looked at.
 OPCODES = frozenset(FORMS) | _words(
     """
     alloca applypriority atom bar barrier bmsk brx call clusterlaunchcontrol cp createpolicy discard
     dp2a dp4a elect fabric fence fns getctarank griddepcontrol isspacep istypep ldmatrix ldu lop3 mapa
-    match max mbarrier membar min mma movmatrix multimem pmevent prefetch prefetchu red redux set
+    match mbarrier membar mma movmatrix multimem pmevent prefetch prefetchu red redux set
     setmaxnreg shfl slct stackrestore stacksave stmatrix suld suq sured sust szext tcgen05 tensormap
     testp tex tld4 txq vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4
     vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr vsub vsub2 vsub4 wgmma wmma
@@ -110,7 +295,7 @@ OPCODES = frozenset(FORMS) | _words(
 )
 
 # Of these every modifier is known; the others have many of their own, and new ones with each version.
-PLAIN = frozenset(FORMS) - {"cvt"} | _words("bmsk dp2a dp4a fns lop3 max min set slct szext testp")
+PLAIN = frozenset(FORMS) - {"cvt"} | _words("bmsk dp2a dp4a fns lop3 set slct szext testp")
 MODIFIERS = frozenset(TYPES) | _words(
     f"""
     {_ROUNDED} {_COMPARED} rna rni rzi rmi rpi rs ftz sat satfinite relu approx full cc lo hi wide NaN xorsign
@@ -124,6 +309,7 @@ MODIFIERS = frozenset(TYPES) | _words(
 # With one of these an instruction has operands of its own, which no form here describes.
 APART = _words("async bulk")
 
+SHAPE = re.compile(r"m\d+n\d+k\d+\Z")
 _SPECIAL = re.compile(
     r"%(?:n?(?:tid|ctaid|clusterid)|cluster_n?cta(?:id|rank)|laneid|n?warpid|n?smid|gridid|WARP_SZ|clock(?:_hi|64)?"
     r"|lanemask_(?:eq|lt|le|ge|gt)|pm\d(?:_64)?|envreg\d+|globaltimer(?:_lo|_hi)?|is_explicit_cluster"

@@ -221,6 +221,7 @@ class Variable:
     index: int = -1
     reference: str = ""
     vector: int = 1  # of so many elements in the initialiser, `a[1]` is the second
+    extents: tuple[int | None, ...] = ()  # as declared; None: the initialiser decides
 
 
 Symbol = Union[Function, Variable]  # noqa: UP007 (Python 3.10 alias)

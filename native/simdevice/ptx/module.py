@@ -10,7 +10,7 @@ from hashlib import blake2b
 from .body import parse_body
 from .declarations import Cursor, locals_
 from .errors import PtxError
-from .initial import Initial, initial_bytes
+from .initial import MOST_INITIAL, Initial, initial_bytes
 from .lexer import tokenize
 from .model import Function, Item, KernelInfo, Local, Symbol, Variable, VariableInfo
 
@@ -27,7 +27,6 @@ SHARED_ALIGNMENT = 16
 MOST_SHARED = 227 << 10
 MOST_LOCAL = 512 << 10
 MOST_PARAMETERS = 32764
-MOST_INITIAL = 64 << 20
 
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 # What begins like one of these is matched to its end, whatever it is: a text that is none is not read twice.
@@ -239,13 +238,20 @@ class Module:
 
     def shared_layout(self, kernel: Function) -> SharedLayout:
         layout = SharedLayout()
+        dynamic = 1
         for function in self.reachable(kernel):
             for symbol in self.references(function):
-                if isinstance(symbol, Variable) and symbol.space == "shared" and symbol.linkage != "extern":
+                if not isinstance(symbol, Variable) or symbol.space != "shared":
+                    continue
+                if symbol.linkage == "extern":
+                    dynamic = max(dynamic, symbol.align, SHARED_ALIGNMENT)
+                else:
                     layout.place(-1, f"{id(self.unit_of(function))}:{symbol.name}", symbol.size, symbol.align)
             for variable in self.declarations(function)[0]:
                 if variable.space == "shared":
                     layout.place(function.index, variable.name, variable.size, variable.align)
+        # As ptxas counts it: what is dynamic begins behind it.
+        layout.size = -(-layout.size // dynamic) * dynamic
         return layout
 
     def shared_offset(self, layout: SharedLayout, function: Function, variable: Variable) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from . import constants
+from .constants import Constant
 from .errors import PtxError
 from .lexer import float_literal, integer_literal
 from .model import Address, Bracket, Group, Immediate, Not, Operand, Pair, Register, Vector
@@ -113,7 +115,10 @@ class Operands:
             return Vector(self._list("}"))
         if token == "[":
             self.at += 1
-            return self._bracket()
+            found = self._bracket()
+            if self.peek() == ".unified":  # the address is of the same memory for every device
+                self.at += 1
+            return found
         if token == "!":
             self.at += 1
             name = self.next()
@@ -142,47 +147,50 @@ class Operands:
 
     def offset(self) -> int:
         """`+ constant` or `- constant` behind a name."""
-        sign = 1 if self.next() == "+" else -1
-        return sign * self.integer(10)
+        if self.peek() == "+":
+            self.at += 1
+        return self.integer(_PRECEDENCE["+"])
 
     def immediate(self) -> Immediate:
         negative = self.peek() == "-"
         at = self.at + negative
-        token = self.tokens[at] if at < len(self.tokens) else ""
-        exact = float_literal(token) if token else None
-        if exact is not None:
+        exact = float_literal(self.tokens[at]) if at < len(self.tokens) else None
+        if isinstance(exact, tuple):  # its bits are meant, and stand alone
             self.at = at + 1
-            if not negative:
-                return Immediate(exact)
-            if isinstance(exact, tuple):
-                return Immediate((exact[0] ^ (1 << (exact[1] - 1)), exact[1]))
-            return Immediate(-exact)
-        return Immediate(self.integer(0))
+            return Immediate((exact[0] ^ (1 << (exact[1] - 1)), exact[1]) if negative else exact)
+        return Immediate(self._constant(0).value)
 
     def integer(self, minimum: int) -> int:
-        """A constant integer expression whose operators bind at least as tightly as `minimum`."""
+        """A constant expression of whole numbers whose operators bind at least as tightly as `minimum`."""
+        value = self._constant(minimum).value
+        if isinstance(value, float):
+            raise self.fail("a float where an integer is expected")
+        return value
+
+    def _constant(self, minimum: int) -> Constant:
         self.depth += 1
         if self.depth > _DEPTH:
             raise self.fail("a constant expression nests too deeply")
-        left = self._unary()
-        while True:
-            operator = self.peek()
-            precedence = _PRECEDENCE.get(operator, -1)
-            if precedence < minimum or precedence < 0:
-                break
-            self.at += 1
-            right = self.integer(precedence + 1)
-            left = self._binary(operator, left, right)
-        if minimum == 0 and self.peek() == "?":
-            self.at += 1
-            yes = self.integer(0)
-            self.expect(":")
-            no = self.integer(0)
-            left = yes if left else no
+        try:
+            left = self._unary()
+            while True:
+                operator = self.peek()
+                precedence = _PRECEDENCE.get(operator, -1)
+                if precedence < minimum or precedence < 0:
+                    break
+                self.at += 1
+                left = constants.binary(operator, left, self._constant(precedence + 1))
+            if minimum == 0 and self.peek() == "?":
+                self.at += 1
+                yes = self._constant(0)
+                self.expect(":")
+                left = constants.chosen(left, yes, self._constant(0))
+        except constants.Meaningless as error:
+            raise self.fail(str(error)) from None
         self.depth -= 1
         return left
 
-    def _unary(self) -> int:
+    def _unary(self) -> Constant:
         token = self.next()
         if token in ("-", "+", "~", "!"):
             self.depth += 1
@@ -190,48 +198,21 @@ class Operands:
                 raise self.fail("a constant expression nests too deeply")
             value = self._unary()
             self.depth -= 1
-            return {"-": -value, "+": value, "~": ~value, "!": int(not value)}[token]
+            return constants.unary(token, value)
         if token == "(":
             if self.peek() in (".s64", ".u64"):
-                cast = self.next()
+                to = self.next()
                 self.expect(")")
-                value = self._unary() & (1 << 64) - 1
-                return value - (1 << 64) if cast == ".s64" and value >> 63 else value
-            value = self.integer(0)
+                return constants.cast(to, self._unary())
+            value = self._constant(0)
             self.expect(")")
             return value
         if token == "WARP_SZ":
-            return 32
-        literal = integer_literal(token)
-        if literal is None:
-            raise self.fail(f"expected an operand, found {token!r}")
-        return literal
-
-    def _binary(self, operator: str, a: int, b: int) -> int:
-        if operator in ("/", "%"):
-            if b == 0:
-                raise self.fail("a constant expression divides by zero")
-            quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-            return quotient if operator == "/" else a - b * quotient
-        if operator in ("<<", ">>"):
-            if not 0 <= b < 64:
-                raise self.fail("a constant expression shifts too far")
-            return (a << b) & ((1 << 64) - 1) if operator == "<<" else a >> b
-        if operator in ("&&", "||"):
-            return int(bool(a) and bool(b)) if operator == "&&" else int(bool(a) or bool(b))
-        value = {
-            "+": a + b,
-            "-": a - b,
-            "*": a * b,
-            "&": a & b,
-            "|": a | b,
-            "^": a ^ b,
-            "==": int(a == b),
-            "!=": int(a != b),
-            "<": int(a < b),
-            ">": int(a > b),
-            "<=": int(a <= b),
-            ">=": int(a >= b),
-        }[operator]
-        mask = (1 << 64) - 1
-        return value if -(1 << 63) <= value <= mask else value & mask
+            return Constant(32)
+        number = integer_literal(token)
+        if number is not None:
+            return constants.literal(number, token.endswith("U"))
+        decimal = float_literal(token)
+        if isinstance(decimal, float):
+            return Constant(decimal)
+        raise self.fail(f"expected an operand, found {token!r}")

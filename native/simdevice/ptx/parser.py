@@ -91,8 +91,12 @@ class _Splitter:
 
     def split(self) -> Unit:
         text = self.text
-        while (match := self._find(_OUTER, self.at)) is not None:
+        position = 0
+        while (match := self._find(_OUTER, position)) is not None:
             start, kind = self.at, match[0]
+            if kind == ";" and self._in_head(start, match.start()):
+                position = match.end()
+                continue
             if kind == ";":
                 self.at = match.end()
                 self._statement(start, match.start(), None)
@@ -106,6 +110,7 @@ class _Splitter:
                 close = self._close(match.end())
                 self.at = close + 1
                 self._function(start, match.start(), match.end(), close)
+            position = self.at
         self._statement(self.at, len(text), None)
         if not self.unit.isa:
             raise PtxError("", 1, "", "there is no .version")
@@ -117,6 +122,12 @@ class _Splitter:
                 raise PtxError("", line, aliased, "an alias of nothing")
             self.unit.symbols[alias] = symbol
         return self.unit
+
+    def _in_head(self, start: int, end: int) -> bool:
+        """Whether the semicolon ends a .pragma between a function's name and its body."""
+        pragma = self.text.rfind(".pragma", start, end)
+        heads = (self.text.find(kind, start, pragma) for kind in (".entry", ".func")) if pragma >= 0 else ()
+        return any(head >= 0 for head in heads)
 
     def _close(self, position: int) -> int:
         depth = 1
@@ -197,9 +208,9 @@ class _Splitter:
         while True:
             line = cursor.line
             name = cursor.name()
-            count = dimensions(cursor)
+            extents = dimensions(cursor)
             last = not cursor.accept(",")
-            size = declared.size(count)
+            size = declared.size(extents)
             element = max(1, declared.type.bytes)
             place = initial if last else None
             is_float = declared.type.kind == "f"
@@ -209,6 +220,7 @@ class _Splitter:
                     *(line, self.text, place),
                     reference=declared.type.name if declared.type.name in REFERENCES else "",
                     vector=declared.vector,
+                    extents=extents,
                 )
             )
             if last:
@@ -288,6 +300,8 @@ class _Splitter:
                 directives[token[1:]] = extents
             elif token == ".pragma":
                 cursor.next()
+                while cursor.accept(","):
+                    cursor.next()
                 cursor.accept(";")
             elif token in _FLAGS:
                 directives[token[1:]] = []

@@ -67,6 +67,8 @@ def _table() -> dict[str, Type]:
         "e3m2x2": 16,
         "u4": 4,
         "s4": 4,
+        "u2": 2,
+        "s2": 2,
         "b1": 1,
         "texref": 64,
         "samplerref": 64,

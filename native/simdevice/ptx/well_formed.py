@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import zip_longest
 
 from . import isa
@@ -20,15 +20,48 @@ def fault(instruction: Instruction, type_of: TypeOf) -> str | None:
     opcode = instruction.opcode
     if opcode not in isa.OPCODES:
         return f"Not a name of any known instruction: '{opcode}'"
-    form = isa.FORMS.get(opcode)
+    words = isa.WORDS.get(opcode)
     for modifier in instruction.modifiers:
-        if modifier not in isa.MODIFIERS and "::" not in modifier:
+        if words is not None and modifier not in words and modifier not in TYPES and "::" not in modifier:
+            return f"Unknown modifier '.{modifier}'"
+        if words is None and modifier not in isa.MODIFIERS and "::" not in modifier:
             if opcode in isa.PLAIN:
                 return f"Unknown modifier '.{modifier}'"
-            return None
-    if form is None or not isa.APART.isdisjoint(instruction.modifiers):
+            return None if opcode not in isa.SHAPES else _shape_fault(instruction)
+    if not isa.APART.isdisjoint(instruction.modifiers) and opcode != "fence":
         return None
-    return _against(form, instruction, type_of)
+    form = isa.FORMS.get(opcode)
+    if (actions := isa.ACTIONS.get(opcode)) is not None:
+        form = next((actions[word] for word in actions if word in instruction.modifiers), None)
+        if form is None:
+            return _required(actions, opcode)
+    return _against(form, instruction, type_of) if form is not None else None
+
+
+def _required(choice: Iterable[str], opcode: str) -> str:
+    return f"One of .{' .'.join(sorted(choice))} required for instruction '{opcode}'"
+
+
+def _shape_fault(instruction: Instruction) -> str | None:
+    """Of a product of dense matrices, and of what loads and stores them."""
+    opcode, modifiers = instruction.opcode, instruction.modifiers
+    named = [each for each in modifiers if each in TYPES]
+    if any(each.startswith("sp") or each in ("c", "d") for each in modifiers) or not named:
+        return None
+    if len(named) == 2:  # a wmma.mma of halves, which names D and C
+        named = ["f16", "f16"]
+    shapes = isa.SHAPES[opcode].get(named[min(1, len(named) - 1)])
+    shape = next((each for each in modifiers if isa.SHAPE.match(each)), None)
+    if shapes is None or shape is None:
+        return None
+    if shape not in shapes:
+        return f"Illegal matrix shape '.{shape}' for instruction '{opcode}'"
+    if len(named) == 4:
+        d, a, b, c = named
+        alike = d == c or opcode == "wmma" or (shape, d) == ("m8n8k4", "f32")
+        if b not in isa.FACTORS[a] or not {d, c} <= isa.SUMS[a] or not alike:
+            return f"Unexpected instruction types specified for '{opcode}'"
+    return None
 
 
 def _against(form: isa.Form, instruction: Instruction, type_of: TypeOf) -> str | None:
@@ -38,22 +71,49 @@ def _against(form: isa.Form, instruction: Instruction, type_of: TypeOf) -> str |
         return f"Unexpected instruction types specified for '{opcode}'"
     if len(named) > max(form.named, 1):
         return None  # of mixed precision: more forms than are written down
+    if named and not form.named:
+        return f"Unexpected instruction types specified for '{opcode}'"
     kind = named[-1] if named else None
     for asked, choice in form.needs:
         if _asks(asked, kind) and choice.isdisjoint(instruction.modifiers):
-            return f"One of .{' .'.join(sorted(choice))} required for instruction '{opcode}'"
+            return _required(choice, opcode)
+    if (reason := _combination(form, instruction, kind)) is not None:
+        return reason
     if not len(form.operands) - form.optional <= len(operands) <= len(form.operands):
         return f"Arguments mismatch for instruction '{opcode}'"
     wide = "wide" in instruction.modifiers
+    vectors = opcode in ("atom", "red") and not {"v2", "v4", "v8"}.isdisjoint(instruction.modifiers)
     for place, operand in zip_longest(form.operands, operands):
         if operand is None:
             break
+        if vectors and isinstance(operand, Vector):
+            continue
         if not _fits(place.lower(), operand, named[0] if place == "L" else kind, wide, type_of):
             return f"Arguments mismatch for instruction '{opcode}'"
     return None
 
 
+def _combination(form: isa.Form, instruction: Instruction, kind: Type | None) -> str | None:
+    """Modifiers that each are known and do not go together, or not with the type."""
+    opcode, modifiers = instruction.opcode, instruction.modifiers
+    for word, types in form.only:
+        if word in modifiers and (kind is None or kind.name not in types):
+            of = f".{kind.name}" if kind is not None else ""
+            return f"Illegal modifier '.{word}' for instruction '{opcode}{of}'"
+    for word, choice in form.implies:
+        if word in modifiers and choice.isdisjoint(modifiers):
+            return (
+                f"Modifier '.{word}' requires one of .{' .'.join(sorted(choice))} with '{opcode}' instruction"
+            )
+    for first, second in isa.EXCLUDED:
+        if first in modifiers and second in modifiers:
+            return f"Modifier '.{first}' cannot be combined with modifier '.{second}'"
+    return None
+
+
 def _asks(asked: str, kind: Type | None) -> bool:
+    if asked == "h":
+        return kind is not None and kind.name in ("f16", "f16x2", "bf16", "bf16x2")
     return not asked or (kind is not None and kind.kind in (("f",) if asked == "f" else ("u", "s")))
 
 

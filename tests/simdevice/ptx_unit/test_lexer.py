@@ -69,7 +69,16 @@ def test_a_float_too_large_for_its_type_is_infinite() -> None:
         ("1 + 2 * 3", 7),
         ("(1 + 2) * 3", 9),
         ("-7 / 2", -3),
-        ("-7 % 3", -1),
+        ("-7 % 3", 0),  # of unsigned numbers, as ptxas has it
+        ("~0 >> 60", 15),
+        ("-1 >> 60", -1),
+        ("(-1 & -1) >> 60", -1),
+        ("-7 / 2U", (2**64 - 7) // 2),
+        ("3U - 5 > 0", 1),
+        ("3 - 5 > 0", 0),
+        ("(1 ? -1 : 0U) >> 60", -1),
+        ("0x8000000000000000 >> 63", 1),
+        ("1 << 63 >> 63", -1),
         ("1 << 4 | 3", 19),
         ("~0 & 0xff", 255),
         ("3 > 2 ? 5 : 6", 5),
@@ -82,7 +91,39 @@ def test_constant_expressions(text: str, value: int) -> None:
     assert expression(text) == value
 
 
-@pytest.mark.parametrize("text", ["1 / 0", "1 << 99", "1 +", "(1", "%r1 + 1", "-" * 500 + "1", "(" * 500])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1.0+2.0", 3.0),
+        ("-1.0*2.0", -2.0),
+        ("1.0/4.0", 0.25),
+        ("-(1.5)", -1.5),
+        (".5", 0.5),
+        ("0.1+0.2", 0.1 + 0.2),
+    ],
+)
+def test_constant_expressions_of_floats(text: str, value: float) -> None:
+    assert Operands(tokenize(text, 0, len(text), 1), 1).immediate().value == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1.0+2",
+        "2*1.5",
+        "(.s64)1.5",
+        "1 ? 2.0 : 3.0",
+        "!1.0",
+        "1.0 % 2.0",
+        "1 / 0",
+        "1 << 99",
+        "1 +",
+        "(1",
+        "%r1 + 1",
+        "-" * 500 + "1",
+        "(" * 500,
+    ],
+)
 def test_expressions_that_mean_nothing(text: str) -> None:
     with pytest.raises(PtxError):
         expression(text)

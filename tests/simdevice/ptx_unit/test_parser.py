@@ -49,7 +49,19 @@ def test_shared_memory_is_that_of_the_functions_reached() -> None:
     .func unreached() { .shared .b32 other[500]; ret; }
     """
     (info,) = parse(kernel(".shared .b8 own[3]; mov.u32 %r1, dynamic; call reached;", head=head)).kernels
-    assert info.shared_static == 44
+    assert info.shared_static == 48  # 44, and what is dynamic begins behind it
+
+
+@pytest.mark.parametrize(
+    ("static", "align", "size"),
+    [(0, 128, 0), (40, 4, 48), (40, 128, 128), (1000, 16, 1008), (1030, 128, 1152), (1030, 1024, 2048)],
+)
+def test_dynamic_shared_memory_begins_where_it_is_aligned(static: int, align: int, size: int) -> None:
+    """The sizes are those that ptxas -v tells."""
+    head = f".extern .shared .align {align} .b8 dynamic[];"
+    own = f".shared .b8 own[{static}]; mov.u32 %r1, own;" if static else ""
+    (info,) = parse(kernel(f"{own} mov.u32 %r2, dynamic;", head=head)).kernels
+    assert info.shared_static == size
 
 
 def test_variables() -> None:
@@ -74,6 +86,42 @@ def test_variables() -> None:
     assert matrix.initial == bytes.fromhex("0100ffff0200030004000500")
     assert (elsewhere.linkage, common.linkage) == ("extern", "common")
     assert floats.initial == bytes.fromhex("0000c03f000080bf")
+
+
+def test_what_inner_braces_leave_out_is_zero() -> None:
+    text = f"""{HEADER}
+    .global .b8 rows[2][3] = {{{{1, 2}}, {{3}}}};
+    .global .b8 open[][2] = {{{{1}}, {{2, 3}}, {{4}}}};
+    .global .v2 .b8 pairs[3] = {{{{1}}, {{2, 3}}}};
+    .global .b8 octal[3] = {{010, 017, 8}};
+    .global .f32 floats[2] = {{.5, -(1.5)}};
+    """
+    rows, opened, pairs, octal, floats = (each.initial for each in parse(text).variables)
+    assert rows == bytes([1, 2, 0, 3, 0, 0])
+    assert opened == bytes([1, 0, 2, 3, 4, 0])
+    assert pairs == bytes([1, 0, 2, 3, 0, 0])
+    assert octal == bytes([8, 15, 8])
+    assert floats == bytes.fromhex("0000003f0000c0bf")
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        ".b8 a[2] = {1, 2, 3}",
+        ".b8 a[2][2] = {{1, 2, 3}, {4}}",
+        ".u32 a = {1, 2}",
+        ".b8 a[][9999999999] = {{1}}",
+    ],
+)
+def test_more_initial_values_than_there_is_room_for(declaration: str) -> None:
+    with pytest.raises(PtxError, match="more initial values"):
+        _ = parse(f"{HEADER}.global {declaration};").variables
+
+
+def test_a_pragma_between_a_kernel_s_name_and_its_body() -> None:
+    text = '.entry a .pragma "nounroll"; { ret; } .entry b() .maxntid 32 .pragma "x", "y;{"; { ret; }'
+    first, second = parse(HEADER + '.pragma "nounroll";' + text).kernels
+    assert (first.name, second.name, second.max_threads) == ("a", "b", 32)
 
 
 def test_an_address_given_byte_by_byte() -> None:

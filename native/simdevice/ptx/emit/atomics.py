@@ -8,7 +8,7 @@ from ..model import Instruction, Operand, Vector
 from ..types import BF16, F16, F32, Type
 from . import numbers
 from .function import FunctionEmitter
-from .memory import SCOPES, pointer, take_hints, take_space
+from .memory import SCOPES, in_shared, pointer, take_hints, take_space
 from .modifiers import Modifiers
 from .registry import opcode
 
@@ -57,23 +57,26 @@ def _loop(e: FunctionEmitter, bits: int, where: str, order: str, change: Callabl
 
 
 def _float_change(
-    e: FunctionEmitter, kind: Type, operation: str, ftz: bool, operand: str
+    e: FunctionEmitter, kind: Type, operation: str, ftz: str, operand: str
 ) -> Callable[[str], str]:
-    """The new bits of a float, or of each half of a packed word; `operand` is given as bits."""
+    """The new bits of a float, or of each half of a packed word; `operand` is given as bits. `ftz`: whether
+    single precision is flushed, an i1."""
+
+    def flushed(value: str) -> str:
+        if ftz == "false":
+            return value
+        small = numbers.flush(e, kind, value)
+        return small if ftz == "true" else e.op(f"select i1 {ftz}, float {small}, float {value}")
 
     def single(old: str) -> str:
-        a, b = numbers.from_bits(e, kind, old), numbers.from_bits(e, kind, operand)
-        if ftz:
-            a, b = numbers.flush(e, kind, a), numbers.flush(e, kind, b)
+        a, b = flushed(numbers.from_bits(e, kind, old)), flushed(numbers.from_bits(e, kind, operand))
         t = kind.llvm
         if operation == "add":
             value = e.op(f"fadd {t} {a}, {b}")
         else:
             name = f"llvm.{operation}imumnum.{'f' + str(kind.bits)}"
             value = e.intrinsic(name, t, f"{t} {a}", f"{t} {b}")
-        return numbers.bits_of(
-            e, kind, numbers.canonical(e, kind, numbers.flush(e, kind, value) if ftz else value)
-        )
+        return numbers.bits_of(e, kind, numbers.canonical(e, kind, flushed(value)))
 
     def brain(old: str, mine: str) -> str:
         a, b = numbers.widen_bf16(e, old), numbers.widen_bf16(e, mine)
@@ -111,11 +114,11 @@ def _update(
     kind: Type,
     operation: str,
     order: str,
-    space: str,
+    flushes: str,
     where: str,
     operands: list[Operand],
 ) -> str:
-    """One atomic operation; the old bits."""
+    """One atomic operation; the old bits. `flushes`: whether subnormals are, an i1."""
     t = kind.integer
     if operation == "cas":
         compare, new = e.read_bits(operands[0], kind.bits), e.read_bits(operands[1], kind.bits)
@@ -139,9 +142,16 @@ def _update(
         value = numbers.bits_of(e, kind, e.read(operands[0], kind))
     else:
         value = e.read_bits(operands[0], kind.bits)
-    # The GPU's memory units flush single precision; its multiprocessors, for shared memory, do not.
-    ftz = kind is F32 and space == "global"
-    return _loop(e, kind.bits, where, order, _float_change(e, kind, operation, ftz, value))
+    return _loop(e, kind.bits, where, order, _float_change(e, kind, operation, flushes, value))
+
+
+def _flushes(e: FunctionEmitter, kind: Type, space: str, where: str) -> str:
+    """The GPU's memory units flush single precision; its multiprocessors, for shared memory, do not."""
+    if kind is not F32 or space == "shared":
+        return "false"
+    if space == "generic":
+        return e.op(f"xor i1 {in_shared(e, e.op(f'ptrtoint ptr {where} to i64'))}, true")
+    return "true"
 
 
 @opcode("atom", "red")
@@ -154,8 +164,8 @@ def atomic(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     policy = take_hints(m)
     vector = m.choice("v2", "v4", "v8")
     kind = m.type()
-    if noftz and kind.name not in ("f16", "f16x2", "bf16", "bf16x2"):
-        raise e.fail(".noftz is for halves")
+    if noftz and kind.name not in ("f16", "f16x2", "bf16", "bf16x2", "f32"):
+        raise e.fail(f".noftz is not for .{kind.name}")
     returns = i.opcode == "atom"
     needed = returns + (3 if operation == "cas" else 2)
     found = e.operands(needed + policy)
@@ -163,8 +173,9 @@ def atomic(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     address, *operands = found[returns:needed]
     count = int(vector[1:]) if vector else 1
     base = pointer(e, address, space, kind.bytes * count)
+    flushes = _flushes(e, kind, "shared" if noftz else space, base.value)
     if count == 1:
-        old = _update(e, kind, operation, order, space, base.value, operands)
+        old = _update(e, kind, operation, order, flushes, base.value, operands)
         if destination is not None:
             e.write_bits(destination, kind.bits, old, kind.signed)
         return
@@ -174,7 +185,7 @@ def atomic(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     old_values = []
     for index, operand in enumerate(sources.items):
         where = e.op(f"getelementptr i8, ptr {base.value}, i64 {index * kind.bytes}")
-        old_values.append(_update(e, kind, operation, order, space, where, [operand]))
+        old_values.append(_update(e, kind, operation, order, flushes, where, [operand]))
     if destination is not None:
         if not isinstance(destination, Vector) or len(destination.items) != count:
             raise e.fail(f"needs a vector of {count}")

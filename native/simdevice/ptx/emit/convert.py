@@ -120,7 +120,9 @@ def _integer_to_float(
     if to is BF16:
         # Single precision would round twice.
         through = F64
-    if rounding == "rn" or to.kind != "f" or to is F16 or (through is F64 and source.bits <= 32):
+    if to is BF16 and source.bits == 64:
+        result = _rounded_to_odd(e, value, signed)
+    elif rounding == "rn" or to is F16 or (through is F64 and source.bits <= 32):
         result = e.op(f"{convert} {source.llvm} {value} to {through.llvm}")
     else:
         wide = e.resize(value, source.bits, 64, signed)
@@ -134,6 +136,15 @@ def _integer_to_float(
         e.write_bits(d, 16, _encode(e, result, "f16", rounding, False, False))
     else:
         e.write_bits(d, 16, _encode_double(e, result, "bf16", rounding))
+
+
+def _rounded_to_odd(e: FunctionEmitter, value: str, signed: bool) -> str:
+    """The double towards zero, its last bit set if it is not the number: what rounds it again sees that."""
+    name = f"sim_fp_from_{'s' if signed else 'u'}64_f64"
+    near = e.call("double", name, f"i64 {value}", f"i32 {numbers.MODES['rz']}", attributes=PURE)
+    back = e.op(f"fpto{'s' if signed else 'u'}i double {near} to i64")
+    odd = e.op(f"zext i1 {e.op(f'icmp ne i64 {back}, {value}')} to i64")
+    return numbers.from_bits(e, F64, e.op(f"or i64 {numbers.bits_of(e, F64, near)}, {odd}"))
 
 
 def _float_to_float(
@@ -253,6 +264,9 @@ def _pack_integers(e: FunctionEmitter, m: Modifiers) -> None:
     """cvt.pack.sat: saturates a and b, and with a third operand shifts that up to make room."""
     m.need("sat")
     to = m.type()
+    to = Type(to.name, to.name[0], to.bits)  # of two or four bits as well
+    if to.kind not in "us" or to.bits > 16:
+        raise e.fail(f"no packing of .{to.name}")
     source = integer_type(e, m, 32)
     c_type = m.type() if m.types else None
     d, x, y, *c = e.operands(4 if c_type else 3)

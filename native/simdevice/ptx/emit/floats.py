@@ -59,7 +59,17 @@ def div(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     _only_f32(e, kind, ftz)
     a, b = numbers.read(e, x, kind, ftz), numbers.read(e, y, kind, ftz)
     value = arithmetic(e, "div", kind, "rn" if mode in ("approx", "full") else mode, a, b)
+    if mode == "approx":
+        value = _by_reciprocal(e, a, b, value)
     numbers.write(e, d, kind, value, ftz)
+
+
+def _by_reciprocal(e: FunctionEmitter, a: str, b: str, quotient: str) -> str:
+    """The GPU multiplies by 1/b, which is no more than a zero where b is beyond 2**126."""
+    size = e.intrinsic("llvm.fabs.f32", "float", f"float {b}")
+    large = e.op(f"fcmp ogt float {size}, 0x47D0000000000000")
+    zero = e.intrinsic("llvm.copysign.f32", "float", "float 0.0", f"float {b}")
+    return e.op(f"select i1 {large}, float {e.op(f'fmul float {a}, {zero}')}, float {quotient}")
 
 
 @opcode("rcp", "sqrt", "rsqrt", of="float")
@@ -160,7 +170,8 @@ def copysign(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 
 
 # LLVM's masks: signalling NaN 1, quiet NaN 2, -inf 4, -normal 8, -subnormal 16, -0 32, +0 64, … mirrored.
-_CLASSES = {"finite": 504, "infinite": 516, "number": 1020, "notanumber": 3, "normal": 264, "subnormal": 144}
+# Zeros are normal numbers to PTX.
+_CLASSES = {"finite": 504, "infinite": 516, "number": 1020, "notanumber": 3, "normal": 360, "subnormal": 144}
 
 
 @opcode("testp", of="float")

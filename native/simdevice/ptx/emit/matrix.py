@@ -302,10 +302,15 @@ def _row_pointer(e: FunctionEmitter, offsets: str, lane: str) -> str:
 
 def row_offset(e: FunctionEmitter, operand: Operand, space: str) -> str:
     """The offset in shared memory, an i32, of the row whose address a lane gives."""
-    if not isinstance(operand, Address) or operand.base is None or e.register(operand.base) is None:
+    if not isinstance(operand, Address) or operand.base is None:
         raise e.fail("an address in a register is expected")
-    address = e.op(f"add i64 {e.read_bits(Register(operand.base), 64)}, {operand.offset}")
-    if space == "generic":
+    named = e.register(operand.base) is None
+    if named and ((place := e.place(operand.base)) is None or place.space != "shared"):
+        raise e.fail(f"{operand.base} is not in shared memory")
+    address = e.read_bits(operand if named else Register(operand.base), 64)
+    if not named:
+        address = e.op(f"add i64 {address}, {operand.offset}")
+    if space == "generic" and not named:
         base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
         address = e.op(f"sub i64 {address}, {base}")
     return e.op(f"trunc i64 {address} to i32")

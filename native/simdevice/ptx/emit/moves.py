@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..model import Address, Instruction, Register, Vector
 from ..types import PRED
 from .function import FunctionEmitter
+from .memory import elements
 from .modifiers import Modifiers
 from .registry import opcode
 
@@ -15,9 +16,8 @@ def mov(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind = m.type()
     d, x = e.operands(2)
     if vector:
-        if not isinstance(d, Vector) or not isinstance(x, Vector) or len(d.items) != len(x.items):
-            raise e.fail("needs two vectors of one length")
-        for to, source in zip(d.items, x.items, strict=True):
+        count = int(vector[1:])
+        for to, source in zip(elements(e, d, count), elements(e, x, count), strict=True):
             e.write_bits(to, kind.bits, e.read_bits(source, kind.bits))
         return
     if isinstance(x, Address) and e.place(x.base or "") is None:

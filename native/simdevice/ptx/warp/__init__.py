@@ -33,7 +33,7 @@ def kernel_functions(
         plans = {index: _plan(kernel, record, shape) for index, record in records.items()}
         texts = _of_two_shapes(kernel, records, plans) if shape is Shape.ANY else []
         texts = texts or [_text(kernel, record, plans[index]) for index, record in records.items()]
-    except Unsuitable:
+    except (Unsuitable, RecursionError):  # the latter: loops in loops, hundreds of them
         kernel.declared, kernel.helpers = before
         return None
     return [*texts, *kernel.helpers.values()]

@@ -124,7 +124,7 @@ def order_of(blocks: list[Block]) -> list[Step]:
     """The steps of a warp: blocks that can be reached, loops together and followed by their ends."""
     steps: list[Step] = []
     reached = reached_from(0, blocks)
-    _arrange(reached, 0, lambda block: [each for each in blocks[block].targets if each in reached], steps)
+    _arrange(blocks, reached, None, steps)
     return steps
 
 
@@ -139,46 +139,37 @@ def reached_from(start: int, blocks: list[Block], end: int = EXIT) -> set[int]:
     return found
 
 
-def _arrange(
-    members: set[int], head: int, targets: Callable[[int], Iterable[int]], steps: list[Step]
-) -> None:
-    """Appends the steps of `members`, a region that is entered at `head`; edges to `head` have been cut."""
-    components = _components(members, head, targets)
+def _arrange(blocks: list[Block], members: set[int], head: int | None, steps: list[Step]) -> None:
+    """Appends the steps of `members`, a loop whose edges to its head are cut, or without one all that is
+    reached. Heads of loops around it are no members."""
+
+    def targets(block: int) -> list[int]:
+        return [each for each in blocks[block].targets if each != head and each in members]
+
+    components = _components(members, head or 0, targets)
     of = {block: index for index, component in enumerate(components) for block in component}
     waits = [0] * len(components)
     leads: list[set[int]] = [set() for _ in components]
     for block in members:
         for each in targets(block):
-            if each in members and of[each] != of[block] and of[each] not in leads[of[block]]:
+            if of[each] != of[block] and of[each] not in leads[of[block]]:
                 leads[of[block]].add(of[each])
                 waits[of[each]] += 1
     ready = [(min(components[index]), index) for index in range(len(components)) if waits[index] == 0]
     heapq.heapify(ready)
     while ready:
         _, index = heapq.heappop(ready)
-        component = components[index]
-        _append(component, members, targets, steps)
+        first, *others = components[index]
+        begin = len(steps)
+        if others or first in targets(first):
+            _arrange(blocks, set(components[index]), first, steps)
+            steps.append(Step(first, begin))
+        else:
+            steps.append(Step(first))
         for each in leads[index]:
             waits[each] -= 1
             if waits[each] == 0:
                 heapq.heappush(ready, (min(components[each]), each))
-
-
-def _append(
-    component: list[int], members: set[int], targets: Callable[[int], Iterable[int]], steps: list[Step]
-) -> None:
-    first = component[0]
-    if len(component) == 1 and first not in targets(first):
-        steps.append(Step(first))
-        return
-    inside = set(component)
-    begin = len(steps)
-
-    def without_head(block: int) -> list[int]:
-        return [each for each in targets(block) if each != first and each in inside]
-
-    _arrange(inside, first, without_head, steps)
-    steps.append(Step(first, begin))
 
 
 def _components(members: set[int], head: int, targets: Callable[[int], Iterable[int]]) -> list[list[int]]:
