@@ -412,6 +412,8 @@ def load(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
             e.emit_as_thread(i)
             return
         values = load_each(e, address, space, kind, count)
+        if access.order.load == "acquire":
+            e.emit("fence acquire")  # the lanes' own loads have no order
     for operand, value in zip(elements(e, d, count), values, strict=True):
         e.write_bits(operand, kind.bits, value, kind.signed)
 
@@ -431,6 +433,8 @@ def store(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         for index, value in enumerate(values):
             store_parameter(e, place, offset + index * kind.bytes, kind.bits, value)
     elif address is not None:
+        if access.order.store == "release":
+            e.emit("fence release")
         store_each(e, address, space, kind, values)
 
 
