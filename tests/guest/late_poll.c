@@ -35,10 +35,18 @@ int poll(struct pollfd *fds, nfds_t count, int timeout) {
         return next(fds, count, UNARMED_MS);
     }
     atomic_store(&asleep, 1);
-    fds[0].revents = 0;
-    int ready = next(&fds[1], 1, -1);
+    short told = 0; /* by then the connection may be another one, of which there is nothing to tell */
     while (!atomic_load(&let_go)) {
-        usleep(1000);
+        if (told != 0) {
+            usleep(1000);
+        } else if (next(&fds[1], 1, 1) > 0) {
+            told = fds[1].revents;
+        }
     }
-    return ready;
+    if (told == 0) {
+        return next(fds, count, timeout);
+    }
+    fds[0].revents = 0;
+    fds[1].revents = told;
+    return 1;
 }
