@@ -30,6 +30,7 @@ static void copies(CUdeviceptr to, CUstream stream) {
                          .Depth = 16};
     OK(cuMemcpy3D(&box));
     OK(cuMemsetD2D32(to, 128, 5, 16, 256));
+    OK(cuStreamSynchronize(NULL)); // a stream that does not wait for this one writes there next
 }
 
 static void graph(CUdeviceptr to, CUstream stream) {
