@@ -1,8 +1,8 @@
 /* One thread, which ends after an idle second, and a queue of so many places: who finds it full waits. */
 #include "later.h"
+#include "monotonic.h"
 #include "spawn.h"
 #include <pthread.h>
-#include <time.h>
 
 enum { PLACES = 256, IDLE_SECONDS = 1 };
 
@@ -24,14 +24,6 @@ static void wait_until(unsigned most) {
         pthread_cond_wait(&done, &lock);
 }
 
-static void init_added(void) {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&added, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 /* A child would keep what is still to be freed, and has nobody who frees it. */
 static void before_fork(void) {
     pthread_mutex_lock(&lock);
@@ -45,12 +37,12 @@ static void after_fork_in_parent(void) {
 static void after_fork_in_child(void) {
     pthread_mutex_init(&lock, NULL);
     pthread_cond_init(&done, NULL);
-    init_added();
+    sim_cond_init_monotonic(&added);
     working = false;
 }
 
 static void init(void) {
-    init_added();
+    sim_cond_init_monotonic(&added);
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 

@@ -3,6 +3,7 @@
 #include "context.h"
 #include "green.h"
 #include "log.h"
+#include "monotonic.h"
 #include "spawn.h"
 #include "variance.h"
 #include <pthread.h>
@@ -32,11 +33,7 @@ uint64_t sim_now_ns(void) {
 }
 
 static void set_up(void) {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&work_ready, &attributes);
-    pthread_condattr_destroy(&attributes);
+    sim_cond_init_monotonic(&work_ready);
 }
 
 void *sim_op_new(size_t size, const struct sim_op_class *class) {

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "device_limits.h"
 #include "engine.h"
+#include "monotonic.h"
 #include "skip.h"
 #include <errno.h>
 #include <limits.h>
@@ -32,12 +33,8 @@ static void after_fork_in_parent(void) {
 
 static void init_lock(void) {
     pthread_mutex_init(&lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&work, &monotonic);
+    sim_cond_init_monotonic(&work);
     pthread_cond_init(&left, NULL);
-    pthread_condattr_destroy(&monotonic);
 }
 
 /* The child has this one thread; what the others were running is not its business. */

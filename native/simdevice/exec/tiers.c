@@ -2,6 +2,7 @@
  * which a thread in the background has made. */
 #define _GNU_SOURCE
 #include "engine.h"
+#include "monotonic.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
@@ -20,22 +21,14 @@ static pthread_cond_t settled;
 static struct job *first, **last = &first;
 static bool working;
 
-static void init_settled(void) {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&settled, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
-
 static void after_fork_in_child(void) {
     pthread_mutex_init(&lock, NULL);
-    init_settled();
+    sim_cond_init_monotonic(&settled);
     working = false; /* its jobs are done with the next one */
 }
 
 static void init(void) {
-    init_settled();
+    sim_cond_init_monotonic(&settled);
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
