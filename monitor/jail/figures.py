@@ -11,18 +11,8 @@ from ..service.processes import start_time
 
 PLACE = "/figures"  # where it is seen inside
 LARGEST = 4 << 20  # bytes; struct live_file has half of that
-BLOCK = 512  # bytes, of which stat counts
 START_BITS = 40  # live_file.c
 START_MASK = (1 << START_BITS) - 1
-
-
-def outgrown(path: Path) -> bool:
-    """Whether the process that may write this file has made more of it than figures."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return False
-    return max(found.st_size, found.st_blocks * BLOCK) > LARGEST
 
 
 class Figures:

@@ -8,11 +8,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..service.files import emptied_if_larger
 from ..service.processes import start_time
 from . import command
 from .cgroups import Cgroups
 from .command import Cell, Rules
-from .figures import PLACE, Figures, outgrown
+from .figures import LARGEST, PLACE, Figures
 from .scribe import Scribe
 
 OOM_SCORE = 500  # of 1000: before the monitor, and before what is not ours
@@ -47,11 +48,7 @@ class Stay:
 
     def takes_too_much(self) -> bool:
         """Whether it has filled the disk with what it may write. Then that is gone."""
-        if self.figures is None or not outgrown(self.figures):
-            return False
-        with contextlib.suppress(OSError):
-            os.truncate(self.figures, 0)
-        return True
+        return self.figures is not None and emptied_if_larger(self.figures, LARGEST)
 
     def voice(self) -> int:
         """A descriptor for what the process writes on its standard output and error, to be closed. Raises

@@ -1,12 +1,14 @@
-"""Small files that others read while they are written, and that must survive a full disk."""
+"""Small files that others read or write meanwhile: they survive a full disk, and fill none."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_BLOCK = 512  # bytes, of which stat counts
 
 
 def write_atomically(path: Path, content: str) -> None:
@@ -45,3 +47,18 @@ def write_where_there_is_room(path: Path, content: str) -> None:
             os.ftruncate(descriptor, len(data))
         finally:
             os.close(descriptor)
+
+
+def emptied_if_larger(path: Path, most: int) -> bool:
+    """Whether somebody has made the file larger than so many bytes, or has given it more of the disk. Then
+    nothing of it is left. False, too, if there is no such file.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    if max(found.st_size, found.st_blocks * _BLOCK) <= most:
+        return False
+    with contextlib.suppress(OSError):
+        os.truncate(path, 0)
+    return True

@@ -14,8 +14,9 @@ from typing import IO
 
 from gpuferry.specs._generated.frames import EXTENTS, SEATS, Seat, SeatDevices, SharedExtent
 
+from ..service.files import emptied_if_larger
+
 SUFFIX = ".book"
-BLOCK = 512  # bytes, of which stat counts
 OVERHEAD = 1 << 20  # that a file system may take to know where a file lies
 HAS = SEATS * Seat.SIZE + EXTENTS * SharedExtent.SIZE  # where it begins what the seats have of extents
 DEVICES = HAS + SEATS * EXTENTS  # and where what they have claimed of the devices but the first
@@ -51,15 +52,7 @@ class Book:
 
     def takes_too_much(self) -> bool:
         """Whether an API server has made it larger than a book is. Then nothing of it is left."""
-        try:
-            found = os.stat(self._path)
-        except FileNotFoundError:  # nobody has it yet
-            return False
-        if max(found.st_size, found.st_blocks * BLOCK) <= SIZE + OVERHEAD:
-            return False
-        with contextlib.suppress(OSError):
-            os.truncate(self._path, 0)
-        return True
+        return emptied_if_larger(self._path, SIZE + OVERHEAD)
 
     def empty(self, seat: int) -> None:
         """Whoever had this seat is gone, and has claimed nothing any more."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpuferry.monitor.jail import figures
-from gpuferry.monitor.jail.figures import Figures
+from gpuferry.monitor.jail.figures import LARGEST, Figures
+from gpuferry.monitor.service.files import emptied_if_larger
 from gpuferry.monitor.sessions.book import SIZE, Book
 
 from tests.monitor import harness
@@ -88,9 +88,10 @@ def test_what_is_larger_than_a_book_is_given_back(tmp_path: Path) -> None:
 
 def test_who_makes_its_figures_larger_than_those_are_takes_too_much(tmp_path: Path) -> None:
     path = Figures(tmp_path / "simdevice").make(0)
-    os.truncate(path, figures.LARGEST)
-    assert not figures.outgrown(path)
-    os.truncate(path, figures.LARGEST + 1)
-    assert figures.outgrown(path)
+    os.truncate(path, LARGEST)
+    assert not emptied_if_larger(path, LARGEST)
+    os.truncate(path, LARGEST + 1)
+    assert emptied_if_larger(path, LARGEST)
+    assert path.stat().st_size == 0
     path.unlink()
-    assert not figures.outgrown(path)
+    assert not emptied_if_larger(path, LARGEST)
