@@ -119,7 +119,7 @@ class Residing:
         return ""
 
     def _wants_back(self) -> None:
-        """Tell the monitor, once."""
+        """Tell the monitor, once for each move, that who moves the session needs its memory on the device."""
         if not self._wanted_back:
             self._wanted_back = True
             wanted = node_pb2.RoomWanted(session=self._session, bytes=self._needed(), away=True)

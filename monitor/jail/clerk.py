@@ -28,7 +28,7 @@ LEFT_OUT = b'{"level": "warning", "event": "%d bytes that an API server said are
 
 
 class Voice:
-    """What one process says."""
+    """The output of one process: whole lines of it, no faster than RATE bytes a second after BURST."""
 
     def __init__(self, now: float) -> None:
         self._held = b""  # a line that is not whole
@@ -62,7 +62,7 @@ class Voice:
 
 
 class Clerk:
-    """All of them."""
+    """Reads the pipes that the monitor hands over the control socket, each with a Voice of its own."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control: socket.socket | None = control

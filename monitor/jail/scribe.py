@@ -63,7 +63,7 @@ class Scribe:
         return ours
 
     def close(self) -> None:
-        """Nobody more will speak."""
+        """Hand the clerk no more pipes. It goes on until the last process that writes into one has ended."""
         if self._end:
             self._end.close()
             self._end = None

@@ -78,7 +78,7 @@ class Pool:
         self.last_failure = ""
 
     def everyone(self) -> list[ApiServer]:
-        """All API servers and keepers."""
+        """The API servers and the keepers of this moment, in a list of the caller's own."""
         return [*self.servers.values(), *self.keepers.values()]
 
     @property

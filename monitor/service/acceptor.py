@@ -44,7 +44,7 @@ class Acceptor:
         return self._listening.fileno() >= 0
 
     def open(self) -> None:
-        """Accept from here on."""
+        """Begin to accept connections, in the running event loop."""
         if self.is_open:
             asyncio.get_running_loop().add_reader(self._listening, self._accept)
 

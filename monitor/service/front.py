@@ -31,7 +31,7 @@ class _End(asyncio.Protocol):
         self._lost = lost
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """This end is there."""
+        """The transport of this end is connected: what came for it before is written."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are none by their class
         if self.other._held:
             self.transport.write(self.other._held)
@@ -40,7 +40,7 @@ class _End(asyncio.Protocol):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Pass it on."""
+        """Write to the other end what came in at this one, or hold it until that is connected."""
         out = self.other.transport
         if out is None:
             self._held += data
@@ -53,17 +53,17 @@ class _End(asyncio.Protocol):
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Who is at this end reads again, so the other is listened to."""
         if self.other.transport and not self.other.transport.is_closing():
             self.other.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """This end is gone."""
+        """The connection of this end is closed: tell the passage."""
         self._gone = True
         self._lost()
 
     def abort(self) -> None:
-        """Close this end now."""
+        """Close this end without writing what is left for it."""
         if self.transport:
             self.transport.abort()
 
@@ -107,7 +107,7 @@ class _Passage:
         await loop.connect_accepted_socket(lambda: self._outside, outside)
 
     def cut(self) -> None:
-        """End it now."""
+        """Close both ends without passing on what is left."""
         if self._task and not self._task.done():
             self._task.cancel()
         self._outside.abort()

@@ -240,14 +240,13 @@ def load(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     order, space, count, kind = access.order, access.space, access.count, access.kind
     base = pointer(e, source, space, kind.bytes * count, writes=False)
     metadata = ", !invariant.load !0" if base.invariant else ""
-    values = at_once.load(e, base.value, kind, count, order.load) if access.at_once else []
-    for index in range(len(values), count):
-        where = e.behind(base.value, index * kind.bytes)
-        if order.load:
-            loaded = e.op(f"load atomic {kind.integer}, ptr {where} {order.load}, align {kind.bytes}")
-        else:
-            loaded = e.op(f"load {kind.integer}, ptr {where}, align {kind.bytes}{metadata}")
-        values.append(loaded)
+    if access.at_once:
+        values = at_once.load(e, base.value, kind, count, order.load)
+    elif order.load:
+        values = [e.op(f"load atomic {kind.integer}, ptr {base.value} {order.load}, align {kind.bytes}")]
+    else:
+        places = [e.behind(base.value, index * kind.bytes) for index in range(count)]
+        values = [e.op(f"load {kind.integer}, ptr {each}, align {kind.bytes}{metadata}") for each in places]
     for operand, value in zip(elements(e, d, count), values, strict=True):
         e.write_bits(operand, kind.bits, value, kind.signed)
 
@@ -260,12 +259,11 @@ def store(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     values = [bits_to_store(e, operand, kind) for operand in elements(e, source, count)]
     if access.at_once:
         at_once.store(e, base.value, kind, values, order.store)
-        return
-    for index, value in enumerate(values):
-        where = e.behind(base.value, index * kind.bytes)
-        if order.store:
-            e.emit(f"store atomic {kind.integer} {value}, ptr {where} {order.store}, align {kind.bytes}")
-        else:
+    elif order.store:
+        e.emit(f"store atomic {kind.integer} {values[0]}, ptr {base.value} {order.store}, align {kind.bytes}")
+    else:
+        for index, value in enumerate(values):
+            where = e.behind(base.value, index * kind.bytes)
             e.emit(f"store {kind.integer} {value}, ptr {where}, align {kind.bytes}")
 
 

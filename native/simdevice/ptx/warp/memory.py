@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..emit import reach
 from ..emit.function import Place
-from ..emit.memory import bits_to_store, elements, take_load, take_store
+from ..emit.memory import Access, bits_to_store, elements, take_load, take_store
 from ..emit.modifiers import Modifiers
 from ..model import Address, Instruction, Operand, Register
 from ..types import Type
@@ -398,6 +398,12 @@ def _places(e: WarpEmitter, address: str, space: str, kind: Type, count: int) ->
     return [e.op(f"add {t} {address}, {index * kind.bytes}") if index else address for index in range(count)]
 
 
+def _in_turns(access: Access) -> bool:
+    """Whether each lane has to move its own as a whole: a gather takes a vector's elements one by one. In
+    shared memory nobody looks meanwhile, for the threads of a block run on one thread of the host."""
+    return access.at_once and access.space != "shared"
+
+
 @warp_opcode("ld", "ldu")
 def load(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     access, (d, source) = take_load(e, m)
@@ -408,7 +414,7 @@ def load(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         values = [load_parameter(e, place, offset + index * kind.bytes, kind.bits) for index in range(count)]
     else:
         address = _address(e, source, space)
-        if address is None or (access.at_once and space != "shared"):
+        if address is None or _in_turns(access):
             e.emit_as_thread(i)
             return
         values = load_each(e, address, space, kind, count)
@@ -424,7 +430,7 @@ def store(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     space, count, kind = access.space, access.count, access.kind
     named = _parameter(e, target, kind.bytes * count)
     address = None if named is not None else _address(e, target, space)
-    if named is None and (address is None or (access.at_once and space != "shared")):
+    if named is None and (address is None or _in_turns(access)):
         e.emit_as_thread(i)
         return
     values = [bits_to_store(e, operand, kind) for operand in elements(e, source, count)]
