@@ -116,7 +116,7 @@ class Daemon:
                 await self._drain(engine)
             finally:
                 engine.abort()
-                await fleet.close(catalogue.every())
+                await fleet.close()
             log.info("stopping")
 
     def _shared(self, schedule: Schedule, way: Way | None) -> Shared | None:

@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 from ..policy.invocations import Bring, Decision, End, Refuse, Run, Send, Start
-from .fleet import Fleet, Function, Place
+from .fleet import Ending, Fleet, Function, Place
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
 from .memory import Memory, Where
 from .replica import StartFailed
@@ -317,6 +317,8 @@ class Engine:
     async def _start(self, job: Job, gpu: int) -> Place:
         try:
             place = await self._fleet.obtain(job.function, gpu)
+        except Ending:
+            raise _ends(Ran.NO) from None
         except StartFailed as error:
             why = f"no replica of {job.function.name} could be started: {error}"
             raise Failed(Code.NO_START, why, retry_after=RETRY_LEAST) from None

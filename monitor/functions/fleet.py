@@ -23,9 +23,17 @@ from .replica import PythonReplica, Replica, StartFailed
 
 END_SECONDS = 5.0  # that a replica has to end by itself
 FULL = 0.8  # of its memory, with which a replica gets no other invocation
+ENDING = "the function server ends"
 BACKOFF_MOST = 30.0  # seconds between two tries to have a replica that ought to be there
 
 log = structlog.get_logger()
+
+
+class Ending(StartFailed):
+    """The function server ends, so nothing is started any more."""
+
+    def __init__(self) -> None:
+        super().__init__(ENDING)
 
 
 @dataclass(eq=False)
@@ -108,6 +116,8 @@ class Fleet:
         self.places: dict[int, Place] = {}
         self._numbers = count(1)
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._units: set[Unit] = set()  # until their processes are gone, whoever else has forgotten them
+        self._closing = False
         self._turns = asyncio.Semaphore(
             2 * (os.cpu_count() or 1)
         )  # a crowd that starts at once is late as a whole
@@ -118,15 +128,18 @@ class Fleet:
 
     async def obtain(self, function: Function, gpu: int, deployment: Deployment | None = None) -> Place:
         """A new place for the function: in a replica that has room, of this GPU rather than others, else in a
-        new one. Raises StartFailed.
+        new one. Raises StartFailed, and Ending after `close`.
 
         `deployment`: a revision that is not the function's yet, which gets a replica of its own.
         """
+        if self._closing:
+            raise Ending
         wanted = deployment or function.deployment
         unit = None if deployment else self._spare(function, gpu)
         if unit is None:
             unit = Unit(function, self._replica(function, wanted), gpu=gpu)
             function.units.append(unit)
+            self._units.add(unit)
             unit.ready = self.begin(self._start(unit))
         place = Place(next(self._numbers), unit, unit.gpu)
         unit.places.append(place)
@@ -158,12 +171,15 @@ class Fleet:
                 gpu = unit.gpu if len(self._gpus()) > 1 else None
                 await replica.start(self._environment(replica.deployment, gpu))
         except BaseException as error:
+            self._units.discard(unit)
             function.units.remove(unit)
             function.failures += 1
             pause = min(2.0 ** min(function.failures - 1, 10), BACKOFF_MOST)
             function.next_try = time.monotonic() + pause
             if isinstance(error, StartFailed):
                 replica.hear("server", f"it did not start: {error}")
+            if self._closing:
+                raise Ending from None
             raise
         function.failures = 0
         self.begin(self._watch(unit))
@@ -181,6 +197,7 @@ class Fleet:
         if not unit.replica.ending:
             unit.replica.hear("server", f"its process is gone: {process.status}")
         await unit.replica.end(0.0)
+        self._units.discard(unit)
         if self.ended:
             self.ended(unit.replica)
         for place in [place for place in unit.places if place.job is None]:
@@ -251,10 +268,11 @@ class Fleet:
         if not task.cancelled() and (error := task.exception()) and not isinstance(error, StartFailed):
             log.error("a replica's task failed", exc_info=error)
 
-    async def close(self, functions: list[Function]) -> None:
-        """End all replicas, and what is still being done with them."""
-        for unit in [unit for function in functions for unit in function.units]:
-            unit.replica.kill(Failed(Code.SHUTTING_DOWN, "the function server ends", Ran.YES))
+    async def close(self) -> None:
+        """Start no more replicas; end those that there are, and what is still being done with them."""
+        self._closing = True
+        for unit in list(self._units):
+            unit.replica.kill(Failed(Code.SHUTTING_DOWN, ENDING, Ran.YES))
             if unit.ready and not unit.ready.done():
                 unit.ready.cancel()
         while self._tasks:

@@ -18,7 +18,7 @@ from .bodies import Bodies, expected
 from .catalogue import Catalogue, state_of
 from .config import FunctionsConfig
 from .deployment import SOURCE_MOST, WrongDeployment, read
-from .fleet import Function, Unit
+from .fleet import Ending, Function, Unit
 from .invocation import Failed
 from .logbook import LINES_MOST, Line
 from .memory import Memory
@@ -132,6 +132,8 @@ class System:
             return _error(
                 400, str(error) if isinstance(error, WrongDeployment) else f"not JSON: {error}"[:200]
             )
+        except Ending as error:
+            return _error(503, str(error))
         except StartFailed as error:
             return _error(422, f"its first replica did not start: {error}")
         except OSError as error:

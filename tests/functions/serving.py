@@ -241,12 +241,12 @@ def serving(
 
 
 def stop(process: Any) -> None:
-    """Ask it to end, and wait."""
+    """Ask it to end, and wait. Raises subprocess.TimeoutExpired if it does not: then it is killed."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(DEADLINE)
-        except subprocess.TimeoutExpired:
+        finally:
             process.kill()
             process.wait()
 

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,8 @@ from .serving import Asked, Server, gone, serving, until
 INVOKES = "gpuferry.monitor.functions.replica:PythonReplica.invoke"
 STARTED = "gpuferry.monitor.functions.replica:PythonReplica._begin!"
 KEEPS = "gpuferry.monitor.functions.shelf:Shelf.put"
+ENDS = "gpuferry.monitor.functions.replica:PythonReplica.end"
+TICKED = "gpuferry.monitor.functions.catalogue:Catalogue._have_least!"
 COUNTS = "def handle(request):\n    with open(request.text(), 'a') as counted: counted.write('x')\n"
 
 
@@ -110,3 +113,36 @@ def test_a_caller_who_leaves_while_a_replica_starts_for_it(pointed: Server, poin
     pointed.becomes("left", lambda function: function["running"] == 0)
     assert pointed.invoke("left", body="another").body == b"another"
     assert pointed.show("left")["invocations"]["ok"] == 1
+
+
+def test_a_server_that_stops_starts_no_more_replicas() -> None:
+    """Not even one that ought to be there at any time, in the place of one that it has just ended."""
+    command = Points.command("gpuferry.monitor.cli.main")
+    with (
+        Points(ENDS, TICKED) as points,
+        serving("--driver", "none", command=command, environment=points.environment) as server,
+    ):
+        server.deploy("lasting", least=1, most=1)
+        with points.hold(ENDS) as held:
+            server.process.send_signal(signal.SIGTERM)
+            held.wait()
+            with points.hold(TICKED) as ticked:
+                ticked.wait()
+        assert server.process.wait(60) == 0
+
+
+def test_a_server_that_stops_ends_what_is_being_deployed(tmp_path: Path) -> None:
+    command = Points.command("gpuferry.monitor.cli.main")
+    says = tmp_path / "pid"
+    source = f"import os\nopen({str(says)!r}, 'w').write(str(os.getpid()))\ndef handle(request): pass\n"
+    with (
+        Points(STARTED) as points,
+        serving("--driver", "none", command=command, environment=points.environment) as server,
+    ):
+        with points.hold(STARTED) as held:
+            asked = Asked(lambda: server.system("PUT", "functions/new", {"source": source, "folder": "/"}))
+            held.wait()
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: gone(int(says.read_text())), bool)
+        assert server.process.wait(60) == 0
+        assert asked.got().status == 503

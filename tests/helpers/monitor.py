@@ -148,6 +148,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
+    finally:
         process.kill()
         process.wait()

@@ -112,11 +112,15 @@ class Member:
         return made.value or 0
 
     def record_behind(self, event: int, gate: int) -> int:
-        """In a stream that waits until the word at this address is 1."""
+        """In a stream that waits until the word at this address is 1. When this returns, the stream does wait:
+        none of it is still on its way to the device.
+        """
         stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
         self.call("cuStreamWaitValue32_v2", stream, ctypes.c_uint64(gate), 1, EQUAL)
-        return self.record(event, stream.value)
+        self.record(event, stream.value)
+        self.read(gate)  # is answered after them
+        return 0
 
     def record(self, event: int, stream: int | None = None) -> int:
         self.call("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))

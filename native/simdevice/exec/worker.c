@@ -211,10 +211,21 @@ static bool start_beside(struct sim_worker *worker, struct sim_cta **resident, u
     return start_one(worker, resident);
 }
 
+/* What is waited for may be done by a worker that has no processor. On a busy machine others get it, each for
+ * milliseconds, and blocks that only seem to wait would hardly run: as long as the last one was away, none goes. */
+static void give_way(uint64_t *not_before) {
+    uint64_t from = now_ns();
+    if (from < *not_before)
+        return;
+    sched_yield();
+    uint64_t until = now_ns();
+    *not_before = until + (until - from);
+}
+
 static void run_fibers(struct sim_worker *worker) {
     struct sim_run *run = worker->run;
     struct sim_cta *resident = NULL;
-    uint64_t start = now_ns(), since = start, blocks = 0, started = 0, stuck_since = 0;
+    uint64_t start = now_ns(), since = start, blocks = 0, started = 0, stuck_since = 0, not_before = 0;
     for (;;) {
         if (resident == NULL && !start_one(worker, &resident))
             break;
@@ -226,14 +237,14 @@ static void run_fibers(struct sim_worker *worker) {
             }
         } else if (run->grid->cooperative) {
             if (!start_as_many(worker, &resident, &started))
-                sched_yield();
+                give_way(&not_before);
         } else if (stuck_since == 0) {
             stuck_since = now_ns();
         } else if (now_ns() - stuck_since > PATIENCE_NS) {
             if (start_beside(worker, &resident, now_ns() - stuck_since))
                 stuck_since = 0;
             else
-                sched_yield();
+                give_way(&not_before);
         }
         if (atomic_load_explicit(&run->error, memory_order_relaxed) != CUDA_SUCCESS)
             break;
