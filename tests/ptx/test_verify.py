@@ -312,8 +312,8 @@ def test_a_module_with_a_broken_kernel_is_refused_at_load(capfd: pytest.CaptureF
 
 
 def test_what_is_not_carried_is_told_at_its_launch() -> None:
-    """istypep is of every device since sm_30, and not carried here."""
-    other = entry("    istypep.texref %p0, %x0;", "other", 1)
+    """.oob is of every device since sm_90, and not carried here."""
+    other = entry("    fma.rn.oob.f16 %h0, %h1, %h2, %h3;", "other", 1)
     module = driver.Module(HEADER + entry(store("%r1"), "good", 1) + other)
     out = driver.Buffer(np.zeros(4, np.uint32))
     with pytest.raises(driver.CudaError) as caught:
