@@ -47,6 +47,7 @@ def test_sum(row: Row) -> None:
         ("add.ftz.f32.f16 %f1, %h1, %f2;", "unknown modifier .ftz"),
         ("fma.f32.f16 %f1, %h1, %h2, %f2;", "needs one of .rn .rm .rp .rz"),
         ("mul.f32.f16 %f1, %h1, %f2;", "unknown modifier .f16"),
+        ("sub.f32.bf16 %f1, %f2, %f3;", "a register of .f32 is no .bf16"),
     ],
 )
 def test_sums_that_are_none(statement: str, reason: str) -> None:

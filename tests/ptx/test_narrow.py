@@ -230,7 +230,14 @@ def test_stochastic(modifiers: str) -> None:
         ("cvt.rzi.relu.s32.f32 %r1, %f1;", "unknown modifier .relu"),
         ("cvt.rn.ftz.f16.f64 %h1, %g1;", "unknown modifier .ftz"),
         ("cvt.rn.sat.bf16.f32 %h1, %f1;", "unknown modifier .sat"),
-        ("cvt.rni.s32.s16 %r1, %h1;", "whole numbers are not rounded"),
+        ("cvt.f32.sat.bf16 %f1, %h1;", "unknown modifier .sat"),
+        ("cvt.rn.satfinite.f16.f64 %h1, %g1;", "unknown modifier .satfinite"),
+        ("cvt.rn.relu.bf16.f16 %h1, %h2;", "unknown modifier .relu"),
+        ("cvt.rni.s32.s16 %r1, %h1;", ".rni has nothing to round"),
+        ("cvt.rn.s32.s64 %r1, %x1;", ".rn has nothing to round"),
+        ("cvt.rzi.f64.f32 %g1, %f1;", ".rzi has nothing to round"),
+        ("cvt.rn.f32.f16 %f1, %h1;", ".rn has nothing to round"),
+        ("cvt.rzi.f32.s32 %f1, %r1;", ".rzi has nothing to round"),
     ],
 )
 def test_what_is_none_is_refused(statement: str, reason: str) -> None:

@@ -41,6 +41,22 @@ def test_istypep_of_other_types() -> None:
 
 
 @pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("sured.b.add.2d.v2.u32.trap [%x1, {%r2, %r3}], %r1;", "one number at a time"),
+        ("slct.ftz.f32.s32 %f1, %f2, %f3, %r1;", "unknown modifier .ftz"),
+        ("cp.async.ca.shared.global.L2::cache_hint [%r1], [%x1], 4;", "a cache policy is missing"),
+        ("tex.cube.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%x0, {%f4, %f5, %f6, %f7}], {%r1};", "on a cube"),
+        ("ld.global.v8.u32 %r1, [%x1];", "needs a vector of 8"),
+        ("movmatrix.sync.aligned.m8n8.trans.b8 %r1, %r2;", "elements are .b16"),
+    ],
+)
+def test_what_was_ignored_is_refused(statement: str, reason: str) -> None:
+    """As ptxas does it."""
+    assert reason in refusal(f"    {statement}")
+
+
+@pytest.mark.parametrize(
     "statement",
     [
         "tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%x0, {%f4, %f5}], %f6;",

@@ -82,6 +82,7 @@ WRONG = {
     "max.s32 %r1, %r2, %f3;": "Arguments mismatch for instruction 'max'",
     "div.approx.f64 %g1, %g2, %g3;": "Illegal modifier '.approx'",
     "sqrt.rn.ftz.f64 %g1, %g2;": "Illegal modifier '.ftz'",
+    "ex2.approx.ftz.f16 %h1, %h2;": "Illegal modifier '.ftz'",
     "tanh.approx.ftz.f32 %f1, %f2;": "Illegal modifier '.ftz'",
     "setp.lo.s32 %p1, %r1, %r2;": "Illegal modifier '.lo'",
     "setp.lt.b32 %p1, %r1, %r2;": "Illegal modifier '.lt'",

@@ -64,6 +64,7 @@ def test_less_than_a_byte(kind: str, operation: str, extra: int, unit: str) -> N
     ("statement", "reason"),
     [
         ("wmma.load.a.sync.aligned.col.m8n8k32.global.s4 {%r3}, [%x1];", "no matrices of .s4"),
+        ("wmma.load.a.sync.aligned.row.m8n8k32.global.pred {%r3}, [%x1];", "no matrices of .pred"),
         ("wmma.load.b.sync.aligned.row.m8n8k128.global.b1 {%r3}, [%x1];", "no matrices of .b1"),
         (
             "wmma.mma.sync.aligned.row.row.m8n8k32.s32.s4.s4.s32 {%r3, %r4}, {%r5}, {%r6}, {%r3, %r4};",

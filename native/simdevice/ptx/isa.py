@@ -138,7 +138,7 @@ FORMS: dict[str, Form] = {
     **_forms("sqrt", "tt", "f32 f64", only={"ftz approx": "f32"}, all=f"{_ROUNDED} approx"),
     **_forms("rsqrt", "tt", "f32 f64", all="approx"),
     **_forms("sin cos lg2", "tt", "f32", all="approx"),
-    **_forms("ex2", "tt", f"f32 {_HALVES}", all="approx"),
+    **_forms("ex2", "tt", f"f32 {_HALVES}", only={"ftz": "f32 bf16 bf16x2"}, all="approx"),
     **_forms("tanh", "tt", f"f32 {_HALVES}", only={"ftz": ""}, all="approx"),
     **_forms("and or xor", "ttt", "pred b16 b32 b64"),
     **_forms("not", "tt", "pred b16 b32 b64"),

@@ -30,7 +30,7 @@ def cvt(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         return
     rounding = m.choice(*_ROUNDINGS, *_TO_INTEGER)
     narrows = to in (F16, BF16) or to.kind == "x"
-    relu, finite = (m.flag("relu"), m.flag("satfinite")) if narrows and source.is_float else (False, False)
+    relu, finite = (m.flag("relu"), m.flag("satfinite")) if narrows and source is F32 else (False, False)
     if to.name in ("f16x2", "bf16x2") and source is F32:
         d, high, low = e.operands(3)
         part = F16 if to.name == "f16x2" else BF16
@@ -45,9 +45,20 @@ def cvt(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     elif to.kind == "x" or source.kind == "x" or "p" in (to.kind, source.kind):
         raise e.fail(f"no conversion of .{source.name} to .{to.name}")
     else:
-        ftz, saturate = F32 in (to, source) and m.flag("ftz"), to is not BF16 and m.flag("sat")
+        ftz, saturate = F32 in (to, source) and m.flag("ftz"), BF16 not in (to, source) and m.flag("sat")
+        if rounding is not None and not _rounds(to, source, rounding):
+            raise e.fail(f".{rounding} has nothing to round")
         d, x = e.operands(2)
         _scalar(e, d, x, to, source, rounding, ftz, saturate, relu, finite)
+
+
+def _rounds(to: Type, source: Type, rounding: str) -> bool:
+    """Whether a conversion may be rounded that way."""
+    if rounding in _TO_INTEGER:
+        return source.is_float and (to == source or not to.is_float)
+    if source is BF16:
+        return to.is_float
+    return to.is_float and not (source.is_float and source.bits < to.bits)
 
 
 def _scalar(
@@ -77,8 +88,6 @@ def _scalar(
     if to.is_float:
         _integer_to_float(e, d, value, to, source, rounding or "rn", saturate)
         return
-    if rounding is not None:
-        raise e.fail("whole numbers are not rounded")
     e.write_bits(d, to.bits, _integer_to_integer(e, value, to, source, saturate), to.signed)
 
 

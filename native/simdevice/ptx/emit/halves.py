@@ -161,7 +161,7 @@ def minmax(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 def transcendental(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind = m.type()
     m.need("approx")
-    ftz = m.flag("ftz")
+    ftz = kind.name.startswith("bf16") and m.flag("ftz")
     d, x = e.operands(2)
 
     def compute(part: Type, values: list[str]) -> str:

@@ -258,7 +258,7 @@ def _transfer(
     address, fragment = (operands[1], operands[0]) if load else (operands[0], operands[1])
     rows, columns = extents
     pitch = e.read(operands[2], B32) if len(operands) == 3 else str(columns if along_rows else rows)
-    if kind.bits < 8 and load and along_rows:
+    if kind.name in ("s4", "u4", "b1") and load and along_rows:
         # Words of several elements; a row begins with a word.
         each = 32 // kind.bits
         pitch, columns, kind = e.op(f"udiv i32 {pitch}, {each}"), columns // each, B32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Instruction
+from ..model import Instruction, Register
 from ..types import BF16, F16, F32, Type
 from . import numbers
 from .floats import arithmetic
@@ -21,6 +21,9 @@ def mixed(e: FunctionEmitter, i: Instruction, m: Modifiers, kind: Type) -> None:
     d, *halves, addend = e.operands(4 if i.opcode == "fma" else 3)
     values = []
     for each in halves:
+        slot = e.register(each.name) if isinstance(each, Register) else None
+        if slot is not None and slot.type.bits != 16:
+            raise e.fail(f"a register of .{slot.type.name} is no .{half.name}")
         value = e.read(each, half)
         values.append(numbers.widen_bf16(e, value) if half is BF16 else e.op(f"fpext half {value} to float"))
     result = arithmetic(e, i.opcode, F32, mode, *values, e.read(addend, F32))

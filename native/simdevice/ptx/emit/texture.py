@@ -304,9 +304,11 @@ def sust(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 def sured(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.need("b")
     operation = _OPERATIONS.index(m.need(*_OPERATIONS))
-    shape, _ = _surface(e, m)
+    shape, count = _surface(e, m)
     kind = m.type()
     mode = _beyond(m)
+    if count != 1:
+        raise e.fail("one number at a time")
     if kind not in (TYPES["u32"], S32, B32, TYPES["u64"], TYPES["s64"], TYPES["b64"]):
         raise e.fail(f"no .{kind.name} in a surface")
     target, source = e.operands(2)
