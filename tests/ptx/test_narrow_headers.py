@@ -58,8 +58,8 @@ def test_kernels_and_the_host_agree(tmp_path: Path) -> None:
         pytest.skip("no nvcc, or no g++")
     (tmp_path / "small.cu").write_text(CONVERSIONS + KERNEL)
     (tmp_path / "small.cpp").write_text(CONVERSIONS + HOST)
-    command = [compiler, f"-I{kit.include}", "-o", tmp_path / "small", tmp_path / "small.cpp"]
-    subprocess.run(command, check=True, timeout=300)
+    command = [compiler, f"-I{kit.include}", "-o", "small", "small.cpp"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=300)
     # The instructions are of a newer GPU; the simulated device has them whatever it says it is.
     text = toolchain.ptx(tmp_path / "small.cu", "compute_120f").read_text()
     assert "cvt.rn.satfinite.e2m1x2.f32" in text

@@ -13,7 +13,7 @@ from .modifiers import Modifiers
 from .registry import opcode
 
 _TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
-_ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")
+_ROUNDINGS = {"tf32": ("rna", "rn", "rz"), **dict.fromkeys(("f16x2", "bf16x2"), ("rn", "rz"))}
 
 
 @opcode("cvt")
@@ -28,7 +28,7 @@ def cvt(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     if to.name == "bf16x2" and source is F32 and m.flag("rs"):
         narrow.round_at_random(e, m)
         return
-    rounding = m.choice(*_ROUNDINGS, *_TO_INTEGER)
+    rounding = m.choice(*_ROUNDINGS.get(to.name, numbers.MODES), *_TO_INTEGER)
     narrows = to in (F16, BF16) or to.kind == "x"
     relu, finite = (m.flag("relu"), m.flag("satfinite")) if narrows and source is F32 else (False, False)
     if to.name in ("f16x2", "bf16x2") and source is F32:
