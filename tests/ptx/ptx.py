@@ -52,6 +52,19 @@ def load(register: str, pointer: str = "%x1", index: str = "%r1", type_: str = "
     return f"    mad.wide.u32 %x23, {index}, {size}, {pointer};\n    ld.global.{type_} {register}, [%x23];"
 
 
+# In front of a body: what follows runs a thread at a time, since lanes wait for each other on both sides.
+APART = """
+    and.b32 %r31, %r0, 1;
+    setp.ne.u32 %p7, %r31, 0;
+    @%p7 bra apart;
+    bar.warp.sync 0x55555555;
+    bra together;
+apart:
+    bar.warp.sync 0xaaaaaaaa;
+together:
+"""
+UNITS = {"warp": "", "thread": APART}
+
 # A kernel whose threads call themselves without end.
 RECURSION = (
     HEADER

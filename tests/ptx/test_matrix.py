@@ -11,7 +11,10 @@ import pytest
 from tests.helpers import toolchain, toolkits
 
 from . import driver
-from .ptx import kernel, store
+from .layouts import SUMS, Layout, elements, packed
+from .narrow import FORMATS
+from .ptx import UNITS, kernel, store
+from .refusals import refusal
 
 LANES = np.arange(32)
 GROUP, MEMBER = LANES // 4, LANES % 4
@@ -92,6 +95,65 @@ def test_mma(name: str) -> None:
     expected = a @ b + c
     for half in (0, 1):
         assert (out[:, 2 * half : 2 * half + 2] == expected[GROUP[:, None] + 8 * half, columns]).all()
+
+
+BYTES_A: Layout = (((4, 8), (64, 1)), ((4, 2, 2), (16, 8, 256)))
+BYTES_B: Layout = (((4, 8), (32, 1)), ((4, 2), (8, 128)))
+
+
+def in_bytes(form: str, codes: np.ndarray) -> list[list[int]]:
+    """Four bits are in the middle of a byte, six at its lower end."""
+    found: list[list[int]] = (codes << 2 if form == "e2m1" else codes).tolist()
+    return found
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("b_type", FORMATS)
+@pytest.mark.parametrize("a_type", FORMATS)
+def test_mma_of_small_floats(a_type: str, b_type: str, unit: str) -> None:
+    """Random numbers of each format, whose products single precision holds."""
+    rng = np.random.default_rng(11)
+    codes, values = [], []
+    for form, shape in ((a_type, (16, 32)), (b_type, (8, 32))):
+        narrow = FORMATS[form]
+        sizes = np.array([code for code in narrow.numbers if 2.0**-3 <= narrow.value(code) <= 8] + [0])
+        chosen, signs = rng.choice(sizes, shape), rng.integers(0, 2, shape)
+        codes.append(chosen | signs << narrow.bits - 1)
+        values.append(np.vectorize(lambda code, of=narrow: of.value(int(code)))(chosen) * (1 - 2.0 * signs))
+    words = np.hstack(
+        [
+            packed(in_bytes(a_type, np.array(elements(codes[0], BYTES_A))), 8),
+            packed(in_bytes(b_type, np.array(elements(codes[1], BYTES_B))), 8),
+        ]
+    )
+    loads = "".join(f"    ld.global.b32 %w{i}, [%x10+{4 * i}];\n" for i in range(6))
+    body = f"""
+    .reg .b32 %w<6>;
+    mad.wide.u32 %x10, %r0, 24, %x1;
+    mad.wide.u32 %x11, %r0, 16, %x0;
+{UNITS[unit]}{loads}
+    mov.f32 %f1, 1.0;
+    mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.{a_type}.{b_type}.f32
+        {{%f3, %f4, %f5, %f6}}, {{%w0, %w1, %w2, %w3}}, {{%w4, %w5}}, {{%f1, %f1, %f1, %f1}};
+    st.global.v4.f32 [%x11], {{%f3, %f4, %f5, %f6}};
+    """
+    out, _ = driver.run(kernel(body), "k", np.zeros((32, 4), np.float32), words, block=(32,))
+    assert (out == np.array(elements(values[0] @ values[1].T + 1, SUMS))).all()
+
+
+@pytest.mark.parametrize(
+    ("types", "reason"),
+    [
+        ("f32.e2m1.e4m3.f32", "need .kind::f8f6f4"),
+        ("kind::f8f6f4.s32.s8.s8.s32", "unknown modifier .kind::f8f6f4"),
+        ("kind::f8f6f4.f32.e2m1.f16.f32", "no product of .e2m1 and .f16"),
+    ],
+)
+def test_small_floats_that_are_none(types: str, reason: str) -> None:
+    sums = "{%r3, %r4, %r5, %r6}" if "s32" in types else "{%f3, %f4, %f5, %f6}"
+    factors = "{%r7, %r8, %r9, %r10}, {%r7, %r8}"
+    body = f"    mma.sync.aligned.m16n8k32.row.col.{types} {sums}, {factors}, {sums};"
+    assert reason in refusal(body)
 
 
 @pytest.mark.parametrize("trans", ["", ".trans"])

@@ -82,6 +82,7 @@ WRONG = {
     "max.s32 %r1, %r2, %f3;": "Arguments mismatch for instruction 'max'",
     "div.approx.f64 %g1, %g2, %g3;": "Illegal modifier '.approx'",
     "sqrt.rn.ftz.f64 %g1, %g2;": "Illegal modifier '.ftz'",
+    "ex2.approx.ftz.f16 %h1, %h2;": "Illegal modifier '.ftz'",
     "tanh.approx.ftz.f32 %f1, %f2;": "Illegal modifier '.ftz'",
     "setp.lo.s32 %p1, %r1, %r2;": "Illegal modifier '.lo'",
     "setp.lt.b32 %p1, %r1, %r2;": "Illegal modifier '.lt'",
@@ -312,8 +313,8 @@ def test_a_module_with_a_broken_kernel_is_refused_at_load(capfd: pytest.CaptureF
 
 
 def test_what_is_not_carried_is_told_at_its_launch() -> None:
-    """istypep is of every device since sm_30, and not carried here."""
-    other = entry("    istypep.texref %p0, %x0;", "other", 1)
+    """.oob is of every device since sm_90, and not carried here."""
+    other = entry("    fma.rn.oob.f16 %h0, %h1, %h2, %h3;", "other", 1)
     module = driver.Module(HEADER + entry(store("%r1"), "good", 1) + other)
     out = driver.Buffer(np.zeros(4, np.uint32))
     with pytest.raises(driver.CudaError) as caught:

@@ -70,7 +70,7 @@ def _directive(cursor: Cursor, token: str, items: list[Item]) -> None:
         items.append(registers(cursor))
     elif token in (".local", ".param", ".shared"):
         items.extend(locals_(cursor, token[1:]))
-    elif token == ".pragma":
+    elif token in (".pragma", ".global", ".const"):  # the latter are the module's (variables.py)
         cursor.until(";")
     elif token in (".loc", ".file"):
         # These end with their line.

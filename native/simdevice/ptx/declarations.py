@@ -11,6 +11,7 @@ from .model import Local, Parameter, Prototype, Registers
 from .types import TYPES, Type
 
 _LIMIT = 1 << 40
+MOST_IN_RANGE = 1 << 16  # variables
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*\Z")
 SPACES = {".global", ".const", ".shared", ".local", ".param", ".tex"}
 LINKAGE = {".visible", ".extern", ".weak", ".common"}
@@ -206,7 +207,7 @@ def locals_(cursor: Cursor, space: str) -> list[Local]:
         if cursor.accept("<"):
             count = cursor.integer()
             cursor.expect(">")
-            if count > 1 << 16:
+            if count > MOST_IN_RANGE:
                 raise cursor.fail("too many variables", name)
             found += [
                 Local(space, f"{name}{i}", declared.element, declared.alignment(), declared.element)

@@ -99,10 +99,17 @@ struct format {
     uint32_t nan, infinity, largest;
 };
 
-/* e4m3 has no infinity: its format says the NaN. */
+/* e4m3 has no infinity: its format says the NaN. e2m1, e2m3 and e3m2, the last, have neither: what is none of
+ * their numbers becomes the largest. */
 static const struct format formats[] = {
-    {5, 10, 15, 0x7fff, 0x7c00, 0x7bff}, {8, 7, 127, 0x7fff, 0x7f80, 0x7f7f},     {4, 3, 7, 0x7f, 0x7f, 0x7e},
-    {5, 2, 15, 0x7f, 0x7c, 0x7b},        {8, 10, 127, 0x3ffff, 0x3fc00, 0x3fbff},
+    {5, 10, 15, 0x7fff, 0x7c00, 0x7bff},
+    {8, 7, 127, 0x7fff, 0x7f80, 0x7f7f},
+    {4, 3, 7, 0x7f, 0x7f, 0x7e},
+    {5, 2, 15, 0x7f, 0x7c, 0x7b},
+    {8, 10, 127, 0x3ffff, 0x3fc00, 0x3fbff},
+    {2, 1, 1, 7, 7, 7},
+    {2, 3, 1, 0x1f, 0x1f, 0x1f},
+    {3, 2, 3, 0x1f, 0x1f, 0x1f},
 };
 
 enum { FORMAT_F16, FORMAT_BF16, FORMAT_E4M3, FORMAT_E5M2, FORMAT_TF32 };

@@ -31,6 +31,14 @@ void sim_mma(uint32_t shape, uint32_t types, uint32_t flags, uint32_t lane, uint
 /* The same for a whole warp: word w of lane l of a fragment is [w * 32 + l]. */
 void sim_mma_warp(uint32_t shape, uint32_t types, uint32_t flags, const uint32_t *a, const uint32_t *b,
                   const uint32_t *c, uint32_t *d);
+/* Of mma.sp: half of A, and where it belongs. */
+void sim_mma_sparse(uint32_t shape, uint32_t types, uint32_t flags, uint32_t lane, uint32_t words,
+                    uint32_t b_word, const uint32_t *fragments, const uint32_t *c, uint32_t *d);
+void sim_mma_sparse_warp(uint32_t shape, uint32_t types, uint32_t flags, const uint32_t *a, const uint32_t *b,
+                         const uint32_t *c, const uint32_t *metadata, uint32_t *d);
+/* Of mma.m8n8k4 of halves: the words of A, of B and of C are together. */
+void sim_mma_quads(uint32_t how, uint32_t lane, uint32_t words, const uint32_t *fragments, uint32_t *d);
+void sim_mma_quads_warp(uint32_t how, const uint32_t *fragments, uint32_t *d);
 /* Copies the bytes of each 16 whose bit of the mask is set. */
 void sim_copy_masked(uint8_t *to, const uint8_t *from, uint64_t size, uint32_t mask);
 
@@ -58,4 +66,10 @@ void sim_copy_masked(uint8_t *to, const uint8_t *from, uint64_t size, uint32_t m
     X(sim_fp_encode)                                                                                         \
     X(sim_fp_decode)                                                                                         \
     X(sim_int_fns)                                                                                           \
-    X(sim_mma) X(sim_mma_warp) X(sim_copy_masked)
+    X(sim_mma)                                                                                               \
+    X(sim_mma_warp)                                                                                          \
+    X(sim_mma_sparse)                                                                                        \
+    X(sim_mma_sparse_warp)                                                                                   \
+    X(sim_mma_quads)                                                                                         \
+    X(sim_mma_quads_warp)                                                                                    \
+    X(sim_copy_masked)

@@ -87,6 +87,8 @@ class _Inliner:
         unit = unit_of(caller.function)
         if others or unit.symbols.get(call_target(call)[0]) is not callee or unit_of(callee) is not unit:
             raise _Impossible
+        if callee.own:
+            raise _Impossible  # they go by the name of the function that has them
         items = self.body(callee.index)
         self.calls += 1
         number, end = self.calls, f"$end{self.calls}"

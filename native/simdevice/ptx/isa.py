@@ -138,7 +138,7 @@ FORMS: dict[str, Form] = {
     **_forms("sqrt", "tt", "f32 f64", only={"ftz approx": "f32"}, all=f"{_ROUNDED} approx"),
     **_forms("rsqrt", "tt", "f32 f64", all="approx"),
     **_forms("sin cos lg2", "tt", "f32", all="approx"),
-    **_forms("ex2", "tt", f"f32 {_HALVES}", all="approx"),
+    **_forms("ex2", "tt", f"f32 {_HALVES}", only={"ftz": "f32 bf16 bf16x2"}, all="approx"),
     **_forms("tanh", "tt", f"f32 {_HALVES}", only={"ftz": ""}, all="approx"),
     **_forms("and or xor", "ttt", "pred b16 b32 b64"),
     **_forms("not", "tt", "pred b16 b32 b64"),
@@ -273,11 +273,12 @@ SHAPES = {
 }
 
 # What may be multiplied with each other, and what their products are added to.
-_SIMILAR = ("s8 u8", "s4 u4", "e4m3 e5m2", "f16", "bf16", "tf32", "f64", "b1")
+_IN_BYTES = "e4m3 e5m2 e2m1 e2m3 e3m2"
+_SIMILAR = ("s8 u8", "s4 u4", _IN_BYTES, "f16", "bf16", "tf32", "f64", "b1")
 FACTORS = {name: _words(names) for names in _SIMILAR for name in names.split()}
 SUMS = {
     **dict.fromkeys(("s8", "u8", "s4", "u4", "b1"), _words("s32")),
-    **dict.fromkeys(("f16", "e4m3", "e5m2"), _words("f16 f32")),
+    **dict.fromkeys(("f16", *_words(_IN_BYTES)), _words("f16 f32")),
     **dict.fromkeys(("bf16", "tf32"), _words("f32")),
     "f64": _words("f64"),
 }

@@ -1,31 +1,9 @@
 /* Matrix multiplication of a warp, D = A * B + C: one lane's part, from the fragments of all lanes, or all of
  * it. */
 #include "fp_helpers.h"
+#include "fragments.h"
 #include <math.h>
 #include <string.h>
-
-enum element { F16, BF16, E4M3, E5M2, TF32, F32, F64, S8, U8, S4, U4, B1, S32 };
-
-static const uint8_t element_bits[] = {16, 16, 8, 8, 32, 32, 64, 8, 8, 4, 4, 1, 32};
-
-enum { WMMA = 1, SATURATE = 2, XOR = 4, AND = 8 };
-
-/* Where an element of A (m x k) or of B transposed (n x k) lies: the lane, and the position in its fragment.
- */
-static void locate(uint32_t row, uint32_t inner, uint32_t rows, uint32_t depth, uint32_t bits, int wmma,
-                   int is_b, uint32_t *lane, uint32_t *position) {
-    if (wmma) {
-        /* Unspecified by PTX: the elements in order, row by row, each lane an equal part. */
-        uint32_t count = rows * depth / 32, index = row * depth + inner;
-        *lane = index / count;
-        *position = index % count;
-        return;
-    }
-    uint32_t each = bits >= 32 ? 1 : 32 / bits;
-    uint32_t block = inner / (4 * each), word = is_b ? block : row / 8 + rows / 8 * block;
-    *lane = row % 8 * 4 + inner % (4 * each) / each;
-    *position = word * each + inner % each;
-}
 
 static uint64_t raw(const uint32_t *fragment, uint32_t position, uint32_t bits) {
     if (bits == 64)
@@ -49,7 +27,16 @@ static double decode(uint64_t bits, enum element type) {
         memcpy(&value, &word, sizeof value);
         return value;
     }
+    if (type == E2M1) /* in the middle of its byte */
+        bits = bits >> 2 & 15;
+    else if (type == E2M3 || type == E3M2)
+        bits &= 63;
     return sim_fp_decode((uint32_t)bits, type);
+}
+
+static double fused(double a, double b, double sum, uint32_t flags) {
+    uint32_t mode = flags >> MODE & 3;
+    return mode ? sim_fp_fma_f64(a, b, sum, mode) : fma(a, b, sum);
 }
 
 static int64_t integer(uint64_t bits, enum element type) {
@@ -103,7 +90,9 @@ void sim_mma(uint32_t shape, uint32_t types, uint32_t flags, uint32_t lane, uint
             row = (lane * outputs + i) / n;
             column = (lane * outputs + i) % n;
         }
-        double sum = 0;
+        uint64_t before = raw(c, i, element_bits[c_type]);
+        /* Each product of doubles and its addition is one operation, of which C is a part. */
+        double sum = a_type == F64 ? decode(before, F64) : 0;
         int64_t total = 0;
         for (uint32_t inner = 0; inner < k; inner++) {
             uint32_t a_lane, a_position, b_lane, b_position;
@@ -112,7 +101,7 @@ void sim_mma(uint32_t shape, uint32_t types, uint32_t flags, uint32_t lane, uint
             uint64_t a = raw(fragments + a_lane * words, a_position, a_bits);
             uint64_t b = raw(fragments + b_lane * words + b_word, b_position, b_bits);
             if (a_type == F64)
-                sum = fma(decode(a, a_type), decode(b, b_type), sum);
+                sum = fused(decode(a, a_type), decode(b, b_type), sum, flags);
             else if (floating)
                 sum += decode(a, a_type) * decode(b, b_type);
             else if (a_type == B1)
@@ -120,8 +109,9 @@ void sim_mma(uint32_t shape, uint32_t types, uint32_t flags, uint32_t lane, uint
             else
                 total += integer(a, a_type) * integer(b, b_type);
         }
-        uint64_t before = raw(c, i, element_bits[c_type]);
-        if (floating)
+        if (a_type == F64)
+            put_float(d, i, F64, sum);
+        else if (floating)
             put_float(d, i, d_type, decode(before, c_type) + sum);
         else
             put_integer(d, i, integer(before, c_type) + total, flags & SATURATE);
@@ -200,13 +190,12 @@ static void multiply(struct operands *o, uint32_t m, uint32_t n, uint32_t k) {
         }
 }
 
-static void multiply_fused(struct operands *o, uint32_t m, uint32_t n, uint32_t k) {
-    for (uint32_t i = 0; i < m * n; i++) {
-        double sum = 0;
-        for (uint32_t inner = 0; inner < k; inner++)
-            sum = fma(o->a[i / n * k + inner], o->b[inner * n + i % n], sum);
-        o->d[i] = sum;
-    }
+/* An element of D, of which C is `sum`. */
+static double chain(const struct operands *o, uint32_t at, uint32_t n, uint32_t k, double sum,
+                    uint32_t flags) {
+    for (uint32_t inner = 0; inner < k; inner++)
+        sum = fused(o->a[at / n * k + inner], o->b[inner * n + at % n], sum, flags);
+    return sum;
 }
 
 /* Of bits a ^ b is a + b - 2ab. */
@@ -228,9 +217,7 @@ void sim_mma_warp(uint32_t shape, uint32_t types, uint32_t flags, const uint32_t
     struct operands o;
     unpack(o.a, a, m, k, a_type, wmma, 0, k, 1);
     unpack(o.b, b, n, k, b_type, wmma, 1, 1, n);
-    if (a_type == F64)
-        multiply_fused(&o, m, n, k);
-    else
+    if (a_type != F64)
         multiply(&o, m, n, k);
     if (a_type == B1 && flags & XOR)
         add_ones(&o, m, n, k);
@@ -238,10 +225,12 @@ void sim_mma_warp(uint32_t shape, uint32_t types, uint32_t flags, const uint32_t
     for (uint32_t lane = 0; lane < LANES; lane++) {
         uint32_t result[MOST / LANES * 2];
         for (uint32_t i = 0; i < outputs; i++) {
-            uint32_t at = (lane / 4 + i / 2 * 8) * n + lane % 4 * 2 + i % 2;
-            double sum = o.d[wmma ? lane * outputs + i : at];
+            uint32_t at = wmma ? lane * outputs + i : (lane / 4 + i / 2 * 8) * n + lane % 4 * 2 + i % 2;
+            double sum = o.d[at];
             uint64_t before = part(c, i, lane, element_bits[c_type]);
-            if (a_type <= F64)
+            if (a_type == F64)
+                put_float(result, i, F64, chain(&o, at, n, k, decode(before, F64), flags));
+            else if (a_type <= F64)
                 put_float(result, i, d_type, decode(before, c_type) + sum);
             else
                 put_integer(result, i, integer(before, c_type) + (int64_t)sum, flags & SATURATE);

@@ -201,6 +201,7 @@ class Function:
     text: str = field(repr=False)
     index: int = 0
     body_line: int = 0  # where the body begins
+    own: frozenset[str] = frozenset()  # its variables in .global and .const
 
 
 @dataclass
@@ -219,7 +220,7 @@ class Variable:
     text: str = field(repr=False)
     initial: tuple[int, int] | None
     index: int = -1
-    reference: str = ""
+    reference: str = ""  # an opaque type
     vector: int = 1  # of so many elements in the initialiser, `a[1]` is the second
     extents: tuple[int | None, ...] = ()  # as declared; None: the initialiser decides
 

@@ -13,6 +13,7 @@ from .errors import PtxError
 from .initial import MOST_INITIAL, Initial, initial_bytes
 from .lexer import tokenize
 from .model import Function, Item, KernelInfo, Local, Symbol, Variable, VariableInfo
+from .types import REFERENCES
 
 # A function's address is a number that holds for the whole module, since each kernel is an object of its own
 # and function pointers outlive a kernel (vtables of objects that another one made), in a migration even the
@@ -46,6 +47,15 @@ class Unit:
     isa: int = 0
     target: str = ""
     name: str = ""  # of the text, for messages
+
+    def find(self, function: Function, name: str) -> Symbol | None:
+        """What a name means in a function."""
+        return self.symbols.get(own_name(function.name, name) if name in function.own else name)
+
+
+def own_name(function: str, name: str) -> str:
+    """The name in the module of a function's own variable: no PTX text can spell it."""
+    return f"{function}.{name}"
 
 
 @dataclass
@@ -135,12 +145,13 @@ class Module:
             variable.space == "const",
             variable.managed,
             variable.linkage,
-            variable.reference,
+            variable.reference if variable.reference in REFERENCES else "",
         )
 
     def _address(self, unit: Unit, variable: Variable, name: str) -> tuple[int | None, int]:
         """(variable index or None, constant) of a symbol in an initialiser."""
-        symbol = unit.symbols.get(name)
+        owner = variable.name.rpartition(".")[0]
+        symbol = unit.symbols.get(own_name(owner, name)) or unit.symbols.get(name)
         if isinstance(symbol, Function):
             return None, self.handle(symbol)
         if symbol is None or symbol.index < 0:
@@ -167,10 +178,11 @@ class Module:
         found = self._references.get(function.index)
         if found is None:
             found = []
-            symbols = self._unit_of[function.index].symbols
+            unit = self._unit_of[function.index]
             if function.start >= 0:
-                words = _IDENTIFIER.findall(function.text, function.start, function.end)
-                found = [symbols[word] for word in dict.fromkeys(words) if word in symbols]
+                words = dict.fromkeys(_IDENTIFIER.findall(function.text, function.start, function.end))
+                named = (unit.find(function, word) for word in words)
+                found = [symbol for symbol in named if symbol is not None]
                 if _INDIRECT.search(function.text, function.start, function.end):
                     found += self.address_taken
             self._references[function.index] = found

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 
-from .declarations import LINKAGE, Cursor, Declared, dimensions, parameters
+from .declarations import LINKAGE, MOST_IN_RANGE, Cursor, parameters
 from .errors import PtxError
 from .lexer import tokenize
 from .model import RUNTIME, Function, Symbol, Variable
-from .module import Module, Unit
-from .types import REFERENCES
+from .module import Module, Unit, own_name
+from .variables import own_declarations, variables
 
 _SKIP = r'"(?:\\.|[^"\\\n])*"'
 # Ends of a module-scope statement. `=` matters because the brace behind it belongs to an initialiser.
@@ -173,6 +173,7 @@ class _Splitter:
                 return
 
     def _statement(self, start: int, end: int, initial: tuple[int, int] | None) -> None:
+        """`initial`: what stands behind the first `=`."""
         cursor = self._cursor(start, end)
         self._directives(cursor)
         token = cursor.peek()
@@ -195,36 +196,14 @@ class _Splitter:
                 raise cursor.fail("a function cannot be initialised")
             self._head(cursor, token == ".entry", linkage, -1, -1)
         elif token in (".global", ".const", ".shared"):
-            self._variables(cursor, token[1:], linkage, initial)
+            if cursor.accept("["):
+                cursor.until("]")
+            for variable in variables(self.text, cursor, token[1:], linkage, initial, self._room()):
+                self._add(variable)
         else:
             raise cursor.fail("not a module directive", token)
         if cursor.peek():
             raise cursor.fail("unexpected", cursor.peek())
-
-    def _variables(self, cursor: Cursor, space: str, linkage: str, initial: tuple[int, int] | None) -> None:
-        if cursor.accept("["):
-            cursor.until("]")
-        declared = Declared(cursor)
-        while True:
-            line = cursor.line
-            name = cursor.name()
-            extents = dimensions(cursor)
-            last = not cursor.accept(",")
-            size = declared.size(extents)
-            element = max(1, declared.type.bytes)
-            place = initial if last else None
-            is_float = declared.type.kind == "f"
-            self._add(
-                Variable(
-                    *(name, space, element, is_float, size, declared.alignment(), linkage, declared.managed),
-                    *(line, self.text, place),
-                    reference=declared.type.name if declared.type.name in REFERENCES else "",
-                    vector=declared.vector,
-                    extents=extents,
-                )
-            )
-            if last:
-                return
 
     def _add(self, symbol: Symbol) -> None:
         known = self.unit.symbols.get(symbol.name)
@@ -256,6 +235,7 @@ class _Splitter:
                     symbol.linkage,
                 )
                 known.is_kernel, known.body_line = symbol.is_kernel, symbol.body_line
+                known.own = symbol.own
                 return
             if symbol.start < 0:
                 return
@@ -309,9 +289,29 @@ class _Splitter:
                     cursor.integer()
             else:
                 raise cursor.fail("not a directive of a function", token)
+        own = [] if body < 0 else self._own(name, body, close, body_line)
         self._add(
             Function(
                 *(name, is_kernel, linkage, returns, arguments, directives, line, body, close, self.text),
                 body_line=body_line,
+                own=frozenset(own),
             )
         )
+
+    def _room(self) -> int:
+        """How many variables ranges may still make."""
+        return MOST_IN_RANGE - len(self.unit.variables)
+
+    def _own(self, function: str, body: int, close: int, body_line: int) -> list[str]:
+        """The names of a function's own variables in .global and .const, which become the module's."""
+        names = []
+        for space, begin, end in own_declarations(self.text, body, close):
+            line = body_line + self.text.count("\n", body, begin)
+            equals = self.text.find("=", begin, end)
+            upto, initial = (end, None) if equals < 0 else (equals, (equals + 1, end))
+            cursor = Cursor(tokenize(self.text, begin, upto, line), line)
+            for variable in variables(self.text, cursor, space, "", initial, self._room()):
+                names.append(variable.name)
+                variable.name = own_name(function, variable.name)
+                self._add(variable)
+        return names

@@ -61,6 +61,9 @@ def _table() -> dict[str, Type]:
         "e5m2x4": 32,
         "u8x4": 32,
         "s8x4": 32,
+        "e2m1": 8,
+        "e2m3": 8,
+        "e3m2": 8,
         "ue8m0x2": 16,
         "e2m1x2": 8,
         "e2m3x2": 16,
@@ -80,6 +83,7 @@ def _table() -> dict[str, Type]:
 
 
 REFERENCES = ("texref", "surfref")  # variables that name what the program has bound to them
+OPAQUE = (*REFERENCES, "samplerref")
 TYPES = _table()
 
 PRED = TYPES["pred"]

@@ -75,7 +75,7 @@ class _Declared:
     def __init__(self, unit: Unit, function: Function, text: str) -> None:
         self._unit = unit
         self._ranges: dict[str, int] = {}
-        self._names = {each.name for each in (*function.parameters, *function.returns)}
+        self._names = {each.name for each in (*function.parameters, *function.returns)} | function.own
         # The types of registers by their names without numbers; None: one has several.
         self.types: dict[str, Type] | None = {}
         for each in (*function.parameters, *function.returns):
@@ -168,6 +168,8 @@ class _Body:
         self._kinds: dict[str, Type | None] = {}  # of a name; None: it has none, or several
         for each in (*function.parameters, *function.returns):
             self._declare(each.name, each.type if each.register else None)
+        for name in function.own:
+            self._declare(name, None)
         for item in items:
             if isinstance(item, Registers):
                 for name, count in item.names:

@@ -119,7 +119,7 @@ def selp(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 @opcode("slct")
 def slct(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind, by = m.type(), m.type()
-    ftz = m.flag("ftz")
+    ftz = by is F32 and m.flag("ftz")
     d, x, y, c = e.operands(4)
     if by.name == "s32":
         chosen = e.op(f"icmp sge i32 {e.read(c, by)}, 0")

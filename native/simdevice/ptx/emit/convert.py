@@ -1,10 +1,11 @@
-"""cvt: between all scalar types, and packing of narrow floats."""
+"""cvt: between all scalar types."""
 
 from __future__ import annotations
 
 from ..model import Instruction, Operand
 from ..types import B32, BF16, F16, F32, F64, Type
-from . import numbers
+from . import narrow, numbers
+from .encode import encode, encode_call, encode_double
 from .floats import PURE
 from .function import FunctionEmitter
 from .integer import integer_type, minimum
@@ -12,11 +13,7 @@ from .modifiers import Modifiers
 from .registry import opcode
 
 _TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
-_ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")
-# Formats as sim_fp_encode and sim_fp_decode number them.
-_FORMATS = {"f16": 0, "bf16": 1, "e4m3": 2, "e5m2": 3, "tf32": 4}
-_MODES = {**numbers.MODES, "rna": 4}
-_NARROW = {"e4m3x2": "e4m3", "e5m2x2": "e5m2"}
+_ROUNDINGS = {"tf32": ("rna", "rn", "rz"), **dict.fromkeys(("f16x2", "bf16x2"), ("rn", "rz"))}
 
 
 @opcode("cvt")
@@ -25,28 +22,43 @@ def cvt(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         _pack_integers(e, m)
         return
     to, source = m.type(), m.type()
-    rounding = m.choice(*_ROUNDINGS, *_TO_INTEGER)
-    ftz, saturate, relu, finite = m.flag("ftz"), m.flag("sat"), m.flag("relu"), m.flag("satfinite")
+    if to.name in narrow.PACKED or source.name in narrow.PACKED:
+        narrow.convert(e, m, to, source)
+        return
+    if to.name == "bf16x2" and source is F32 and m.flag("rs"):
+        narrow.round_at_random(e, m)
+        return
+    rounding = m.choice(*_ROUNDINGS.get(to.name, numbers.MODES), *_TO_INTEGER)
+    narrows = to in (F16, BF16) or to.kind == "x"
+    relu, finite = (m.flag("relu"), m.flag("satfinite")) if narrows and source is F32 else (False, False)
     if to.name in ("f16x2", "bf16x2") and source is F32:
         d, high, low = e.operands(3)
         part = F16 if to.name == "f16x2" else BF16
         halves = [
-            _encode(e, e.read(each, F32), part.name, rounding or "rn", relu, finite) for each in (low, high)
+            encode(e, e.read(each, F32), part.name, rounding or "rn", relu, finite) for each in (low, high)
         ]
         e.write_bits(d, 32, numbers.join_bits(e, halves[0], halves[1]))
-    elif to.name in _NARROW:
-        _to_eight_bits(e, to, source, relu)
-    elif source.name in _NARROW:
-        _from_eight_bits(e, to, source, relu)
     elif to.name == "tf32" and source is F32:
         d, x = e.operands(2)
-        bits = _encode_call(e, e.read(x, F32), "tf32", rounding or "rna", relu, finite)
+        bits = encode_call(e, e.read(x, F32), "tf32", rounding or "rna", relu, finite)
         e.write_bits(d, 32, bits)
     elif to.kind == "x" or source.kind == "x" or "p" in (to.kind, source.kind):
         raise e.fail(f"no conversion of .{source.name} to .{to.name}")
     else:
+        ftz, saturate = F32 in (to, source) and m.flag("ftz"), BF16 not in (to, source) and m.flag("sat")
+        if rounding is not None and not _rounds(to, source, rounding):
+            raise e.fail(f".{rounding} has nothing to round")
         d, x = e.operands(2)
         _scalar(e, d, x, to, source, rounding, ftz, saturate, relu, finite)
+
+
+def _rounds(to: Type, source: Type, rounding: str) -> bool:
+    """Whether a conversion may be rounded that way."""
+    if rounding in _TO_INTEGER:
+        return source.is_float and (to == source or not to.is_float)
+    if source is BF16:
+        return to.is_float
+    return to.is_float and not (source.is_float and source.bits < to.bits)
 
 
 def _scalar(
@@ -133,9 +145,9 @@ def _integer_to_float(
     if to is through:
         e.write(d, to, result)
     elif to is F16:
-        e.write_bits(d, 16, _encode(e, result, "f16", rounding, False, False))
+        e.write_bits(d, 16, encode(e, result, "f16", rounding, False, False))
     else:
-        e.write_bits(d, 16, _encode_double(e, result, "bf16", rounding))
+        e.write_bits(d, 16, encode_double(e, result, "bf16", rounding))
 
 
 def _rounded_to_odd(e: FunctionEmitter, value: str, signed: bool) -> str:
@@ -172,15 +184,15 @@ def _float_to_float(
         if source is F64:
             if relu:
                 value = numbers.relu(e, source, value)
-            e.write_bits(d, 16, _encode_double(e, value, to.name, rounding))
+            e.write_bits(d, 16, encode_double(e, value, to.name, rounding))
         elif source is F16:
             if to is F16:
                 e.write(d, F16, numbers.relu(e, F16, value) if relu else numbers.canonical(e, F16, value))
                 return
             wide = e.op(f"fpext half {value} to float")
-            e.write_bits(d, 16, _encode(e, wide, to.name, rounding, relu, finite))
+            e.write_bits(d, 16, encode(e, wide, to.name, rounding, relu, finite))
         else:
-            e.write_bits(d, 16, _encode(e, value, to.name, rounding, relu, finite))
+            e.write_bits(d, 16, encode(e, value, to.name, rounding, relu, finite))
         return
     if source.bits < to.bits:
         value = e.op(f"fpext {t} {value} to {to.llvm}")
@@ -195,69 +207,6 @@ def _float_to_float(
     if relu:
         value = numbers.relu(e, to, value)
     numbers.write(e, d, to, value, ftz and to is F32)
-
-
-def _encode(e: FunctionEmitter, value: str, form: str, mode: str, relu: bool, finite: bool) -> str:
-    """float to the bits of a half."""
-    if finite or mode not in ("rn",):
-        bits = _encode_call(e, value, form, mode, relu, finite)
-        return e.op(f"trunc i32 {bits} to i16")
-    if relu:
-        value = numbers.relu(e, F32, value)
-    if form == "bf16":
-        return numbers.narrow_bf16(e, value)
-    half = e.op(f"fptrunc float {value} to half")
-    return numbers.bits_of(e, F16, numbers.canonical(e, F16, half))
-
-
-def _encode_call(e: FunctionEmitter, value: str, form: str, mode: str, relu: bool, finite: bool) -> str:
-    if relu:
-        value = numbers.relu(e, F32, value)
-    wide = e.op(f"fpext float {value} to double")
-    code = _MODES.get(mode)
-    if code is None:
-        raise e.fail(f"no .{mode}")
-    arguments = (f"double {wide}", f"i32 {_FORMATS[form]}", f"i32 {code}", f"i32 {int(finite)}")
-    return e.call("i32", "sim_fp_encode", *arguments, attributes=PURE)
-
-
-def _encode_double(e: FunctionEmitter, value: str, form: str, mode: str) -> str:
-    code = _MODES.get(mode)
-    if code is None:
-        raise e.fail(f"no .{mode}")
-    arguments = (f"double {value}", f"i32 {_FORMATS[form]}", f"i32 {code}", "i32 0")
-    return e.op(f"trunc i32 {e.call('i32', 'sim_fp_encode', *arguments, attributes=PURE)} to i16")
-
-
-def _to_eight_bits(e: FunctionEmitter, to: Type, source: Type, relu: bool) -> None:
-    form = _NARROW[to.name]
-    if source is F32:
-        d, high, low = e.operands(3)
-        values = [e.read(low, F32), e.read(high, F32)]
-    elif source.name == "f16x2":
-        d, x = e.operands(2)
-        values = [e.op(f"fpext half {each} to float") for each in numbers.split(e, F16, e.read(x, B32))]
-    else:
-        raise e.fail(f"no conversion of .{source.name} to .{to.name}")
-    low_bits, high_bits = (
-        e.op(f"trunc i32 {_encode_call(e, each, form, 'rn', relu, True)} to i16") for each in values
-    )
-    e.write_bits(d, 16, e.op(f"or i16 {low_bits}, {e.op(f'shl i16 {high_bits}, 8')}"))
-
-
-def _from_eight_bits(e: FunctionEmitter, to: Type, source: Type, relu: bool) -> None:
-    if to.name != "f16x2":
-        raise e.fail(f"no conversion of .{source.name} to .{to.name}")
-    d, x = e.operands(2)
-    both = e.read_bits(x, 16)
-    halves = []
-    for shift in (0, 8):
-        moved = e.op(f"lshr i16 {both}, {shift}")
-        byte = e.op(f"and i32 {e.op(f'zext i16 {moved} to i32')}, 255")
-        form = _FORMATS[_NARROW[source.name]]
-        value = e.call("float", "sim_fp_decode", f"i32 {byte}", f"i32 {form}", attributes=PURE)
-        halves.append(_encode(e, value, "f16", "rn", relu, False))
-    e.write_bits(d, 32, numbers.join_bits(e, halves[0], halves[1]))
 
 
 def _pack_integers(e: FunctionEmitter, m: Modifiers) -> None:

@@ -39,6 +39,8 @@ def _copy(e: FunctionEmitter, m: Modifiers) -> None:
     policy = take_hints(m)
     d, s, size_operand, *rest = e.operands(3, 5)
     if policy:
+        if not rest:
+            raise e.fail("a cache policy is missing")
         rest.pop()
     if not isinstance(size_operand, Immediate) or size_operand.value not in (4, 8, 16):
         raise e.fail("a copy has 4, 8 or 16 bytes")

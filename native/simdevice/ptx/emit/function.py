@@ -169,7 +169,7 @@ class FunctionEmitter(Writer):
         entity = self.lookup(name)
         if isinstance(entity, Place):
             return entity
-        symbol = self.kernel.module.unit_of(self.function).symbols.get(name)
+        symbol = self.kernel.module.unit_of(self.function).find(self.function, name)
         if not isinstance(symbol, Variable):
             return None
         if symbol.space == "shared":
@@ -183,7 +183,7 @@ class FunctionEmitter(Writer):
         assert operand.base is not None
         place = self.place(operand.base)
         if place is None:
-            symbol = self.kernel.module.unit_of(self.function).symbols.get(operand.base)
+            symbol = self.kernel.module.unit_of(self.function).find(self.function, operand.base)
             if isinstance(symbol, Function):
                 return str(self.kernel.module.handle(symbol))
             return None

@@ -9,6 +9,7 @@ from ..types import BF16, F16, F32, Type
 from . import numbers
 from .floats import PURE, select_extreme
 from .function import FunctionEmitter
+from .mixed import mixed
 from .modifiers import Modifiers
 from .registry import opcode
 
@@ -64,6 +65,9 @@ def _brain(e: FunctionEmitter, value: str, relu: bool, saturate: bool) -> str:
 @opcode("add", "sub", "mul", of="half")
 def add(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind = m.type()
+    if m.types and i.opcode != "mul":
+        mixed(e, i, m, kind)
+        return
     m.choice("rn")
     ftz, saturate = m.flag("ftz"), m.flag("sat")
     d, x, y = e.operands(3)
@@ -96,6 +100,9 @@ def _fused(e: FunctionEmitter, part: Type, bits: list[str], relu: bool, saturate
 @opcode("fma", of="half")
 def fma(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind = m.type()
+    if m.types:
+        mixed(e, i, m, kind)
+        return
     m.need("rn")
     ftz, saturate, relu = m.flag("ftz"), m.flag("sat"), m.flag("relu")
     d, *sources = e.operands(4)
@@ -154,7 +161,7 @@ def minmax(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 def transcendental(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind = m.type()
     m.need("approx")
-    ftz = m.flag("ftz")
+    ftz = kind.name.startswith("bf16") and m.flag("ftz")
     d, x = e.operands(2)
 
     def compute(part: Type, values: list[str]) -> str:

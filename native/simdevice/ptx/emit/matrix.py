@@ -1,4 +1,4 @@
-"""Tensor core instructions: a lane gathers its warp's fragments and computes its own part of the result."""
+"""Tensor cores: a lane gathers its warp's fragments and computes its own part of the result."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..model import Address, Instruction, Operand, Register, Vector
+from .. import isa
+from ..model import Immediate, Instruction, Operand, Vector
 from ..types import B32, TYPES, Type
-from . import reach
+from . import numbers, reach
 from .function import FunctionEmitter
-from .memory import check_shared, check_shared_span, pointer, shared_pointer, take_space
+from .memory import check_shared_span, pointer, take_space
 from .modifiers import Modifiers
 from .registry import opcode
 
-# As matrix.c numbers them.
-_ELEMENTS = ("f16", "bf16", "e4m3", "e5m2", "tf32", "f32", "f64", "s8", "u8", "s4", "u4", "b1", "s32")
+# As fragments.h numbers them.
+_ELEMENTS = (
+    *("f16", "bf16", "e4m3", "e5m2", "tf32", "e2m1", "e2m3", "e3m2", "f32", "f64"),
+    *("s8", "u8", "s4", "u4", "b1", "s32"),
+)
 _WMMA, _SATURATE, _XOR, _AND = 1, 2, 4, 8
-_FLOATS = _ELEMENTS[: _ELEMENTS.index("f64") + 1]
+_MODE, _SELECTOR = 4, 6  # shifts
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)\Z")
 _WARP = 32
 MOST = 4096  # elements of a matrix, as matrix.c has room for
 
 
-def _shape(m: Modifiers) -> tuple[int, int, int]:
+def take_shape(m: Modifiers) -> tuple[int, int, int]:
     for flag in m.flags:
         found = _SHAPE.match(flag)
         if found is not None:
@@ -32,18 +36,18 @@ def _shape(m: Modifiers) -> tuple[int, int, int]:
     raise m.fail("a shape is missing")
 
 
-def _lane(e: FunctionEmitter) -> str:
+def lane_of(e: FunctionEmitter) -> str:
     return e.op(f"and i32 {e.thread_field('linear')}, 31")
 
 
-def _items(e: FunctionEmitter, operand: Operand) -> list[Operand]:
+def items_of(operand: Operand) -> list[Operand]:
     return operand.items if isinstance(operand, Vector) else [operand]
 
 
-def _words(e: FunctionEmitter, operand: Operand, bits: int) -> list[str]:
+def words_of(e: FunctionEmitter, operand: Operand, bits: int) -> list[str]:
     """A fragment as 32-bit words."""
     words = []
-    for item in _items(e, operand):
+    for item in items_of(operand):
         if bits == 64:
             value = e.read_bits(item, 64)
             words.append(e.op(f"trunc i64 {value} to i32"))
@@ -53,7 +57,7 @@ def _words(e: FunctionEmitter, operand: Operand, bits: int) -> list[str]:
     return words
 
 
-def _stored(e: FunctionEmitter, words: list[str]) -> str:
+def stored(e: FunctionEmitter, words: list[str]) -> str:
     array = e.alloca(f"[{max(len(words), 1)} x i32], align 8")
     for index, word in enumerate(words):
         e.emit(f"store i32 {word}, ptr {_at(e, array, index)}, align 4")
@@ -64,10 +68,10 @@ def _at(e: FunctionEmitter, array: str, index: int | str) -> str:
     return e.op(f"getelementptr i32, ptr {array}, i64 {index}") if index else array
 
 
-def _gather(e: FunctionEmitter, words: list[str]) -> str:
+def gather(e: FunctionEmitter, words: list[str]) -> str:
     """The words of all lanes."""
     everyone = e.alloca(f"[{_WARP * len(words)} x i32], align 8")
-    arguments = ("i32 -1", f"ptr {_stored(e, words)}", f"i32 {len(words)}", f"ptr {everyone}")
+    arguments = ("i32 -1", f"ptr {stored(e, words)}", f"i32 {len(words)}", f"ptr {everyone}")
     e.call("void", "sim_rt_warp_gather", "ptr %thread", *arguments)
     return everyone
 
@@ -80,6 +84,7 @@ class Product:
     a: list[str]
     b: list[str]
     c: list[str]
+    metadata: list[str]  # of a sparse A, which is half as large; empty: it is dense
     results: int  # words of D
 
 
@@ -88,42 +93,74 @@ Compute = Callable[[FunctionEmitter, Product], list[str]]
 
 def compute_part(e: FunctionEmitter, product: Product) -> list[str]:
     """This lane's words of D."""
-    everyone = _gather(e, product.a + product.b)
+    given = product.a + product.b + product.metadata
+    everyone = gather(e, given)
     result = e.alloca(f"[{product.results} x i32], align 8")
     arguments = [f"i32 {each}" for each in product.constants]
-    arguments += [f"i32 {_lane(e)}", f"i32 {len(product.a) + len(product.b)}", f"i32 {len(product.a)}"]
-    e.call("void", "sim_mma", *arguments, f"ptr {everyone}", f"ptr {_stored(e, product.c)}", f"ptr {result}")
-    return [e.op(f"load i32, ptr {_at(e, result, index)}, align 4") for index in range(product.results)]
+    arguments += [f"i32 {lane_of(e)}", f"i32 {len(given)}", f"i32 {len(product.a)}"]
+    arguments += [f"ptr {everyone}", f"ptr {stored(e, product.c)}", f"ptr {result}"]
+    e.call("void", "sim_mma_sparse" if product.metadata else "sim_mma", *arguments)
+    return loaded(e, result, product.results)
 
 
-def _multiply(
+def loaded(e: FunctionEmitter, array: str, count: int) -> list[str]:
+    """The words of an array."""
+    return [e.op(f"load i32, ptr {_at(e, array, index)}, align 4") for index in range(count)]
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What the elements of the four matrices are."""
+
+    d: Type
+    a: Type
+    b: Type
+    c: Type
+
+
+def write_product(
     e: FunctionEmitter,
     shape: tuple[int, int, int],
-    types: tuple[Type, Type, Type, Type],
+    kinds: Kinds,
     flags: int,
     compute: Compute,
+    sparse: bool = False,
 ) -> None:
-    """D, A, B and C are the instruction's operands. A wmma fragment may have registers to spare."""
-    d_type, a_type, b_type, c_type = types
-    _require_shape(e, shape, types, flags)
-    d, a, b, c = e.operands(4)
+    """D, A, B and C are the instruction's operands, of a sparse A also its metadata and who has them. A wmma
+    fragment may have registers to spare."""
+    _require_shape(e, shape, kinds, flags, sparse)
+    d, a, b, c, *rest = e.operands(6 if sparse else 4)
     rows, columns, depth = shape
-    a_count = max(1, rows * depth * a_type.bits // (32 * _WARP))
-    b_count = max(1, columns * depth * b_type.bits // (32 * _WARP))
-    a_words, b_words = _words(e, a, a_type.bits)[:a_count], _words(e, b, b_type.bits)[:b_count]
-    c_words = _words(e, c, c_type.bits)
-    c_fits = len(c_words) * 32 * _WARP == rows * columns * c_type.bits
+    a_count = max(1, rows * depth * kinds.a.bits // (32 * _WARP)) // (2 if sparse else 1)
+    b_count = max(1, columns * depth * kinds.b.bits // (32 * _WARP))
+    a_words, b_words = words_of(e, a, kinds.a.bits), words_of(e, b, kinds.b.bits)
+    if flags & _WMMA:
+        a_words, b_words = a_words[:a_count], b_words[:b_count]
+    c_words = words_of(e, c, kinds.c.bits)
+    c_fits = len(c_words) * 32 * _WARP == rows * columns * kinds.c.bits
     if (len(a_words), len(b_words)) != (a_count, b_count) or not c_fits:
         raise e.fail("a fragment has the wrong length")
-    result_words = rows * columns * d_type.bits // (32 * _WARP)
-    numbers = [_ELEMENTS.index(each.name) for each in (a_type, b_type, c_type, d_type)]
-    packed = sum(number << 8 * index for index, number in enumerate(numbers))
+    metadata = []
+    if sparse:
+        metadata = [e.read_bits(rest[0], 32)]
+        flags |= _selector(e, rest[1], depth, kinds.a.bits) << _SELECTOR
+    result_words = rows * columns * kinds.d.bits // (32 * _WARP)
+    codes = [_ELEMENTS.index(each.name) for each in (kinds.a, kinds.b, kinds.c, kinds.d)]
+    packed = sum(number << 8 * index for index, number in enumerate(codes))
     constants = (rows | columns << 8 | depth // 4 << 16, packed, flags)
-    targets = _items(e, d)
-    each = d_type.bits // 32 or 1
-    if len(targets) * each != result_words:
+    product = Product(constants, a_words, b_words, c_words, metadata, result_words)
+    write_fragment(e, d, kinds.d, result_words, lambda: compute(e, product))
+
+
+def write_fragment(
+    e: FunctionEmitter, fragment: Operand, kind: Type, count: int, compute: Callable[[], list[str]]
+) -> None:
+    """Stores the words that are computed in the registers of a fragment."""
+    targets = items_of(fragment)
+    each = kind.bits // 32 or 1
+    if len(targets) * each != count:
         raise e.fail("a fragment has the wrong length")
-    words = compute(e, Product(constants, a_words, b_words, c_words, result_words))
+    words = compute()
     for index, target in enumerate(targets):
         if each == 1:
             e.write_bits(target, 32, words[index])
@@ -132,64 +169,51 @@ def _multiply(
         e.write_bits(target, 64, e.op(f"or i64 {low}, {e.op(f'shl i64 {high}, 32')}"))
 
 
+def _selector(e: FunctionEmitter, operand: Operand, depth: int, bits: int) -> int:
+    """Which lanes of each four have the metadata: the number of a lane, of a pair, or 0 for all."""
+    row = depth // (2 if bits == 32 else 8 if bits == 4 else 4) * 4  # bits of metadata
+    lanes = row // 16 if bits >= 16 else row // 32 * 2
+    if not isinstance(operand, Immediate) or not isinstance(operand.value, int):
+        raise e.fail("a sparsity selector is a constant")
+    if not 0 <= operand.value < 4 // lanes:
+        raise e.fail(f"there is no sparsity selector {operand.value}")
+    return operand.value
+
+
 def _require_shape(
-    e: FunctionEmitter, shape: tuple[int, int, int], types: tuple[Type, Type, Type, Type], flags: int
+    e: FunctionEmitter, shape: tuple[int, int, int], kinds: Kinds, flags: int, sparse: bool
 ) -> None:
-    d_type, a_type, b_type, c_type = types
-    for kind in types:
-        if kind.name not in _ELEMENTS:
-            raise e.fail(f"no matrices of .{kind.name}")
-    results = ("f16", "f32", "f64") if a_type.name in _FLOATS else ("s32",)
-    if d_type.name not in results or c_type.name not in results:
-        raise e.fail(f"no such matrices of .{d_type.name} and .{c_type.name}")
+    a, b, sums = kinds.a.name, kinds.b.name, {kinds.d.name, kinds.c.name}
+    if b not in isa.FACTORS.get(a, ()) or not sums <= isa.SUMS[a]:
+        raise e.fail(f"no product of .{a} and .{b} is a matrix of .{kinds.d.name} and .{kinds.c.name}")
     rows, columns, depth = shape
     if depth % 4 or max(rows, columns) > 255 or depth // 4 > 255 or rows * columns % _WARP:
         raise e.fail("no such shape")
     # Every element of a fragment lies within it: matrix.c relies on that.
-    for extent, kind in ((rows, a_type), (columns, b_type)):
+    for extent, held, kind in ((rows, depth // 2 if sparse else depth, kinds.a), (columns, depth, kinds.b)):
         if flags & _WMMA:
-            part = extent * depth * kind.bits // _WARP
-            fits = extent * depth % _WARP == 0 and (part <= 32 or part % 32 == 0)
+            part = extent * held * kind.bits // _WARP
+            fits = extent * held % _WARP == 0 and (part <= 32 or part % 32 == 0)
         else:
-            fits = extent % 8 == 0 and depth % (4 * max(1, 32 // kind.bits)) == 0
+            fits = extent % 8 == 0 and held % (4 * max(1, 32 // kind.bits)) == 0
         if not fits:
             raise e.fail("no such shape")
     if (
-        rows * columns * d_type.bits % (32 * _WARP)
+        rows * columns * kinds.d.bits % (32 * _WARP)
         or rows * columns > MOST
         or max(rows, columns) * depth > MOST
     ):
         raise e.fail("no such shape")
 
 
-def _bit_flags(m: Modifiers) -> int:
-    flags = _SATURATE if m.flag("satfinite") else 0
-    operation = m.choice("xor", "and")
-    if operation:
+def take_flags(m: Modifiers, kinds: Kinds) -> int:
+    """How elements are multiplied and added, each word with the types that it is for."""
+    if kinds.a.name == "b1":
         m.need("popc")
-        flags |= _XOR if operation == "xor" else _AND
-    return flags
-
-
-@opcode("mma")
-def mma(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    multiply(e, m, compute_part)
-
-
-def multiply(e: FunctionEmitter, m: Modifiers, compute: Compute) -> None:
-    """An `mma`, whose result `compute` yields."""
-    m.need("sync")
-    m.need("aligned")
-    shape = _shape(m)
-    m.need("row")
-    m.need("col")
-    flags = _bit_flags(m)
-    m.choice("rn")
-    m.drop(("kind::f8f6f4",))
-    d_type, a_type, b_type, c_type = m.type(), m.type(), m.type(), m.type()
-    if shape[1] != 8 or shape[0] not in (8, 16) or (shape == (8, 8, 4) and a_type.name != "f64"):
-        raise e.fail("this shape is not supported")
-    _multiply(e, shape, (d_type, a_type, b_type, c_type), flags, compute)
+        return _XOR if m.need("xor", "and") == "xor" else _AND
+    if kinds.a.name == "f64":
+        return numbers.MODES[m.choice(*numbers.MODES) or "rn"] << _MODE
+    return _SATURATE if kinds.d.name == "s32" and m.flag("satfinite") else 0
 
 
 @opcode("wmma")
@@ -202,7 +226,7 @@ def wmma(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.need("sync")
     m.need("aligned")
     layout = m.need("row", "col")
-    rows, columns, depth = _shape(m)
+    rows, columns, depth = take_shape(m)
     space = take_space(m)
     kind = m.type()
     # B is kept transposed, as matrix.c wants it.
@@ -213,19 +237,17 @@ def wmma(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 
 def multiply_wmma(e: FunctionEmitter, m: Modifiers, compute: Compute) -> None:
     """A `wmma.mma`, whose result `compute` yields."""
-    flags = _bit_flags(m) | _WMMA
     m.need("sync")
     m.need("aligned")
-    shape = _shape(m)
-    # How A and B lay in memory matters to the loads only.
-    m.flags = [flag for flag in m.flags if flag not in ("row", "col")]
-    m.choice("rn", "rz", "rm", "rp")
+    shape = take_shape(m)
+    layouts = [m.need("row", "col") for _ in "ab"]
     d_type = m.type()
-    if len(m.types) == 1:
-        a_type = b_type = TYPES["f16"]
-    else:
-        a_type, b_type = m.type(), m.type()
-    _multiply(e, shape, (d_type, a_type, b_type, m.type()), flags, compute)
+    factors = (TYPES["f16"], TYPES["f16"]) if len(m.types) == 1 else (m.type(), m.type())
+    kinds = Kinds(d_type, *factors, m.type())
+    # How A and B lay in memory matters to the loads only.
+    if kinds.a.bits < 8 and layouts != ["row", "col"]:
+        raise e.fail(f"matrices of .{kinds.a.name} are .row and .col")
+    write_product(e, shape, kinds, take_flags(m, kinds) | _WMMA, compute)
 
 
 def _transfer(
@@ -235,13 +257,17 @@ def _transfer(
     operands = e.operands(2, 3)
     address, fragment = (operands[1], operands[0]) if load else (operands[0], operands[1])
     rows, columns = extents
+    pitch = e.read(operands[2], B32) if len(operands) == 3 else str(columns if along_rows else rows)
+    if kind.name in ("s4", "u4", "b1") and load and along_rows:
+        # Words of several elements; a row begins with a word.
+        each = 32 // kind.bits
+        pitch, columns, kind = e.op(f"udiv i32 {pitch}, {each}"), columns // each, B32
     if kind.bits < 8 or rows * columns % _WARP:
         raise e.fail(f"no matrices of .{kind.name} of this shape")
     count = rows * columns // _WARP
     base = pointer(e, address, space, kind.bytes)
-    pitch = e.read(operands[2], B32) if len(operands) == 3 else str(columns if along_rows else rows)
     stride = e.op(f"zext i32 {pitch} to i64")
-    first = e.op(f"mul i32 {_lane(e)}, {count}")
+    first = e.op(f"mul i32 {lane_of(e)}, {count}")
     places = []
     for index in range(count):
         element = e.op(f"add i32 {first}, {index}")
@@ -271,7 +297,7 @@ def _load(e: FunctionEmitter, fragment: Operand, places: list[str], kind: Type) 
             moved = e.op(f"shl i{width} {wide}, {kind.bits * index}") if index else wide
             word = e.op(f"or i{width} {word}, {moved}")
         registers.append(word)
-    for index, target in enumerate(_items(e, fragment)):
+    for index, target in enumerate(items_of(fragment)):
         # Fragments of half floats have twice the registers they need.
         e.write_bits(target, width, registers[index % len(registers)])
 
@@ -279,7 +305,7 @@ def _load(e: FunctionEmitter, fragment: Operand, places: list[str], kind: Type) 
 def _store(e: FunctionEmitter, fragment: Operand, places: list[str], kind: Type) -> None:
     width = max(32, kind.bits)
     each = width // kind.bits
-    items = _items(e, fragment)
+    items = items_of(fragment)
     if len(items) * each != len(places):
         raise e.fail("a fragment has the wrong length")
     for index, place in enumerate(places):
@@ -288,105 +314,3 @@ def _store(e: FunctionEmitter, fragment: Operand, places: list[str], kind: Type)
         value = e.op(f"lshr i{width} {word}, {shift}") if shift else word
         narrow = e.resize(value, width, kind.bits, False)
         e.emit(f"store {kind.integer} {narrow}, ptr {place}, align {kind.bytes}")
-
-
-def _row_pointer(e: FunctionEmitter, offsets: str, lane: str) -> str:
-    """The shared memory row whose offset a lane gave."""
-    where = e.op(f"getelementptr i32, ptr {offsets}, i64 {e.op(f'zext i32 {lane} to i64')}")
-    offset = e.op(f"zext i32 {e.op(f'load i32, ptr {where}, align 4')} to i64")
-    low = e.op(f"and i64 {offset}, 15")
-    e.stop_if(e.op(f"icmp ne i64 {low}, 0"), "sim_rt_misaligned", f"i64 {offset}")
-    check_shared(e, offset, 16)
-    return shared_pointer(e, offset)
-
-
-def row_offset(e: FunctionEmitter, operand: Operand, space: str) -> str:
-    """The offset in shared memory, an i32, of the row whose address a lane gives."""
-    if not isinstance(operand, Address) or operand.base is None:
-        raise e.fail("an address in a register is expected")
-    named = e.register(operand.base) is None
-    if named and ((place := e.place(operand.base)) is None or place.space != "shared"):
-        raise e.fail(f"{operand.base} is not in shared memory")
-    address = e.read_bits(operand if named else Register(operand.base), 64)
-    if not named:
-        address = e.op(f"add i64 {address}, {operand.offset}")
-    if space == "generic" and not named:
-        base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
-        address = e.op(f"sub i64 {address}, {base}")
-    return e.op(f"trunc i64 {address} to i32")
-
-
-def take_matrices(m: Modifiers) -> tuple[int, bool, str]:
-    """(number of matrices, whether they are transposed, state space) of ldmatrix and stmatrix."""
-    m.need("sync")
-    m.need("aligned")
-    m.need("m8n8")
-    count = int(m.need("x1", "x2", "x4")[1:])
-    transposed = m.flag("trans")
-    space = take_space(m)
-    if m.type().name != "b16":
-        raise m.fail("elements are .b16")
-    return count, transposed, space
-
-
-def fragment_items(e: FunctionEmitter, fragment: Operand, count: int) -> list[Operand]:
-    """The registers of a fragment, one for each matrix."""
-    items = _items(e, fragment)
-    if len(items) != count:
-        raise e.fail("a fragment has the wrong length")
-    return items
-
-
-@opcode("ldmatrix", "stmatrix")
-def ldmatrix(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    count, transposed, space = take_matrices(m)
-    first, second = e.operands(2)
-    load = i.opcode == "ldmatrix"
-    fragment, address = (first, second) if load else (second, first)
-    items = fragment_items(e, fragment, count)
-    offsets = _gather(e, [row_offset(e, address, space)])  # all lanes'
-    lane = _lane(e)
-    group, part = e.op(f"lshr i32 {lane}, 2"), e.op(f"and i32 {lane}, 3")
-    for index, item in enumerate(items):
-        places = [_element(e, offsets, group, part, 8 * index, half, transposed) for half in (0, 1)]
-        if load:
-            halves = [e.op(f"zext i16 {e.op(f'load i16, ptr {place}, align 2')} to i32") for place in places]
-            e.write_bits(item, 32, e.op(f"or i32 {halves[0]}, {e.op(f'shl i32 {halves[1]}, 16')}"))
-            continue
-        word = e.read_bits(item, 32)
-        for half, place in enumerate(places):
-            value = e.op(f"lshr i32 {word}, 16") if half else word
-            e.emit(f"store i16 {e.op(f'trunc i32 {value} to i16')}, ptr {place}, align 2")
-    if not load:
-        e.call("void", "sim_rt_warp_sync", "ptr %thread", "i32 -1")
-
-
-def _element(
-    e: FunctionEmitter, offsets: str, group: str, part: str, first: int, half: int, transposed: bool
-) -> str:
-    """Where the lane's half `half` of a matrix lies; its rows are those of the lanes from `first` on."""
-    pair = e.op(f"or i32 {e.op(f'shl i32 {part}, 1')}, {half}")
-    row, column = (pair, group) if transposed else (group, pair)
-    base = _row_pointer(e, offsets, e.op(f"add i32 {row}, {first}"))
-    return e.op(f"getelementptr i16, ptr {base}, i64 {e.op(f'zext i32 {column} to i64')}")
-
-
-@opcode("movmatrix")
-def movmatrix(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    for flag in ("sync", "aligned", "m8n8", "trans"):
-        m.need(flag)
-    m.type()
-    d, a = e.operands(2)
-    everyone = _gather(e, [e.read(a, B32)])
-    lane = _lane(e)
-    group, part = e.op(f"lshr i32 {lane}, 2"), e.op(f"and i32 {lane}, 3")
-    result = "0"
-    for half in (0, 1):
-        row = e.op(f"or i32 {e.op(f'shl i32 {part}, 1')}, {half}")
-        source = e.op(f"add i32 {e.op(f'shl i32 {row}, 2')}, {e.op(f'lshr i32 {group}, 1')}")
-        where = e.op(f"getelementptr i32, ptr {everyone}, i64 {e.op(f'zext i32 {source} to i64')}")
-        shift = e.op(f"shl i32 {e.op(f'and i32 {group}, 1')}, 4")
-        value = e.op(f"lshr i32 {e.op(f'load i32, ptr {where}, align 4')}, {shift}")
-        low = e.op(f"and i32 {value}, 65535")
-        result = e.op(f"or i32 {result}, {e.op(f'shl i32 {low}, {16 * half}')}")
-    e.write(d, B32, result)

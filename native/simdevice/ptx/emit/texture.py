@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model import Bracket, Immediate, Instruction, Operand, Pair, Register, Vector
-from ..types import B32, F32, S32, TYPES, Type
+from ..types import B32, F32, OPAQUE, S32, TYPES, Type
 from .function import FunctionEmitter
 from .modifiers import Modifiers
 from .registry import opcode
@@ -93,10 +93,25 @@ def _place(e: FunctionEmitter, words: _Words, shape: str, given: list[Operand], 
         words.put(1 + index, _bits(e, each, kind))
 
 
-def _offsets(e: FunctionEmitter, words: _Words, shape: str, operand: Operand) -> None:
-    count = _DIMENSIONS[_SHAPES.index(shape)]
-    for index, each in enumerate(_items(operand)[:count]):
-        words.put(_OFFSET + index, e.read_bits(each, 32))
+def _offsets(e: FunctionEmitter, words: _Words, shape: str, more: list[Operand]) -> None:
+    """Offsets in texels, if there are any. A number by itself is what depths are compared with, but nothing
+    in CUDA makes such textures, or says how they compare."""
+    if more and (isinstance(more[0], Vector) or _is_offset(e, shape, more[0])):
+        if shape in ("cube", "acube"):
+            raise e.fail("there are no offsets on a cube")
+        count = _DIMENSIONS[_SHAPES.index(shape)]
+        for index, each in enumerate(_items(more.pop(0))[:count]):
+            words.put(_OFFSET + index, e.read_bits(each, 32))
+    if more:
+        raise e.fail("depth comparison is not supported")
+
+
+def _is_offset(e: FunctionEmitter, shape: str, operand: Operand) -> bool:
+    """Whether a number by itself is one: of one dimension it may be, and is no float."""
+    if isinstance(operand, Immediate):
+        return shape in ("1d", "a1d") and isinstance(operand.value, int)
+    slot = e.register(operand.name) if isinstance(operand, Register) else None
+    return shape in ("1d", "a1d") and slot is not None and not slot.type.is_float
 
 
 def _results(e: FunctionEmitter, d: Operand, kind: Type, packed: bool, words: _Words) -> None:
@@ -160,10 +175,7 @@ def tex(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
             gradient = _items(more.pop(0))[: _DIMENSIONS[_SHAPES.index(shape)]]
             for index, each in enumerate(gradient):
                 words.put(first + index, _bits(e, each, F32))
-    if more:
-        _offsets(e, words, shape, more.pop(0))
-    if more:
-        raise e.fail("depth comparison is not supported")
+    _offsets(e, words, shape, more)
     result = _Words(e, 4)
     arguments = (f"i64 {number}", f"i32 {how}", f"ptr {words.array}", f"ptr {result.array}")
     e.call("void", "sim_rt_tex", "ptr %thread", *arguments)
@@ -181,10 +193,7 @@ def tld4(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     number, given = _bracket(e, source)
     words = _Words(e, _WORDS)
     _place(e, words, shape, given, F32)
-    if more:
-        _offsets(e, words, shape, more.pop(0))
-    if more:
-        raise e.fail("depth comparison is not supported")
+    _offsets(e, words, shape, more)
     how = _SHAPES.index(shape) | component << _COMPONENT
     how |= _HALF if kind.name in ("f16", "f16x2") else 0
     result = _Words(e, 4)
@@ -207,6 +216,22 @@ def query(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     level = e.read_bits(more[0], 32) if more else "0"
     value = e.call("i32", "sim_rt_image_query", "ptr %thread", f"i64 {number}", f"i32 {what}", f"i32 {level}")
     e.write_bits(d, 32, value)
+
+
+@opcode("istypep")
+def istypep(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    """Whether an address is that of a variable of an opaque type, whatever is bound to it."""
+    kind = m.type().name
+    if kind not in OPAQUE:
+        raise e.fail(f"not for .{kind}")
+    d, source = e.operands(2)
+    address = handle(e, source)
+    found = "false"
+    for variable in e.kernel.module.globals:
+        if variable.reference == kind:
+            place = e.op(f"ptrtoint ptr {e.global_pointer(variable.index)} to i64")
+            found = e.op(f"or i1 {found}, {e.op(f'icmp eq i64 {address}, {place}')}")
+    e.write_bits(d, 1, found)
 
 
 def _surface(e: FunctionEmitter, m: Modifiers) -> tuple[str, int]:
@@ -279,9 +304,11 @@ def sust(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 def sured(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.need("b")
     operation = _OPERATIONS.index(m.need(*_OPERATIONS))
-    shape, _ = _surface(e, m)
+    shape, count = _surface(e, m)
     kind = m.type()
     mode = _beyond(m)
+    if count != 1:
+        raise e.fail("one number at a time")
     if kind not in (TYPES["u32"], S32, B32, TYPES["u64"], TYPES["s64"], TYPES["b64"]):
         raise e.fail(f"no .{kind.name} in a surface")
     target, source = e.operands(2)

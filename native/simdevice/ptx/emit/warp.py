@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..model import Instruction, Operand, Pair
-from ..types import B32, PRED, U32
+from ..types import B32, F32, PRED, U32, Type
 from .function import FunctionEmitter
 from .integer import integer_type
 from .modifiers import Modifiers
@@ -11,6 +13,7 @@ from .registry import opcode
 
 SHUFFLES = ("up", "down", "bfly", "idx")
 VOTES = ("all", "any", "uni", "ballot")
+_SIGN, _INFINITY = 1 << 31, 0x7F800000  # of single precision
 REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 
 
@@ -84,15 +87,60 @@ def activemask(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     e.write(d, U32, active(e))
 
 
-@opcode("redux")
-def redux(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+@dataclass(frozen=True)
+class Reduction:
+    """What `redux` computes: of floats, as whole numbers in whose order floats are (`key`)."""
+
+    operation: str
+    kind: Type
+    absolute: bool = False
+    nan_wins: bool = False
+
+    @property
+    def signed(self) -> bool:
+        return self.kind.signed
+
+    def key(self, e: FunctionEmitter, value: str) -> str:
+        """What is reduced of an i32."""
+        if self.kind is not F32:
+            return value
+        size = e.op(f"and i32 {value}, {_SIGN - 1}")
+        if self.absolute:
+            value = size
+        negative = e.op(f"ashr i32 {value}, 31")
+        ordered = e.op(f"xor i32 {value}, {e.op(f'or i32 {negative}, {-_SIGN}')}")
+        # Nothing but NaNs is at the ends: one wins, or loses against all else.
+        end = 0 if (self.operation == "min") == self.nan_wins else -1
+        unordered = e.op(f"icmp ugt i32 {size}, {_INFINITY}")
+        return e.op(f"select i1 {unordered}, i32 {end}, i32 {ordered}")
+
+    def value(self, e: FunctionEmitter, key: str) -> str:
+        """The i32 that a key was made of."""
+        if self.kind is not F32:
+            return key
+        negative = e.op(f"xor i32 {e.op(f'ashr i32 {key}, 31')}, -1")
+        value = e.op(f"xor i32 {key}, {e.op(f'or i32 {negative}, {-_SIGN}')}")
+        size = e.op(f"and i32 {value}, {_SIGN - 1}")
+        unordered = e.op(f"icmp ugt i32 {size}, {_INFINITY}")
+        return e.op(f"select i1 {unordered}, i32 {_SIGN - 1}, i32 {value}")
+
+
+def take_reduction(e: FunctionEmitter, m: Modifiers) -> Reduction:
     m.need("sync")
     operation = m.need(*REDUCTIONS)
-    kind = integer_type(e, m, 32)
+    if operation in ("min", "max") and m.types[:1] == [F32]:
+        return Reduction(operation, m.type(), m.flag("abs"), m.flag("NaN"))
+    return Reduction(operation, integer_type(e, m, 32))
+
+
+@opcode("redux")
+def redux(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    how = take_reduction(e, m)
     d, a, mask = e.operands(3)
-    code = REDUCTIONS.index(operation)
-    words = [f"i32 {e.read(mask, B32)}", f"i32 {code}", f"i32 {int(kind.signed)}", f"i32 {e.read(a, kind)}"]
-    e.write(d, kind, e.call("i32", "sim_rt_redux", "ptr %thread", *words))
+    code = REDUCTIONS.index(how.operation)
+    words = [f"i32 {e.read(mask, B32)}", f"i32 {code}", f"i32 {int(how.signed)}"]
+    words.append(f"i32 {how.key(e, e.read_bits(a, 32))}")
+    e.write_bits(d, 32, how.value(e, e.call("i32", "sim_rt_redux", "ptr %thread", *words)), how.signed)
 
 
 @opcode("elect")

@@ -194,19 +194,17 @@ def activemask(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
 
 @warp_opcode("redux")
 def redux(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
-    m.need("sync")
-    operation = m.need(*warp.REDUCTIONS)
-    kind = integer_type(e, m, 32)
+    how = warp.take_reduction(e, m)
     d, a, mask = e.operands(3)
     members = _members(e, [mask], True)
-    value = e.spread("i32", e.read(a, kind))
-    name = operation
-    if operation in ("min", "max"):
-        name = ("s" if kind.signed else "u") + operation
+    value = e.spread("i32", how.key(e, e.read_bits(a, 32)))
+    name = how.operation
+    if name in ("min", "max"):
+        name = ("s" if how.signed else "u") + name
         extremes = {"smin": 2**31 - 1, "smax": -(2**31), "umin": -1, "umax": 0}
         identity = extremes[name]
     else:
-        identity = _IDENTITY[operation]
+        identity = _IDENTITY[name]
     function = f"llvm.vector.reduce.{name}.v{WARP}i32"
     e.kernel.declare(function, f"i32 @{function}({_WORDS})")
 
@@ -216,7 +214,7 @@ def redux(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         return e.raw_op(f"call i32 @{function}({_WORDS} {given})")
 
     if not e.varies(members):
-        e.write(d, kind, reduced(members))
+        e.write_bits(d, 32, how.value(e, reduced(members)), how.signed)
         return
     # Each lane has its group's.
     groups, found = e.alloca(f"{_WORDS}, align 64"), e.alloca(f"{_WORDS}, align 64")
@@ -231,7 +229,8 @@ def redux(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         e.raw(f"store i32 {result}, ptr {to}, align 4")
 
     e.in_turns(reduce)
-    e.write(d, kind, _wide(e, f"load {_WORDS}, ptr {found}, align 64"))
+    results = _wide(e, f"load {_WORDS}, ptr {found}, align 64")
+    e.write_bits(d, 32, how.value(e, results), how.signed)
 
 
 @warp_opcode("elect")

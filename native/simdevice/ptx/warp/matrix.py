@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ..emit import ldmatrix as rows_of
 from ..emit import matrix
+from ..emit import mma as products
 from ..emit.function import FunctionEmitter
 from ..emit.modifiers import Modifiers
 from ..model import Instruction, Operand
-from ..types import B16, B32
+from ..types import B32, bits_type
 from .exchange import lanes, permute
 from .function import WarpEmitter
 from .memory import load_each, store_each
@@ -25,22 +27,35 @@ def _stored(e: WarpEmitter, words: list[str]) -> str:
     return array
 
 
+def _loaded(e: WarpEmitter, array: str, count: int) -> list[str]:
+    """The words of all lanes, that many."""
+    places = [e.raw_op(f"getelementptr i32, ptr {array}, i64 {index * WARP}") for index in range(count)]
+    return [e.raw_op(f"load {_WORDS}, ptr {place}, align 64", "i32") for place in places]
+
+
 def _compute(e: FunctionEmitter, product: matrix.Product) -> list[str]:
     assert isinstance(e, WarpEmitter)
     result = e.alloca(f"[{product.results * WARP} x i32], align 64")
+    fragments = [product.a, product.b, product.c]
+    if product.metadata:
+        fragments.append(product.metadata)
     arguments = [f"i32 {each}" for each in product.constants]
-    arguments += [f"ptr {_stored(e, words)}" for words in (product.a, product.b, product.c)]
-    e.call("void", "sim_mma_warp", *arguments, f"ptr {result}")
-    found = []
-    for index in range(product.results):
-        where = e.raw_op(f"getelementptr i32, ptr {result}, i64 {index * WARP}")
-        found.append(e.raw_op(f"load {_WORDS}, ptr {where}, align 64", "i32"))
-    return found
+    arguments += [f"ptr {_stored(e, words)}" for words in fragments]
+    name = "sim_mma_sparse_warp" if product.metadata else "sim_mma_warp"
+    e.call("void", name, *arguments, f"ptr {result}")
+    return _loaded(e, result, product.results)
+
+
+def _compute_quads(e: FunctionEmitter, how: int, words: list[str], count: int) -> list[str]:
+    assert isinstance(e, WarpEmitter)
+    result = e.alloca(f"[{count * WARP} x i32], align 64")
+    e.call("void", "sim_mma_quads_warp", f"i32 {how}", f"ptr {_stored(e, words)}", f"ptr {result}")
+    return _loaded(e, result, count)
 
 
 @warp_opcode("mma")
 def mma(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
-    matrix.multiply(e, m, _compute)
+    products.multiply(e, m, _compute, _compute_quads)
 
 
 @warp_opcode("wmma")
@@ -55,7 +70,7 @@ def wmma(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
 
 def _rows(e: WarpEmitter, operand: Operand, space: str, count: int) -> str:
     """The offsets in shared memory of the rows, one of each of the first `count` lanes."""
-    rows = matrix.row_offset(e, operand, space)
+    rows = rows_of.row_offset(e, operand, space)
     crooked = e.op(f"icmp ne i32 {e.op(f'and i32 {rows}, 15')}, 0")
     givers = e.op(f"icmp ult i32 {lanes(e)}, {count}")
     wrong = e.op(f"and i1 {crooked}, {givers}")
@@ -65,42 +80,31 @@ def _rows(e: WarpEmitter, operand: Operand, space: str, count: int) -> str:
 
 @warp_opcode("ldmatrix", "stmatrix")
 def ldmatrix(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
-    count, transposed, space = matrix.take_matrices(m)
-    first, second = e.operands(2)
     load = i.opcode == "ldmatrix"
+    matrices = rows_of.take_matrices(m, load)
+    first, second = e.operands(2)
     fragment, address = (first, second) if load else (second, first)
-    items = matrix.fragment_items(e, fragment, count)
-    rows = _rows(e, address, space, 8 * count)
+    items = rows_of.fragment_items(e, fragment, matrices)
+    rows = _rows(e, address, matrices.space, matrices.rows)
     lane = lanes(e)
     group, part = e.op(f"lshr i32 {lane}, 2"), e.op(f"and i32 {lane}, 3")
-    for index, item in enumerate(items):
-        if not transposed:
-            row = permute(e, rows, e.op(f"add i32 {group}, {8 * index}"))
-            at = e.op(f"add i32 {row}, {e.op(f'shl i32 {part}, 2')}")
-            if load:
-                e.write_bits(item, 32, load_each(e, at, "shared", B32)[0])
-            else:
-                store_each(e, at, "shared", B32, [e.read_bits(item, 32)])
-            continue
+    for item, pieces in zip(items, matrices.registers, strict=True):
         word = "0" if load else e.read_bits(item, 32)
-        for half in (0, 1):
-            pair = e.op(f"add i32 {e.op(f'shl i32 {part}, 1')}, {8 * index + half}")
-            at = e.op(f"add i32 {permute(e, rows, pair)}, {e.op(f'shl i32 {group}, 1')}")
+        for piece in pieces:
+            row = permute(e, rows, rows_of.place_of(e, group, part, piece.row))
+            at = e.op(f"add i32 {row}, {rows_of.place_of(e, group, part, piece.column)}")
+            kind = bits_type(8 * piece.bytes)
             if load:
-                value = e.op(f"zext i16 {load_each(e, at, 'shared', B16)[0]} to i32")
-                word = e.op(f"or i32 {word}, {e.op(f'shl i32 {value}, {16 * half}')}")
+                word = rows_of.with_piece(e, word, piece, load_each(e, at, "shared", kind)[0])
             else:
-                value = e.op(f"trunc i32 {e.op(f'lshr i32 {word}, {16 * half}')} to i16")
-                store_each(e, at, "shared", B16, [value])
+                store_each(e, at, "shared", kind, [rows_of.piece_of(e, word, piece)])
         if load:
             e.write_bits(item, 32, word)
 
 
 @warp_opcode("movmatrix")
 def movmatrix(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
-    for flag in ("sync", "aligned", "m8n8", "trans"):
-        m.need(flag)
-    m.type()
+    rows_of.take_movmatrix(m)
     d, a = e.operands(2)
     value = e.spread("i32", e.read(a, B32))
     lane = lanes(e)
