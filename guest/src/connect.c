@@ -345,7 +345,8 @@ static CUresult connect_once(void) {
 }
 
 CUresult gf_session_connect(void) {
-    enum gf_state state = atomic_load(&gf_session.state);
+    GF_UNCANCELLED;
+    enum gf_state state = gf_session_state();
     if (state == GF_FORKED || state == GF_CLOSED) {
         return gf_session_error();
     }

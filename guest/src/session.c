@@ -3,7 +3,7 @@
 struct gf_session gf_session;
 
 CUresult gf_session_error(void) {
-    switch (atomic_load(&gf_session.state)) {
+    switch (gf_session_state()) {
     case GF_FORKED:
     case GF_COLD:
         return CUDA_ERROR_NOT_INITIALIZED;

@@ -221,7 +221,7 @@ void gf_shared_flush(void) {
 /* Whether the calling thread may have pages changed: not in the middle of it, nor with a connection that is
  * another process's. */
 static bool may_change(void) {
-    return !gf_thread.sharing && atomic_load(&gf_session.state) != GF_FORKED;
+    return !gf_thread.sharing && gf_session_state() != GF_FORKED;
 }
 
 /* With the lock held. */
