@@ -8,11 +8,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "guest.h"
 #include "log.h"
 #include "redirect.h"
 #include "resume.h"
 #include "session.h"
 #include "stats.h"
+#include "wire/printed.h"
 
 #define ch             gf_channel
 #define MOVED_MAX      (sizeof(struct gf_header) + sizeof(struct gf_moved) + GF_ADDRESS_MAX - 1)
@@ -210,24 +212,19 @@ static bool read_reply(struct gf_call *call, const struct gf_header *header) {
     return copy_out(call->reply, reply) && read_payload(call, header, body - reply);
 }
 
-/* What kernels print goes where the program's own output goes, behind what the program printed before. */
+/* In the middle of a fault the program may be writing to the same stream. */
 static bool read_output(const struct gf_header *header) {
-    char text[1024];
-    FILE *to = header->status == STDERR_FILENO ? stderr : stdout;
-    if (header->size > sizeof *header + GF_HANDSHAKE_FRAME_MAX) {
+    size_t size = header->size - sizeof *header;
+    if (size > GF_HANDSHAKE_FRAME_MAX) {
         return malformed("output", header);
     }
-    fflush(to);
-    for (size_t left = header->size - sizeof *header; left > 0;) {
-        size_t part = left < sizeof text ? left : sizeof text;
-        if (!copy_out(text, part)) {
-            return false;
-        }
-        fwrite(text, 1, part, to);
-        left -= part;
+    char *text = malloc(size);
+    bool fine = copy_out(text, size);
+    if (fine && text != NULL) {
+        gf_printed(header->status == STDERR_FILENO ? stderr : stdout, text, size, !gf_thread.sharing);
     }
-    fflush(to);
-    return true;
+    free(text);
+    return fine;
 }
 
 static bool read_host_call(const struct gf_header *header) {

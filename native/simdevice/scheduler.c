@@ -6,6 +6,7 @@
 #include "monotonic.h"
 #include "spawn.h"
 #include "variance.h"
+#include "wire/printed.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -331,6 +332,7 @@ CUresult sim_submit_and_wait(struct sim_stream *stream, struct sim_op *op) {
         sim_op_wait(op);
     }
     sim_op_release(op);
+    gf_printed_settle();
     return sim_context_error(context);
 }
 
