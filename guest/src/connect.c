@@ -27,6 +27,7 @@
 #include "transport.h"
 #include "window.h"
 #include "wire/sha256.h"
+#include "wire/uncancelled.h"
 
 #define REDIRECTS_MOST 3
 /* No CUresult: the same again, and telling which operations are spoken. */

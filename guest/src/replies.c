@@ -15,6 +15,7 @@
 #include "session.h"
 #include "stats.h"
 #include "wire/printed.h"
+#include "wire/uncancelled.h"
 
 #define ch             gf_channel
 #define MOVED_MAX      (sizeof(struct gf_header) + sizeof(struct gf_moved) + GF_ADDRESS_MAX - 1)
@@ -361,6 +362,7 @@ void gf_channel_latch(uint32_t context_id, CUresult error) {
 
 /* Leader and followers: whoever finds no reader reads, until its own wish is fulfilled. */
 static bool wait_until(bool (*fulfilled)(const void *), const void *wish) {
+    GF_UNCANCELLED;
     pthread_mutex_lock(&ch.reply_lock);
     if (fulfilled(wish)) {
         pthread_mutex_unlock(&ch.reply_lock);
@@ -436,6 +438,7 @@ bool gf_channel_wait_flag(const _Atomic bool *flag) {
 }
 
 bool gf_channel_glance(void) {
+    GF_UNCANCELLED;
     struct pollfd input = {.fd = ch.transport.fd, .events = POLLIN};
     if (gf_channel_lost() || !gf_reader_try()) {
         return false;

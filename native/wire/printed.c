@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "uncancelled.h"
+
 enum { STREAMS = 2 };
 
 static struct kept {
@@ -67,6 +69,7 @@ static bool has_kept(int i) {
 }
 
 void gf_printed_write_kept(void) {
+    GF_UNCANCELLED;
     for (int i = 0; i < STREAMS; i++) {
         if (has_kept(i)) {
             flockfile(stream(i));
