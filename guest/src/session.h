@@ -19,7 +19,7 @@ enum gf_state {
 #define GF_STATE_PAGE 4096
 
 struct gf_session {
-    /* Alone on a page that is empty in a child, whoever made it (process.c). */
+    /* Alone on a page that is empty in a child, whoever made it (session.c). */
     _Alignas(GF_STATE_PAGE) _Atomic enum gf_state state;
     _Atomic bool here; /* the session is this process's */
     _Alignas(GF_STATE_PAGE) uint64_t id;
@@ -42,6 +42,8 @@ static inline bool gf_is_device(int number) {
     return number >= 0 && number < gf_session.device_count;
 }
 
+/* The session stands; `when_in_child` is called in a child, once it is known as one. */
+void gf_session_begun(void (*when_in_child)(void));
 /* The state, as it is in a child too. */
 enum gf_state gf_session_state(void);
 /* Connects if that was not tried yet. */
