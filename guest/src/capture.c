@@ -1,6 +1,5 @@
 #include "capture.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +23,7 @@ struct gf_capture {
     struct gf_model *model;
     bool into_existing, invalid;
     CUstreamCaptureMode mode;
-    pthread_t thread;
+    uint64_t thread;
     struct gf_captured *origin, *streams;
     struct gf_capture *next;
 };
@@ -62,6 +61,14 @@ CUresult gf_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     thread_mode = *mode;
     *mode = before;
     return CUDA_SUCCESS;
+}
+
+/* One that ends may have a pthread_t that another one gets. */
+static uint64_t this_thread(void) {
+    static _Atomic uint64_t last;
+    static _Thread_local uint64_t number;
+    number = number != 0 ? number : atomic_fetch_add(&last, 1) + 1;
+    return number;
 }
 
 static CUresult invalidate(struct gf_capture *capture, CUresult error) {
@@ -202,7 +209,7 @@ static CUresult check_unsafe(void) {
     CUresult result = CUDA_SUCCESS;
     for (struct gf_capture *c = thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED ? NULL : captures; c != NULL;
          c = c->next) {
-        bool own = pthread_equal(c->thread, pthread_self()) != 0;
+        bool own = c->thread == this_thread();
         bool everywhere =
             c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
         if (c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && (own || everywhere)) {
@@ -504,7 +511,7 @@ static CUresult begin(struct gf_stream *stream, struct gf_model *model, struct p
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *capture = (struct gf_capture){
-        .id = next_id++, .model = model, .into_existing = existing, .mode = mode, .thread = pthread_self()};
+        .id = next_id++, .model = model, .into_existing = existing, .mode = mode, .thread = this_thread()};
     capture->next = captures;
     captures = capture;
     model->captured = true;
@@ -576,7 +583,7 @@ CUresult gf_capture_end(CUstream handle, CUgraph *graph) {
     } else if (capture->origin != captured) {
         result = invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     } else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-               !pthread_equal(capture->thread, pthread_self())) {
+               capture->thread != this_thread()) {
         result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     } else {
         result = capture->invalid     ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED

@@ -221,5 +221,6 @@ void gf_channel_abandon(void) {
     if (ch.transport.fd >= 0) {
         close(ch.transport.fd);
         close(ch.wake_fd);
+        ch.transport.fd = ch.wake_fd = -1; /* a child's child may have others under these numbers */
     }
 }

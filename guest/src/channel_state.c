@@ -5,6 +5,7 @@
 
 #include "log.h"
 #include "session.h"
+#include "wire/uncancelled.h"
 
 struct gf_channel gf_channel = {
     .transport.fd = -1,
@@ -47,6 +48,7 @@ bool gf_channel_is_closed(void) {
 }
 
 void gf_channel_wake(void) {
+    GF_UNCANCELLED;
     uint64_t one = 1;
     if (write(ch.wake_fd, &one, sizeof one) < 0) {
         /* the counter is full: it will wake */

@@ -27,6 +27,7 @@
 #include "transport.h"
 #include "window.h"
 #include "wire/sha256.h"
+#include "wire/uncancelled.h"
 
 #define REDIRECTS_MOST 3
 /* No CUresult: the same again, and telling which operations are spoken. */
@@ -345,7 +346,8 @@ static CUresult connect_once(void) {
 }
 
 CUresult gf_session_connect(void) {
-    enum gf_state state = atomic_load(&gf_session.state);
+    GF_UNCANCELLED;
+    enum gf_state state = gf_session_state();
     if (state == GF_FORKED || state == GF_CLOSED) {
         return gf_session_error();
     }

@@ -8,6 +8,7 @@
 #include "channel.h"
 #include "copy.h"
 #include "gpuferry/messages.h"
+#include "guest.h"
 #include "host_call.h"
 #include "host_memory.h"
 #include "pending.h"
@@ -91,12 +92,10 @@ static bool is_locked(const struct gf_copy_side *memory, const CUDA_MEMCPY3D *si
     return gf_host_is_locked((void *)memory->address, bytes);
 }
 
-CUresult gf_copy_boxes(const struct gf_volume *target, const struct gf_volume *source,
-                       const CUDA_MEMCPY3D *size, CUstream cuda_stream, bool behind) {
+static CUresult copy_layers(const struct gf_volume *target, const struct gf_volume *source,
+                            const CUDA_MEMCPY3D *size, uint64_t stream, CUstream cuda_stream, bool behind) {
     struct end to = {0}, from = {0};
-    uint64_t stream;
-    CUresult result = gf_wire_stream(cuda_stream, &stream);
-    result = result == CUDA_SUCCESS ? find_end(target, size, true, &to) : result;
+    CUresult result = find_end(target, size, true, &to);
     result = result == CUDA_SUCCESS ? find_end(source, size, false, &from) : result;
     /* No node of a graph carries an array: a capture ends by it. */
     if (result != CUDA_SUCCESS ||
@@ -126,6 +125,19 @@ CUresult gf_copy_boxes(const struct gf_volume *target, const struct gf_volume *s
         from.memory.address += from.memory.slice;
     }
     return result == CUDA_SUCCESS && shared ? gf_wait_for_stream(stream) : result;
+}
+
+CUresult gf_copy_boxes(const struct gf_volume *target, const struct gf_volume *source,
+                       const CUDA_MEMCPY3D *size, CUstream cuda_stream, bool behind) {
+    uint64_t stream;
+    CUresult result = gf_wire_stream(cuda_stream, &stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    uint32_t before = gf_stream_enter(stream);
+    result = copy_layers(target, source, size, stream, cuda_stream, behind);
+    gf_thread.context_id = before;
+    return result;
 }
 
 CUresult gf_copy_line(const CUDA_MEMCPY3D *given, CUstream stream, bool behind) {

@@ -8,6 +8,7 @@
 
 #include "log.h"
 #include "session.h"
+#include "wire/printed.h"
 
 #define GF_CONTEXT_DEPTH 8
 
@@ -86,7 +87,9 @@ static inline CUresult gf_enter(uint16_t function, enum gf_needs needs) {
     return needs == GF_NEEDS_CONTEXT ? gf_context_check() : CUDA_SUCCESS;
 }
 
+/* What kernels have printed is there when a call that waited for them returns. */
 static inline CUresult gf_leave(uint16_t function, CUresult result) {
+    gf_printed_settle();
     if (__builtin_expect(atomic_load_explicit(&gf_log_level, memory_order_relaxed) >= GF_LOG_TRACE, 0)) {
         gf_trace_result(function, result);
     }

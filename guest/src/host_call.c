@@ -8,6 +8,7 @@
 #include "context.h"
 #include "gpuferry/messages.h"
 #include "hooks.h"
+#include "objects.h"
 #include "stream.h"
 #include "window.h"
 
@@ -223,6 +224,9 @@ CUresult gf_host_call_add(struct gf_host_task *call) {
 }
 
 CUresult gf_host_call_enqueue(struct gf_host_task *call, uint64_t stream, bool always) {
+    const struct gf_stream *object = gf_stream_find((CUstream)stream);
+    call->context =
+        object == NULL ? call->context : object->object.owner; /* if that fails it is not asked for */
     gf_window_stream_may_wait();
     struct gf_req_sessionHostCall request = {.stream = stream, .call = call->id, .always = always};
     CUresult result = gf_send_struct(GF_OP_sessionHostCall, &request);

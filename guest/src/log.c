@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "wire/uncancelled.h"
+
 _Atomic int gf_log_level = GF_LOG_TRACE;
 static int log_fd = STDERR_FILENO;
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
@@ -52,6 +54,7 @@ void gf_log_write(enum gf_log_level level, const char *format, ...) {
     if ((int)level > atomic_load(&gf_log_level)) {
         return;
     }
+    GF_UNCANCELLED;
     int saved = errno;
     char line[1536];
     int size = snprintf(line, sizeof line, "gpuferry[%d]: ", (int)getpid());

@@ -99,9 +99,12 @@ static bool flush(struct gf_mirror *m, uint64_t stream, bool working) {
     return sent;
 }
 
-bool gf_mirrors_flush(uint64_t stream, bool working) {
+bool gf_mirrors_flush(uint64_t stream, bool working, uint64_t most) {
     bool sent = false;
     for (struct gf_mirror *m = mirrors; m != NULL; m = m->next) {
+        if (m->size > most) {
+            continue;
+        }
         uint32_t current = enter(m);
         sent = flush(m, stream, working) || sent;
         gf_thread.context_id = current;
@@ -167,6 +170,50 @@ void gf_mirrors_fetch(uint64_t stream, uint64_t most) {
             gf_thread.context_id = current;
         }
     }
+}
+
+bool gf_mirrors_any(uint64_t most) {
+    const struct gf_mirror *m = mirrors;
+    while (m != NULL && m->size > most) {
+        m = m->next;
+    }
+    return m != NULL;
+}
+
+static struct gf_call question; /* one at a time: the context that it is about, and what work it covers */
+static uint64_t asked_of, asked_at;
+static _Atomic bool asked;
+
+static void answered(struct gf_call *call) {
+    if (call->status != CUDA_SUCCESS) {
+        gf_channel_latch(call->context_id, call->status);
+    }
+    atomic_store(&asked, false);
+}
+
+static void ask(const struct gf_mirror *m, uint64_t work) {
+    uint32_t current = enter(m);
+    asked_of = m->owner;
+    asked_at = work;
+    atomic_store(&asked, true);
+    question = (struct gf_call){.op = GF_OP_cuCtxSynchronize, .completed = answered};
+    gf_call_start(&question, &(struct iovec){0}, 1);
+    gf_thread.context_id = current;
+}
+
+bool gf_mirrors_idle(uint64_t work, uint64_t most) {
+    const struct gf_mirror *busy = NULL;
+    if (atomic_load(&asked)) {
+        return false;
+    }
+    for (struct gf_mirror *m = mirrors; m != NULL; m = m->next) {
+        m->idle = m->owner == asked_of ? asked_at : m->idle;
+        busy = m->size <= most && m->idle != work ? m : busy;
+    }
+    if (busy != NULL) {
+        ask(busy, work);
+    }
+    return busy == NULL;
 }
 
 void gf_mirrors_end(uint64_t host, uint64_t owner) {

@@ -12,6 +12,7 @@ struct gf_mirror {
     uint64_t owner; /* context */
     char *agreed;   /* what both sides had when they were last compared */
     bool begun;     /* the device has had all of it */
+    uint64_t idle;  /* of gf_mirrors_idle: its context has nothing to do */
     struct gf_mirror *next;
 };
 
@@ -19,10 +20,15 @@ struct gf_mirror {
 bool gf_mirror_find(uint64_t address, bool by_host, struct gf_mirror *found);
 
 CUresult gf_mirror_new(uint64_t host, uint64_t size, uint64_t *device);
-/* Sends what the program has changed; working: the device may be writing to them. True: something was sent.
- */
-bool gf_mirrors_flush(uint64_t stream, bool working);
+/* Sends what the program has changed of those that have at most so many bytes; working: the device may be
+ * writing to them. True: something was sent. */
+bool gf_mirrors_flush(uint64_t stream, bool working, uint64_t most);
 /* Brings what the device has changed of those that have at most so many bytes. */
 void gf_mirrors_fetch(uint64_t stream, uint64_t most);
+/* Whether there are any of at most so many bytes. */
+bool gf_mirrors_any(uint64_t most);
+/* Whether there is none such whose context may still be doing what was given to it until now, which has this
+ * number. Nobody waits: it is asked of the server, and known another time. */
+bool gf_mirrors_idle(uint64_t work, uint64_t most);
 /* Of what begins at an address, or (0) of a context. */
 void gf_mirrors_end(uint64_t host, uint64_t owner);

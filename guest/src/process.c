@@ -10,19 +10,20 @@
 /* The child has no I/O thread, and locks may be held by threads that it does not have: nothing works in it
  * any more, as with NVIDIA's driver. Closing its copy of the socket leaves the parent's connection alone. */
 static void in_child(void) {
-    atomic_store(&gf_session.state, GF_FORKED);
-    gf_channel_abandon();
+    if (atomic_exchange(&gf_session.state, GF_FORKED) != GF_FORKED) {
+        gf_channel_abandon();
+    }
 }
 
 void gf_process_watch(void) {
     pthread_atfork(NULL, NULL, in_child);
+    gf_session_begun(in_child);
 }
 
 /* Runs after the program's own destructors, some of which make CUDA calls. Costs nothing where no call was
  * made. */
 __attribute__((destructor)) static void at_exit(void) {
-    enum gf_state before = atomic_load(&gf_session.state);
-    if (before == GF_FORKED) {
+    if (gf_session_state() == GF_FORKED) {
         return;
     }
     gf_unsupported_tell_all();

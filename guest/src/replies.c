@@ -8,11 +8,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "guest.h"
 #include "log.h"
 #include "redirect.h"
 #include "resume.h"
 #include "session.h"
 #include "stats.h"
+#include "wire/printed.h"
+#include "wire/uncancelled.h"
 
 #define ch             gf_channel
 #define MOVED_MAX      (sizeof(struct gf_header) + sizeof(struct gf_moved) + GF_ADDRESS_MAX - 1)
@@ -210,24 +213,19 @@ static bool read_reply(struct gf_call *call, const struct gf_header *header) {
     return copy_out(call->reply, reply) && read_payload(call, header, body - reply);
 }
 
-/* What kernels print goes where the program's own output goes, behind what the program printed before. */
+/* In the middle of a fault the program may be writing to the same stream. */
 static bool read_output(const struct gf_header *header) {
-    char text[1024];
-    FILE *to = header->status == STDERR_FILENO ? stderr : stdout;
-    if (header->size > sizeof *header + GF_HANDSHAKE_FRAME_MAX) {
+    size_t size = header->size - sizeof *header;
+    if (size > GF_HANDSHAKE_FRAME_MAX) {
         return malformed("output", header);
     }
-    fflush(to);
-    for (size_t left = header->size - sizeof *header; left > 0;) {
-        size_t part = left < sizeof text ? left : sizeof text;
-        if (!copy_out(text, part)) {
-            return false;
-        }
-        fwrite(text, 1, part, to);
-        left -= part;
+    char *text = malloc(size);
+    bool fine = copy_out(text, size);
+    if (fine && text != NULL) {
+        gf_printed(header->status == STDERR_FILENO ? stderr : stdout, text, size, !gf_thread.sharing);
     }
-    fflush(to);
-    return true;
+    free(text);
+    return fine;
 }
 
 static bool read_host_call(const struct gf_header *header) {
@@ -364,6 +362,7 @@ void gf_channel_latch(uint32_t context_id, CUresult error) {
 
 /* Leader and followers: whoever finds no reader reads, until its own wish is fulfilled. */
 static bool wait_until(bool (*fulfilled)(const void *), const void *wish) {
+    GF_UNCANCELLED;
     pthread_mutex_lock(&ch.reply_lock);
     if (fulfilled(wish)) {
         pthread_mutex_unlock(&ch.reply_lock);
@@ -439,6 +438,7 @@ bool gf_channel_wait_flag(const _Atomic bool *flag) {
 }
 
 bool gf_channel_glance(void) {
+    GF_UNCANCELLED;
     struct pollfd input = {.fd = ch.transport.fd, .events = POLLIN};
     if (gf_channel_lost() || !gf_reader_try()) {
         return false;

@@ -16,9 +16,13 @@ enum gf_state {
     GF_CLOSED, /* the process exits */
 };
 
+#define GF_STATE_PAGE 4096
+
 struct gf_session {
-    _Atomic enum gf_state state;
-    uint64_t id;
+    /* Alone on a page that is empty in a child, whoever made it (session.c). */
+    _Alignas(GF_STATE_PAGE) _Atomic enum gf_state state;
+    _Atomic bool here; /* the session is this process's */
+    _Alignas(GF_STATE_PAGE) uint64_t id;
     uint64_t window_base, window_size, quota;
     uint32_t granularity, driver_version, image_kinds;
     uint32_t resume_ms;                       /* how long a lost connection may be resumed; 0: it may not */
@@ -38,6 +42,10 @@ static inline bool gf_is_device(int number) {
     return number >= 0 && number < gf_session.device_count;
 }
 
+/* The session stands; `when_in_child` is called in a child, once it is known as one. */
+void gf_session_begun(void (*when_in_child)(void));
+/* The state, as it is in a child too. */
+enum gf_state gf_session_state(void);
 /* Connects if that was not tried yet. */
 CUresult gf_session_connect(void);
 /* What a call gets in a state in which nothing works. */

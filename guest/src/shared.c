@@ -23,8 +23,8 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-#define MAILBOX_MAX                                                                                          \
-    (64u << 10) /* registered memory that is looked at each time the program asks how far it is */
+/* Registered memory that is looked at while the device works. */
+#define MAILBOX_MAX (64u << 10)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gf_range *ranges;
@@ -33,6 +33,7 @@ static CUstream stream;                               /* of our own, for what is
 static bool unsettled; /* something was sent on it that the device's other work must not overtake */
 static bool busy;      /* the device may be at work on it */
 static bool working;   /* the same, until the program has waited for all of it */
+static uint64_t work;  /* counts what was given to the device */
 static bool fetched;   /* since the program last waited for the device, which may have written it again */
 static const struct gf_range *latest; /* of which the program last began to write a page */
 
@@ -101,7 +102,7 @@ static void flush_ranges(bool lent) {
 /* With the lock held. */
 static void flush_all(void) {
     uint32_t current = enter();
-    unsettled = gf_mirrors_flush(wire_stream(), working) || unsettled;
+    unsettled = gf_mirrors_flush(wire_stream(), working, UINT64_MAX) || unsettled;
     flush_ranges(true);
     settle();
     gf_range_leave(current);
@@ -129,6 +130,17 @@ static CUresult have_stream(void) {
     return result;
 }
 
+/* With the lock held. Nothing tells when the program looks at registered memory: as long as the device works,
+ * it may be looking. */
+static void exchange_mailboxes(void) {
+    unsettled = gf_mirrors_flush(wire_stream(), true, MAILBOX_MAX) || unsettled;
+    settle();
+    gf_mirrors_fetch(wire_stream(), MAILBOX_MAX);
+    if (!gf_mirrors_idle(work, MAILBOX_MAX)) {
+        gf_exchange_soon();
+    }
+}
+
 /* The program touched pages while the device works. What a system call was given stays there until the next
  * call of ours: it may wait, and would then find that the memory cannot be touched. */
 static void exchange(void) {
@@ -141,6 +153,7 @@ static void exchange(void) {
                 gf_range_take_away(range);
             }
         }
+        exchange_mailboxes();
     }
     settle();
     gf_range_leave(current);
@@ -157,9 +170,14 @@ static void before_work(void) {
     flush_all();
     take_all_away();
     busy = working = true;
+    work++;
     fetched = false;
-    if (ranges != NULL) {
+    bool mailboxes = gf_mirrors_any(MAILBOX_MAX);
+    if (ranges != NULL || mailboxes) {
         gf_exchange_begin(exchange);
+    }
+    if (mailboxes) {
+        gf_exchange_soon();
     }
     gpuferry_resolve_faults(resolve);
     pthread_mutex_unlock(&lock);
@@ -221,7 +239,7 @@ void gf_shared_flush(void) {
 /* Whether the calling thread may have pages changed: not in the middle of it, nor with a connection that is
  * another process's. */
 static bool may_change(void) {
-    return !gf_thread.sharing && atomic_load(&gf_session.state) != GF_FORKED;
+    return !gf_thread.sharing && gf_session_state() != GF_FORKED;
 }
 
 /* With the lock held. */

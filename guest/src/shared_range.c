@@ -11,6 +11,7 @@
 #include "gpuferry/messages.h"
 #include "log.h"
 #include "wire/handle.h"
+#include "wire/uncancelled.h"
 
 #define FETCH_MAX 64 /* pages brought by one fault */
 #define SEND_MAX  1024
@@ -135,6 +136,7 @@ bool gf_range_flush(struct gf_range *range, uint64_t stream) {
 
 /* No other thread may see a page before all of it is there. */
 static void fill(uint64_t address, uint64_t size) {
+    GF_UNCANCELLED;
     if (memory < 0) {
         memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
     }

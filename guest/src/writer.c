@@ -12,6 +12,7 @@
 #include "log.h"
 #include "session.h"
 #include "stats.h"
+#include "wire/uncancelled.h"
 
 #define IOV_BATCH 128 /* 2 KiB of a stack */
 
@@ -120,6 +121,7 @@ void gf_writer_leave(void) {
 }
 
 void gf_writer_flush(void) {
+    GF_UNCANCELLED;
     while (!ch.writing && ch.direct == 0 && ch.head != ch.tail && !ch.resuming && !gf_channel_lost()) {
         struct iovec parts[2];
         uint64_t end = ch.head;
@@ -188,6 +190,7 @@ CUresult gf_writer_append(uint16_t op, uint32_t request, const struct iovec *par
     bool wake = false;
     pthread_mutex_lock(&ch.send_lock);
     while (ring_room() < header.size && !gf_channel_lost()) {
+        GF_UNCANCELLED;
         if (ch.moving == GF_LEAVING && !ch.writing) {
             read_meanwhile(header.size);
         } else if (ch.writing || ch.direct > 0 || ch.resuming) {
@@ -234,6 +237,7 @@ CUresult gf_writer_append(uint16_t op, uint32_t request, const struct iovec *par
 }
 
 CUresult gf_writer_direct(uint16_t op, const void *request, size_t size, const struct gf_rows *rows) {
+    GF_UNCANCELLED;
     struct gf_header header = {.size = (uint32_t)(sizeof header + size + rows->width * rows->rows),
                                .op = op,
                                .context = gf_context_wire_id()};

@@ -1,23 +1,39 @@
 #include "enter.h"
 #include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-static _Atomic int state = SIM_STATE_NEW;
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+enum { PAGE = 4096 };
+
+/* Alone on a page that is empty in a child (MADV_WIPEONFORK): of one by _Fork or clone no handler hears. */
+static union {
+    _Alignas(PAGE) _Atomic int now;
+    char page[PAGE];
+} state;
+static _Atomic bool was_ready;
 static __thread bool in_host_function;
 
 /* Worker threads and their locks do not survive a fork, so the child of an initialised process has no driver.
  */
 static void after_fork_in_child(void) {
-    if (atomic_load(&state) == SIM_STATE_READY)
-        atomic_store(&state, SIM_STATE_FORKED);
+    atomic_store(&state.now, SIM_STATE_FORKED);
 }
 
 enum sim_state sim_state(void) {
-    return (enum sim_state)atomic_load_explicit(&state, memory_order_acquire);
+    int now = atomic_load_explicit(&state.now, memory_order_acquire);
+    return now == SIM_STATE_NEW && atomic_load(&was_ready) ? SIM_STATE_FORKED : (enum sim_state)now;
 }
 
 void sim_state_set_ready(void) {
     pthread_atfork(NULL, NULL, after_fork_in_child);
-    atomic_store_explicit(&state, SIM_STATE_READY, memory_order_release);
+    if (sysconf(_SC_PAGESIZE) == PAGE)
+        madvise(&state, PAGE, MADV_WIPEONFORK);
+    atomic_store_explicit(&state.now, SIM_STATE_READY, memory_order_release);
+    atomic_store(&was_ready, true);
 }
 
 void sim_host_function(bool entered) {

@@ -6,6 +6,8 @@
 #include "monotonic.h"
 #include "spawn.h"
 #include "variance.h"
+#include "wire/printed.h"
+#include "wire/uncancelled.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -263,6 +265,7 @@ static void *worker(void *unused) {
 }
 
 void sim_op_wait(struct sim_op *op) {
+    GF_UNCANCELLED;
     if (sim_op_done(op))
         return;
     pthread_mutex_lock(&lock);
@@ -306,6 +309,7 @@ CUresult sim_submit_and_forget(struct sim_stream *stream, struct sim_op *op) {
 }
 
 CUresult sim_submit_and_wait(struct sim_stream *stream, struct sim_op *op) {
+    GF_UNCANCELLED;
     struct sim_context *context = stream->context;
     CUresult refused = sim_capture_check_stream(stream);
     if (refused != CUDA_SUCCESS) {
@@ -331,10 +335,12 @@ CUresult sim_submit_and_wait(struct sim_stream *stream, struct sim_op *op) {
         sim_op_wait(op);
     }
     sim_op_release(op);
+    gf_printed_settle();
     return sim_context_error(context);
 }
 
 void sim_scheduler_alone(void (*action)(void *argument), void *argument) {
+    GF_UNCANCELLED;
     pthread_mutex_lock(&lock);
     wanting_alone++;
     while (running)
@@ -371,6 +377,7 @@ static bool counts(const struct sim_stream *stream, const struct sim_green *gree
 }
 
 void sim_context_drain(struct sim_context *context, const struct sim_green *green) {
+    GF_UNCANCELLED;
     pthread_mutex_lock(&lock);
     size_t count = 0;
     for (struct sim_stream *stream = context->busy; stream; stream = stream->next_active)

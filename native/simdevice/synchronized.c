@@ -1,4 +1,5 @@
 #include "synchronized.h"
+#include "wire/printed.h"
 
 static void (*_Atomic follow)(void);
 
@@ -7,6 +8,7 @@ void sim_on_synchronized(void (*action)(void)) {
 }
 
 void sim_synchronized(void) {
+    gf_printed_settle();
     void (*action)(void) = atomic_load(&follow);
     if (action)
         action();

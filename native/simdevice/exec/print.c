@@ -3,6 +3,7 @@
 #include "engine.h"
 #include "execute.h"
 #include "reach.h"
+#include "wire/printed.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,10 +28,8 @@ static bool takes_more(void) {
 }
 
 static void put_out(struct sim_output *output) {
-    if (takes_more()) {
-        fwrite(output->text, 1, output->size, stdout);
-        fflush(stdout);
-    }
+    if (takes_more())
+        gf_printed(stdout, output->text, output->size, true);
     output->size = 0;
 }
 
