@@ -112,7 +112,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Signature:
-    """A C prototype."""
+    """The C prototype of an exported function."""
 
     returns: str
     name: str
