@@ -107,11 +107,11 @@ class _OnDisk:
             core.write_pages(address + begin, part)
 
     def fileno(self) -> int:
-        """The number of its descriptor."""
+        """Return the descriptor of the file."""
         return self._file
 
     def take(self, data: memoryview, at: int) -> None:
-        """Write this to the file. Raises OSError."""
+        """Write `data` to the file, from byte `at` on. Raises OSError."""
         done = 0
         while done < len(data):
             done += os.pwrite(self._file, data[done:], at + done)

@@ -45,7 +45,7 @@ def rows() -> list[Row]:
 
 
 def best(fit: str, queue: str, portions: Sequence[Portion] = (PLAIN,)) -> float:
-    """Seconds of the 99th percentile."""
+    """Return the 99th percentile of a decision in seconds, each the fastest of ROUNDS."""
     rounds = [decisions(build(fit, queue, "dgsf"), portions) for _ in range(ROUNDS)]
     return float(quantiles([min(same) for same in zip(*rounds, strict=True)], n=100)[98])
 

@@ -29,7 +29,7 @@ def rows(measured: Callable[[Monitor, Path], dict[str, float]]) -> list[Row]:
             pairs = [(measured(clear, probe), measured(secure, probe)) for _ in range(TURNS)]
 
     def best(name: str) -> tuple[float, float]:
-        """Over TLS, and without."""
+        """Return the least of all turns, over TLS and without."""
         return min(pair[1][name] for pair in pairs), min(pair[0][name] for pair in pairs)
 
     def bandwidth(name: str) -> tuple[float, float]:

@@ -53,7 +53,7 @@ def _number(node: ast.expr) -> str | None:
 
 
 def _bare(text: str, node: ast.expr) -> str:
-    """Without the outermost parentheses."""
+    """Return the C text of `node` without its outermost parentheses."""
     grouped = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp)
     return text[1:-1] if text.startswith("(") and isinstance(node, grouped) else text
 

@@ -21,6 +21,7 @@ from .model import (
     Capture,
     Class,
     Early,
+    Effect,
     Function,
     Kind,
     Lasting,
@@ -141,6 +142,19 @@ def load_assignments(value: Value | None) -> tuple[Assignment, ...]:
     return tuple(load_assignment(name, item) for name, item in value.mapping().all()) if value else ()
 
 
+def load_effect(target: str, value: Value) -> Effect:
+    if value.is_word:
+        return Effect(target, value.word(), False, value.where)
+    keys = value.mapping()
+    effect = Effect(target, keys.need("add").word(), True, value.where)
+    keys.done()
+    return effect
+
+
+def load_effects(value: Value | None) -> tuple[Effect, ...]:
+    return tuple(load_effect(name, item) for name, item in value.mapping().all()) if value else ()
+
+
 def load_call(value: Value | None) -> Call | None:
     if value is None:
         return None
@@ -225,7 +239,7 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
         args=load_args(keys.get("args"), signature),
         early=tuple(load_early(item) for item in early.items()) if early else (),
         answer=load_assignments(keys.get("answer")),
-        effect=load_assignments(keys.get("effect")),
+        effect=load_effects(keys.get("effect")),
         result=result.text() if result else None,
         calls=load_call(keys.get("calls")),
         attribute=load_attribute_use(keys.get("attribute")),

@@ -107,7 +107,7 @@ def _function(name: str, value: Value) -> LocalFunction:
 
 
 def load_local(file: str) -> LocalLibrary:
-    """One library. Raises SpecError."""
+    """Load the spec of a library without messages. `file`: below specs/. Raises SpecError."""
     keys = read(SPECS / file, f"specs/{file}")
     name, header, version = keys.need("library"), keys.need("header"), keys.need("version")
     result, functions, undocumented = keys.need("result"), keys.need("functions"), keys.get("undocumented")

@@ -112,7 +112,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Signature:
-    """A C prototype."""
+    """The C prototype of an exported function."""
 
     returns: str
     name: str
@@ -215,6 +215,16 @@ class Assignment:
 
 
 @dataclass(frozen=True)
+class Effect:
+    """A member that the guest remembers becomes the value of an expression; with `adds`, it grows by that."""
+
+    target: str
+    value: str
+    adds: bool
+    where: Where
+
+
+@dataclass(frozen=True)
 class Field:
     """A member of a packed wire struct."""
 
@@ -252,7 +262,7 @@ class Variant:
     args: tuple[Arg, ...] = ()
     early: tuple[Early, ...] = ()
     answer: tuple[Assignment, ...] = ()
-    effect: tuple[Assignment, ...] = ()
+    effect: tuple[Effect, ...] = ()
     result: str | None = None
     calls: Call | None = None
     attribute: AttributeUse | None = None

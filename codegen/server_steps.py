@@ -78,7 +78,7 @@ class Handler:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing follows the call."""
+        """Whether nothing is left to do after the driver was called."""
         return not (self.made or self.answers or self.codec or self.configures)
 
 

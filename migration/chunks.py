@@ -50,7 +50,7 @@ class Sealer:
         file.write(head)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append to the contents."""
+        """Append to the contents; whole chunks are sealed and written at once."""
         self._waiting += data
         while len(self._waiting) > CHUNK:  # what is left may be the last chunk
             self._put(memoryview(self._waiting)[:CHUNK], False)

@@ -65,7 +65,7 @@ class Alone:
     alone = True
 
     def meet(self, stage: Stage, seconds: float) -> None:
-        """Returns at once."""
+        """Return at once: the only process of the program has nobody to wait for."""
 
     def stay(self) -> None:
         """Does nothing, as there is nobody to tell."""

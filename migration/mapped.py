@@ -51,11 +51,11 @@ class Mapped:
         return found
 
     def mappings(self) -> list[Mapping]:
-        """All mappings, by address."""
+        """Return all mappings in the order of their addresses."""
         return sorted(self._sizes.items())
 
     def total(self) -> int:
-        """Bytes that are mapped in all."""
+        """Return how many bytes are mapped in all."""
         return sum(self._sizes.values())
 
 

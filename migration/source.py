@@ -123,7 +123,7 @@ class Source:
         self._progress.report.strategy = choose(self._order.strategy, total, comparable)
 
     def _precopy(self) -> None:
-        """Rounds, while the program runs."""
+        """Send memory in rounds while the program runs, until another round would not pay."""
         self._progress.enter(migration_pb2.PHASE_PRECOPY)
         rounds = Precopy()
         mappings = self._share()

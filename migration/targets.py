@@ -88,7 +88,7 @@ class _Linked:
 
 
 class Local(_Linked):
-    """Another device of this machine."""
+    """A move to another device of this machine, by way of a link to its API server."""
 
     def __init__(self, core: Movable, link: Link) -> None:
         super().__init__(link)

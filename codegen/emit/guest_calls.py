@@ -340,16 +340,10 @@ class Body:
             root = item.target.partition(".")[0]
             if (self.created is not None and root == self.created.name) != of_created:
                 continue
-            if not isinstance(item.value, str):
-                raise self.names.fail(item.where, "an effect is one value", "Write member: expression")
-            target, value = (
-                self.names.value(item.target, item.where),
-                self.names.value(item.value, item.where),
-            )
-            counts = value.startswith(f"{target} + ")  # one operation, for another thread may count beside it
-            lines.append(
-                f"{target} += {value.removeprefix(f'{target} + ')};" if counts else f"{target} = {value};"
-            )
+            target = self.names.value(item.target, item.where)
+            value = self.names.value(item.value, item.where)
+            # To add is one operation, for another thread may add to the member at the same time.
+            lines.append(f"{target} {'+=' if item.adds else '='} {value};")
         return lines
 
     def answer_one(self, item: Assignment) -> str:

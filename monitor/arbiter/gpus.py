@@ -59,7 +59,7 @@ class Told(NamedTuple):
 
 
 class Gpus:
-    """All arbiters of a server."""
+    """The arbiters of all GPUs of a server, and the API servers that take turns on them."""
 
     def __init__(
         self, make: Callable[[int, Voice], Arbiter], soon: Soon = lambda session, spared: None
@@ -136,14 +136,14 @@ class Gpus:
                 self.arbiters[device].back(key, now)
 
     def tick(self, now: int) -> None:
-        """Time has passed."""
+        """Let each arbiter whose deadline has passed act on it. `now`: monotonic nanoseconds."""
         for arbiter in self.arbiters.values():
             deadline = arbiter.deadline()
             if deadline is not None and deadline <= now:
                 arbiter.tick(now)
 
     def deadline(self) -> int | None:
-        """When `tick` has something to do."""
+        """When `tick` has something to do, in monotonic nanoseconds; None: nothing waits for a time."""
         found = (arbiter.deadline() for arbiter in self.arbiters.values())
         return min((each for each in found if each is not None), default=None)
 

@@ -84,11 +84,11 @@ class Office(PoolListener):
 
     @property
     def sharing(self) -> Sharing:
-        """How sessions take turns."""
+        """How this server's sessions take turns, as it was set."""
         return self._sharing
 
     def wishes(self, session: int) -> Wishes:
-        """What a session may have."""
+        """Return the shares of GPU time that a session asked for (`request`) and may not exceed (`limit`)."""
         return self._wishes(session)
 
     @property

@@ -19,7 +19,7 @@ PAGE_SIZE = mmap.PAGESIZE
 
 
 class Word(enum.IntEnum):
-    """What a packet says."""
+    """The kinds of packets between an API server and its arbiter; who sends each is said first."""
 
     ASK = 1  # API server: it has something to do, and no turn
     BACK = 2  # API server: it has no turn, wants none, and its work is at rest; `value`: see Packet
@@ -63,7 +63,7 @@ class Page:
     """A page of memory that an arbiter writes and an API server reads between two frames."""
 
     def __init__(self, file: int) -> None:
-        """`file`: of PAGE_SIZE bytes."""
+        """Map the page. `file`: descriptor of a file of PAGE_SIZE bytes, which stays the caller's."""
         self._memory = mmap.mmap(file, PAGE_SIZE)
 
     def set(self, stop: bool, wanted: bool) -> None:
@@ -71,7 +71,7 @@ class Page:
         _PAGE.pack_into(self._memory, 0, stop, wanted)
 
     def close(self) -> None:
-        """Unmap it."""
+        """Unmap the page."""
         self._memory.close()
 
 

@@ -11,14 +11,12 @@ from pathlib import Path
 import structlog
 from gpuferry.specs._generated import control_pb2, migration_pb2, node_pb2
 
-from ..door.agreement import agree
 from ..door.guests import Guest
-from ..door.handshake import CudaError, Hello, Reason, membership, welcome
-from ..moves.custody import Custody, place_of
+from ..door.handshake import CudaError, Reason, membership, welcome
+from ..moves.custody import Custody
 from ..moves.migration import CannotMove, Migration, Strategy, Target, ToDevice
 from ..moves.orders import Link, Orders
 from ..moves.preparation import Preparations
-from ..moves.reunion import Reunion
 from ..moves.snapshots import Snapshots
 from ..policy.interface import Standing
 from ..pool.api_server import ApiServer, PoolListener
@@ -32,9 +30,10 @@ from ..sessions.session import Phase, Session
 from ..settings.monitor import Config
 from ..tenants.tenancy import Tenancy
 from .admission import Admission
+from .adoption import Adoption
 from .exchange import Exchange
 from .handover import HandOver
-from .portions import portion_of, scoped
+from .portions import scoped
 from .programs import Programs
 from .queue import GRANULARITY, Queue
 from .refusals import Refusals
@@ -93,10 +92,12 @@ class Broker(PoolListener):
             self.dispatch,
             steward.begin,
         )
-        self._reunion = Reunion(placer, self.custody)
         self._handover = HandOver(config, tenancy, steward.begin)
         self._tenancy = tenancy
         self._programs = Programs(self.sessions, placer, pool, self.custody, tenancy, books, config.processes)
+        self._adoption = Adoption(
+            self.sessions, self._programs, placer, self.custody, announcer, config.label_scope
+        )
         self._exchange = Exchange(self.sessions, self.custody.destination_of)
         self._several = Several(placer, pool)
         self._admission = Admission(placer, tenancy, queue_most, self._programs.more)
@@ -297,37 +298,11 @@ class Broker(PoolListener):
 
     def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
         """Take over a session that an earlier monitor granted."""
-        grant = returned.grant
         if not server.is_keeper:
             for device in server.devices:
                 self._know(server, device)
-        if session := self.sessions.get(grant.session):
-            self._reunion.another(session, server, returned)
-            return
-        hello = Hello(
-            nonce=grant.guest_nonce,
-            pid=grant.guest_pid,
-            memory=grant.memory_quota,
-            tenant=grant.tenant,
-            function=grant.function,
-            program=grant.program,
-            devices=len(server.devices),
-            portion=portion_of(grant),
-        )
-        session = Session(grant.session, scoped(hello, self._config.label_scope), grant.peer, None)
-        session.server = server
-        session.wall_limit, session.idle_limit = grant.wall_seconds, grant.idle_seconds
-        session.grant = _limited(grant, returned.spec_hash)
-        session.enter_phase(Phase.RUNNING)
-        session.arrived = session.phase_began = time.monotonic() - returned.session_seconds
-        self.sessions[session.id] = session
-        self._programs.returned(session, grant)
-        if not server.is_keeper:
-            session.placement = place_of(session, server)
-        self._reunion.first(session, server, returned)
-        log.info("session adopted", session=session.id, gpu=server.device, server=server.pid)
-        self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))
-        self._mind_limit(session)
+        if session := self._adoption.adopt(server, returned):
+            self._mind_limit(session)
 
     def session_started(self, number: int) -> None:
         """The guest is the API server's alone from now on: its end must be the guest's end."""
@@ -626,15 +601,3 @@ class Broker(PoolListener):
     def running(self) -> list[Session]:
         """Sessions that have an API server, or a keeper."""
         return [session for session in self.sessions.values() if session.server]
-
-
-def _limited(grant: node_pb2.Grant, spec_hash: bytes) -> node_pb2.Grant:
-    """What its guest may use, said in full: release 0.1 granted all that it had, and had not to say so."""
-    agreement = agree(spec_hash, {})
-    if agreement is None or agreement.spoken is None or grant.limited:
-        return grant
-    found = node_pb2.Grant()
-    found.CopyFrom(grant)
-    found.limited, found.guest_version = True, agreement.version
-    found.operations.extend(sorted(agreement.spoken))
-    return found

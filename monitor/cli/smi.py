@@ -69,7 +69,7 @@ def _session(session: control_pb2.Session) -> str:
 
 
 def render(reply: control_pb2.StatusReply) -> str:
-    """The whole picture as text."""
+    """Return the table of devices and sessions as text, laid out as nvidia-smi does."""
     versions = {device.driver_version for device in reply.devices if device.driver_version}
     cuda = f"CUDA Version: {_cuda(min(versions, default=0))}"
     lines = [

@@ -120,7 +120,7 @@ def _sessions(reply: control_pb2.StatusReply) -> Table:
 
 
 def _turns(reply: control_pb2.StatusReply) -> list[Text | Table]:
-    """Where sessions take turns."""
+    """A line for each GPU whose sessions take turns, and a table of those; nothing if there are none."""
     heads = [Text(turns.head(device)) for device in reply.devices if device.HasField("turns")]
     those = [session for session in reply.sessions if session.HasField("turns")]
     if not heads:

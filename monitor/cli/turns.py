@@ -24,7 +24,7 @@ def state(turns: control_pb2.SessionTurns) -> str:
 
 
 def row(session: control_pb2.Session) -> Sequence[str]:
-    """What belongs under TITLES."""
+    """Return the cells of a session's row, one for each of TITLES."""
     turns = session.turns
     return (
         str(session.id),

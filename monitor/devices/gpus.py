@@ -175,7 +175,7 @@ class _Answers(asyncio.Protocol):
         self._late = asyncio.get_running_loop().call_later(limit, self._finish, text)
 
     def stop(self) -> None:
-        """Do not wait any more."""
+        """Stop waiting for NVML: a late answer is no fault any more."""
         if self._late:
             self._late.cancel()
 

@@ -60,7 +60,7 @@ def chosen(found: list[str], wanted: str | None) -> list[str]:
 
 
 def main() -> int:
-    """Returns the exit status."""
+    """Print the names that may be used, as JSON. Return the exit status: 1 if NVML does not answer."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--library", help="the libnvidia-ml.so.1 to use; default: the driver's")
     library = options.parse_args().library

@@ -358,7 +358,7 @@ def read_hello(body: bytes, server_nonce: bytes) -> Claim:
 
 
 def _labels(data: bytes) -> Labels:
-    """`zone=a,gpu=h100`."""
+    """Parse what GPUFERRY_LABELS held: `zone=a,gpu=h100`. Raises Refusal."""
     if len(data) > LABELS_MOST:
         text = f"GPUFERRY_LABELS of {len(data)} bytes: at most {LABELS_MOST} are possible"
         raise Refusal(Reason.BAD_REQUEST, text)

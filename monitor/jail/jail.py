@@ -33,7 +33,7 @@ class Stay:
         self.bwrap = rules.bwrap
 
     def arguments(self) -> list[str]:
-        """What bubblewrap is told."""
+        """Return the arguments for bubblewrap that make the jail."""
         shown = {PLACE: str(self.figures)} if self.figures else {}
         cell = Cell(self.uid, shown, {"GPUFERRY_SIM_STATS": PLACE} if self.figures else {})
         return command.arguments(self._rules, cell)

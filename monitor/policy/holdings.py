@@ -60,7 +60,7 @@ class Holdings:
         return self._shares(tenant)
 
     def of(self, tenant: str) -> Holding:
-        """What the tenant holds."""
+        """Return what the tenant holds: its sessions, memory, time and GPUs."""
         return self._held.get(tenant) or Holding()
 
     def begin(self, request: Request, gpus: Iterable[Gpu]) -> None:

@@ -180,4 +180,4 @@ class Policy(Protocol):
         """Why no GPU takes the waiting request at this moment; empty: only those before it are in the way."""
 
     def __len__(self) -> int:
-        """How many requests wait."""
+        """Return how many requests wait."""

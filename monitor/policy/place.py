@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Place(enum.Enum):
-    """Where a session's memory is."""
+    """Where a session's memory is, as its arbiter sees it."""
 
     HERE = "here"
     COMING = "coming"  # there is room for it, and it is being brought

@@ -1,4 +1,4 @@
-"""Whose turn it is."""
+"""Queues: which of the requests that wait is placed next."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Queue(Protocol):
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Request]:
-        """In order of arrival."""
+        """Iterate over the requests that wait, in order of arrival."""
 
     def push(self, request: Request, first: bool = False) -> None:
         """Add a request at the end, or before everybody."""

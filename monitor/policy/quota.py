@@ -10,7 +10,7 @@ REMEMBERED = 3 * 10**9  # for which a burst counts
 
 
 class Quota(Protocol):
-    """Nanoseconds of a turn."""
+    """How many nanoseconds a turn may last."""
 
     def of(self, session: int, most: int, now: int) -> int:
         """For the turn that begins now; `most`: what its limit is of a window."""

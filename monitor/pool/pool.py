@@ -205,7 +205,7 @@ class Pool:
         self._fill(device)
 
     def want_no_server(self, device: int) -> None:
-        """Take one `want_server` back."""
+        """Take one call of `want_server` for the device back."""
         self._wished[device] -= 1
         self._fill(device)
 

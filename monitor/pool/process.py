@@ -26,7 +26,7 @@ class Stay(Protocol):
     bwrap: str  # the program that makes the jail
 
     def arguments(self) -> list[str]:
-        """What bubblewrap is told."""
+        """Return the arguments for bubblewrap that make the jail."""
 
     def confinement(self) -> str:
         """What the process is told."""

@@ -76,11 +76,11 @@ class Books:
         return self._devices.get(device, 0) - self._promised.get(device, 0)
 
     def memory(self) -> dict[int, int]:
-        """Bytes of each device."""
+        """Return how many bytes of memory each device has."""
         return dict(self._devices)
 
     def of_program(self, program: bytes) -> list[Entry]:
-        """Those of its processes; who came last, last."""
+        """Return the entries of a program's processes, in the order in which they came."""
         return list(self._programs.get(program, ()))
 
     def name(self, entry: Entry, program: bytes) -> None:

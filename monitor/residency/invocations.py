@@ -37,19 +37,19 @@ class Speaker:
         self.tell_gpus = gpus
 
     def begins(self, program: bytes) -> None:
-        """One more invocation of it runs. Raises TooMany."""
+        """One more invocation of the program runs. Raises TooMany."""
         self.know(program)
         self._programs[program] += 1
         self._invocations.count(program, 1)
 
     def ends(self, program: bytes) -> None:
-        """One less."""
+        """One of the program's invocations has ended."""
         if self._programs.get(program, 0) > 0:
             self._programs[program] -= 1
             self._invocations.count(program, -1)
 
     def know(self, program: bytes) -> None:
-        """It is invoked here. Raises TooMany."""
+        """The program is invoked by this speaker from now on. Raises TooMany."""
         if program in self._programs:
             return
         if len(self._programs) >= PROGRAMS_MOST:
@@ -90,43 +90,43 @@ class Invocations:
         return self._running[program] > 0 if program in self._speakers else None
 
     def enter(self, program: bytes, speaker: Speaker) -> None:
-        """This one speaks for it."""
+        """The speaker speaks for the program from now on. It is told where its memory is, if known."""
         self._speakers.setdefault(program, set()).add(speaker)
         if known := self._where.get(program):
             speaker.tell(program, known)
 
     def leave(self, program: bytes, speaker: Speaker) -> None:
-        """This one does no more."""
+        """The speaker does not speak for the program any more."""
         speakers = self._speakers.get(program, set())
         speakers.discard(speaker)
         if not speakers:
             self._speakers.pop(program, None)
 
     def forget(self, speaker: Speaker) -> None:
-        """It has ended."""
+        """The speaker has ended: it is told of no more changes."""
         self._all.discard(speaker)
 
     def count(self, program: bytes, more: int) -> None:
-        """So many more invocations of it run."""
+        """Add `more`, which may be negative, to the number of the program's invocations that run."""
         self._running[program] += more
         if not self._running[program]:
             del self._running[program]
 
     def is_at(self, program: bytes, where: Where) -> None:
-        """Its memory is there now."""
+        """The program's memory is at `where` now: tell those who speak for it."""
         if program and self._where.get(program) != where:
             self._where[program] = where
             for speaker in self._speakers.get(program, ()):
                 speaker.tell(program, where)
 
     def is_gone(self, program: bytes, lost: bool = False) -> None:
-        """It has no memory any more. `lost`: not by its own doing."""
+        """The program has no memory here any more. `lost`: not by its own doing; its speakers are told."""
         if self._where.pop(program, None) and lost:
             for speaker in self._speakers.get(program, ()):
                 speaker.tell(program, None)
 
     def has(self, program: bytes) -> bool:
-        """Whether it has memory here."""
+        """Whether the program has memory here."""
         return program in self._where
 
     def gpus_changed(self) -> None:

@@ -81,7 +81,7 @@ def issue(
 
 @dataclass(frozen=True)
 class Description:
-    """What a certificate says."""
+    """What a certificate of this authority says of its holder, and until when it is good."""
 
     name: str
     purpose: str  # authority, server or client
@@ -91,7 +91,7 @@ class Description:
 
     @property
     def left(self) -> datetime.timedelta:
-        """How long it is still good."""
+        """How long the certificate is still good; negative if it has expired."""
         return self.ends - _now()
 
     @property

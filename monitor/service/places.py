@@ -15,7 +15,7 @@ RATE, BURST = 50.0, 100.0  # connections of one address, a second
 
 @dataclass(eq=False)
 class Visitor:
-    """One connection."""
+    """A connection to a service, which has a place until it is cut or leaves."""
 
     address: str
     cut: Callable[[], None]  # ends it now
@@ -98,7 +98,7 @@ class Places:
         visitor.deadline = self._clock() + UNPROVEN_SECONDS
 
     def leave(self, visitor: Visitor) -> None:
-        """The connection is gone."""
+        """The connection is gone: its place is free."""
         self._visitors.pop(visitor, None)
 
     def cut_late(self) -> None:

@@ -1,4 +1,4 @@
-"""What this installation is."""
+"""Versions of this installation: of the package, the protocol, the spec, and what it runs on."""
 
 from __future__ import annotations
 

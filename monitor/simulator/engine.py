@@ -19,7 +19,7 @@ Events = Generator[simpy.Event, None, None]
 
 @dataclass(eq=False)
 class _Session:
-    """A job on its GPUs."""
+    """A job that has GPUs, and how much of it is left."""
 
     job: Job
     place: Place

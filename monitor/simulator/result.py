@@ -1,4 +1,4 @@
-"""What came of a simulation."""
+"""What became of each job of a simulation, and the numbers that are made of that."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Summary:
     migrations: int
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers by name."""
+        """Return the numbers by name, as `--json` prints them."""
         return asdict(self)
 
 

@@ -45,6 +45,6 @@ def plain_usage(usage: tenants_pb2.Usage) -> dict[str, Any]:
 
 
 def add_usage(total: tenants_pb2.Usage, more: tenants_pb2.Usage) -> None:
-    """Add what was used elsewhere."""
+    """Add `more` to `total`, figure by figure; no figure grows beyond COUNTED_MOST."""
     for name in USED:
         setattr(total, name, min(getattr(total, name) + getattr(more, name), COUNTED_MOST))

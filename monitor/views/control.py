@@ -162,7 +162,7 @@ def _aborting(code: grpc.StatusCode, text: str) -> Any:
 
 
 class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
-    """What control.proto declares."""
+    """The service Monitor of control.proto: what commands and tools ask a running monitor."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
     async def RecallSession(
         self, request: control_pb2.RecallSessionRequest, context: Any
     ) -> control_pb2.RecallSessionReply:
-        """Bring it back."""
+        """Bring a session's memory back to its GPU, and answer when it is there."""
         began = time.monotonic()
         try:
             await self._steward.recall(request.session, request.timeout_seconds or RECALL_SECONDS)

@@ -59,7 +59,7 @@ class Looks(Reception):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def arrive(self, guests: Sequence[Guest]) -> None:
-        """Guests proved themselves."""
+        """Guests proved themselves: answer those that only look, and pass the others on to the broker."""
         for guest in guests:
             if guest.hello.looks:
                 self._look(guest)

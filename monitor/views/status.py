@@ -161,7 +161,7 @@ class StatusReporter:
         return control_pb2.DEVICE_STATE_FAILING if failing else control_pb2.DEVICE_STATE_STARTING
 
     def _measured(self, device: control_pb2.Device) -> None:
-        """What NVML says."""
+        """Fill in what NVML says of the device; what it does not say stays unset."""
         gpu = self._gpus.get(device.uuid)
         if gpu is None:
             return

@@ -83,7 +83,7 @@ class Shake:
         return self._last_word
 
     def records(self) -> Records:
-        """The connection, once `done`."""
+        """Return the encrypted connection. Only once `done`."""
         cipher = self._session.cipher()
         assert cipher
         client, server = (self._secrets[label] for label in LABELS)

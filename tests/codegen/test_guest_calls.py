@@ -91,6 +91,15 @@ MISTAKES = {
 }
 
 
+def test_an_effect_is_an_expression_or_counts(tmp_path: Path) -> None:
+    text = body(load(), "cuEventRecordWithFlags")
+    assert "hEvent_object->recorded = 1;" in text
+    assert "hEvent_object->records += 1;" in text
+    specs, _ = edited(tmp_path, DRIVER, "hEvent.records: {add: 1}", "hEvent.records: {subtract: 1}")
+    with pytest.raises(SpecError, match="missing key 'add'"):
+        load(specs)
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_told(mistake: str, tmp_path: Path) -> None:
     old, new, cause, remedy = MISTAKES[mistake]

@@ -67,7 +67,7 @@ class Books:
         """It waits no longer, and was not run."""
 
     def _started(self, running: Running) -> None:
-        """A Run was decided."""
+        """It was decided that this invocation runs; its replica may have to start first."""
 
     def _began(self, running: Running) -> None:
         """Its execution begins."""
@@ -444,7 +444,7 @@ class Books:
         self._moved(card)
 
     def _drop(self, replica: Replica, busy: bool = False) -> None:
-        """It is no more."""
+        """Take a replica that has ended out of the books. `busy`: an invocation ran in it."""
         if replica.lost:
             return
         replica.lost = True

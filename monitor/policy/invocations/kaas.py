@@ -55,7 +55,7 @@ class CfsAffinity(Books):
         self._packed = True
 
     def virtual_time(self, function: str) -> float:
-        """The function's virtual time."""
+        """Return the function's virtual time: expected seconds of GPU time, summed over its turns."""
         return self._time[self._flows[function]]
 
     def homes(self, function: str) -> list[int]:

@@ -36,7 +36,7 @@ class LocalQueue:
         self._heads.set(flow, self.turn(flow))
 
     def remove(self, flow: Flow, invocation: int) -> None:
-        """Take one out."""
+        """Take an invocation out of the function's line."""
         line = self._lines[flow]
         del line[invocation]
         self._length -= 1
@@ -127,7 +127,7 @@ class LocalPolicy(Books):
         self._moved(card)
 
     def _parted(self, card: Card) -> None:
-        """Its queue is global again."""
+        """The GPU is gone: what waited for it in its local queue waits in the global one again."""
         self._idlers.discard(card)
         for flow, invocation in self._local[card].everyone():
             self._unpark(flow, invocation)

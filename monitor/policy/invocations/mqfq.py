@@ -85,12 +85,12 @@ class Mqfq(FlowPolicy):
     # -- for who looks on
 
     def virtual_time(self, function: str) -> float:
-        """The function's virtual time."""
+        """Return the function's virtual time, which grows with the service that it had."""
         return self._tags[self._flows[function]].time
 
     @property
     def clock(self) -> float:
-        """Global virtual time."""
+        """The global virtual time: that of the function that is the least far (see `_stand`)."""
         return self._clock
 
     def state(self, function: str) -> State:
@@ -120,7 +120,7 @@ class Mqfq(FlowPolicy):
             self._admit(ahead)
 
     def _admit(self, flow: Flow) -> None:
-        """Into the line, or throttled."""
+        """Enter the function into the line, or throttle it if its virtual time is too far ahead."""
         tags = self._tags[flow]
         if flow not in self._competing:
             self._line.discard(flow)

@@ -29,7 +29,7 @@ class Ranking(Generic[K]):
         return key in self._entries
 
     def __iter__(self) -> Iterator[K]:
-        """In no order."""
+        """Iterate over the keys, in no particular order."""
         return iter(self._entries)
 
     def set(self, key: K, *rank: float | str) -> None:

@@ -50,7 +50,7 @@ class Summary:
     utilisation: float  # time that GPUs executed
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers by name."""
+        """Return the numbers by name, as `--json` prints them."""
         return asdict(self)
 
 
@@ -64,7 +64,7 @@ class Result:
     copies: dict[str, list[int]] = field(default_factory=dict)  # GPUs with the function, at each decision
 
     def done(self) -> list[Record]:
-        """What was answered."""
+        """Records of the invocations that were answered."""
         return [record for record in self.records if not math.isnan(record.finished)]
 
     def latencies(self) -> list[float]:
@@ -72,7 +72,7 @@ class Result:
         return sorted(record.latency for record in self.done())
 
     def by_function(self) -> dict[str, list[Record]]:
-        """What was answered, by function."""
+        """Return the records of answered invocations by function."""
         found: dict[str, list[Record]] = {}
         for record in self.done():
             found.setdefault(record.function, []).append(record)

@@ -90,5 +90,5 @@ class Comparison:
         return min(others, key=lambda name: fmean(self.each(name, figure)))
 
     def shown(self) -> Shown:
-        """For the page."""
+        """Return the first run with its title, for the page that shows it."""
         return Shown(self.title, self.first)

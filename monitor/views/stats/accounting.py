@@ -92,6 +92,6 @@ class Accounting(PoolListener):
             task.add_done_callback(self._asking.discard)
 
     async def _first_look(self, server: ApiServer) -> None:
-        """What it brought along."""
+        """Note what a session from another GPU server had used there: none of that is counted here."""
         await server.refresh_stats(FIRST_LOOK_SECONDS)
         self.count(server)

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 @dataclass
 class Open:
-    """A session that is billed."""
+    """A session whose bill is open, and how much of it is accounted for."""
 
     session: Session
     seconds: float  # of its age that were billed, or that are somebody else's

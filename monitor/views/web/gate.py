@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 @dataclass(eq=False)
 class Visit:
-    """One connection."""
+    """A connection to the web page, from accept to close."""
 
     connection: socket.socket
     address: str

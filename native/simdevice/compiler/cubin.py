@@ -56,7 +56,7 @@ class _File:
         info: int = 0,
         entry: int = 0,
     ) -> int:
-        """The new section's index."""
+        """Append a section. Return its index."""
         offset = self._append(content)
         self._describe(name, kind, flags, offset, len(content), link, info, entry)
         return len(self.table) // _SECTION.size - 1

@@ -31,7 +31,7 @@ def begin() -> None:
 
 
 def end() -> None:
-    """Count no longer."""
+    """Stop counting the processor's time."""
     signal.setitimer(signal.ITIMER_PROF, 0)
 
 

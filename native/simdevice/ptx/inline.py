@@ -153,7 +153,7 @@ def _mentioned(item: Instruction) -> Iterator[str]:
 
 
 def _of(name: str, count: int, numbered: dict[str, list[tuple[str, int]]]) -> list[str]:
-    """The names of a declaration."""
+    """The registers that a declaration makes; of `name<count>`, those that the body mentions."""
     return [each for each, number in numbered.get(name, ()) if number < count] if count else [name]
 
 

@@ -1,4 +1,4 @@
-"""What the parser yields."""
+"""The syntax tree of a PTX module, as the parser yields it."""
 
 from __future__ import annotations
 

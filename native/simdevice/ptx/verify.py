@@ -58,7 +58,7 @@ def check_bodies(module: Module) -> None:
 
 
 def _in_order(unit: Unit, function: Function, shapes: _Shapes) -> bool:
-    """Whether nothing catches the eye."""
+    """Whether a quick look by regular expressions finds nothing that the slower, full check must decide."""
     text = function.text[function.start : function.end]
     declared = _Declared(unit, function, text)
     words = set(_WORDS.findall(text))

@@ -29,7 +29,7 @@ def _wide(e: WarpEmitter, text: str, kind: str = "i32") -> str:
 
 
 def lanes(e: WarpEmitter) -> str:
-    """Each lane's number, a vector."""
+    """Return a vector with the number of each lane."""
     return _wide(e, f"add {_WORDS} zeroinitializer, {IOTA}")
 
 

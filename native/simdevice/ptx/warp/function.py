@@ -129,7 +129,7 @@ class WarpEmitter(FunctionEmitter):
         self.scatter(*store)
 
     def gather(self, kind: str, pointers: str, align: int) -> str:
-        """Loads from each lane's pointer."""
+        """Load from each lane's pointer, in lanes of the mask; the others get zero."""
         name = f"llvm.masked.gather.v{WARP}{_letter(kind)}.v{WARP}p0"
         arguments = f"{vector('ptr')}, i32 immarg, {vector('i1')}, {vector(kind)}"
         self.kernel.declare(name, f"{vector(kind)} @{name}({arguments})")
@@ -164,7 +164,7 @@ class WarpEmitter(FunctionEmitter):
         super().branch_if(self._of_this_lane(condition), yes, no, rare)
 
     def bits(self, mask: str) -> str:
-        """A mask as a number."""
+        """Return a mask as a 32-bit number: bit L for lane L."""
         return self.raw_op(f"bitcast {vector('i1')} {mask} to i32")
 
     def any(self, mask: str) -> str:

@@ -34,7 +34,7 @@ class Uniformity:
     """
 
     def __init__(self, items: list[Item], record: Recorder, shape: Shape = Shape.ANY) -> None:
-        """`shape`: of the blocks (rows.py)."""
+        """Classify the registers of `items`. `shape`: what is known of the shape of blocks (rows.py)."""
         self.items = items
         self.record = record
         self.same: set[int] = set()
