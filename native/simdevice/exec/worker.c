@@ -212,7 +212,8 @@ static bool start_beside(struct sim_worker *worker, struct sim_cta **resident, u
 }
 
 /* What is waited for may be done by a worker that has no processor. On a busy machine others get it, each for
- * milliseconds, and blocks that only seem to wait would hardly run: as long as the last one was away, none goes. */
+ * milliseconds, and blocks that only seem to wait would hardly run: none goes as long as the last was away.
+ */
 static void give_way(uint64_t *not_before) {
     uint64_t from = now_ns();
     if (from < *not_before)
