@@ -582,8 +582,7 @@ CUresult gf_capture_end(CUstream handle, CUgraph *graph) {
         result = CUDA_ERROR_ILLEGAL_STATE;
     } else if (capture->origin != captured) {
         result = invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
-    } else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-               capture->thread != this_thread()) {
+    } else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread()) {
         result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     } else {
         result = capture->invalid     ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED

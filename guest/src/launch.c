@@ -100,7 +100,14 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return send_launch(&request, packed, attributes);
+    /* A kernel of a library is launched in the stream's context. */
+    uint32_t current = gf_thread.context_id;
+    if (context != gf_context_current_handle()) {
+        gf_thread.context_id = gf_handle_slot(context) + 1;
+    }
+    result = send_launch(&request, packed, attributes);
+    gf_thread.context_id = current;
+    return result;
 }
 
 CUresult gf_cuLaunchKernel(CUfunction f, unsigned gridDimX, unsigned gridDimY, unsigned gridDimZ,

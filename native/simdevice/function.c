@@ -8,11 +8,12 @@ static CUresult acquire_entry(CUkernel handle, struct sim_entry **entry) {
     return *entry ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* The kernel as a function of the current context, with a reference. */
-static CUresult entry_function(struct sim_entry *entry, struct sim_function **function) {
-    struct sim_context *context;
+/* The kernel as a function of a context (NULL: the current one), with a reference. */
+static CUresult entry_function(struct sim_entry *entry, struct sim_context *context,
+                               struct sim_function **function) {
     struct sim_module *module;
-    SIM_TRY(sim_context_current(&context));
+    if (!context)
+        SIM_TRY(sim_context_current(&context));
     SIM_TRY(sim_library_module(entry->library, context, &module));
     SIM_TRY(sim_module_function(module, entry->index, function));
     sim_retain(*function);
@@ -20,6 +21,10 @@ static CUresult entry_function(struct sim_entry *entry, struct sim_function **fu
 }
 
 CUresult sim_function_acquire(CUfunction handle, struct sim_function **out) {
+    return sim_function_acquire_in(NULL, handle, out);
+}
+
+CUresult sim_function_acquire_in(struct sim_context *context, CUfunction handle, struct sim_function **out) {
     SIM_TRY(sim_enter());
     struct sim_function *function = sim_acquire(SIM_HANDLE(handle), SIM_FUNCTION);
     if (function) {
@@ -31,7 +36,7 @@ CUresult sim_function_acquire(CUfunction handle, struct sim_function **out) {
     }
     struct sim_entry *entry;
     SIM_TRY(acquire_entry((CUkernel)handle, &entry));
-    CUresult result = entry_function(entry, out);
+    CUresult result = entry_function(entry, context, out);
     sim_release(entry);
     return result;
 }
@@ -204,7 +209,7 @@ CUresult cuKernelGetFunction(CUfunction *out, CUkernel handle) {
     struct sim_function *function;
     SIM_REQUIRE(out);
     SIM_TRY(acquire_entry(handle, &entry));
-    CUresult result = entry_function(entry, &function);
+    CUresult result = entry_function(entry, NULL, &function);
     if (result == CUDA_SUCCESS) {
         *out = SIM_POINTER(CUfunction, function);
         sim_release(function);

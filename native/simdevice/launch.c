@@ -247,7 +247,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void 
     SIM_TRY(sim_enter());
     SIM_REQUIRE(config && (config->attrs || !config->numAttrs));
     SIM_TRY(sim_stream_acquire(config->hStream, &stream));
-    CUresult result = sim_function_acquire(handle, &function);
+    CUresult result = sim_function_acquire_in(stream->context, handle, &function);
     if (result == CUDA_SUCCESS) {
         result = launch_on(stream, handle, function, config, params, extra);
         sim_release(function);

@@ -83,6 +83,9 @@ void sim_libraries_forget_context(struct sim_context *context);
 
 /* The function of a CUfunction, or of a CUkernel in the current context, with a reference. */
 CUresult sim_function_acquire(CUfunction handle, struct sim_function **function);
+/* The same in another context, that of the stream in which it is launched; NULL: the current one. */
+CUresult sim_function_acquire_in(struct sim_context *context, CUfunction handle,
+                                 struct sim_function **function);
 /* The most dynamic shared memory a launch may ask for. */
 uint32_t sim_function_max_dynamic(const struct sim_kernel_info *info,
                                   const struct sim_function_attributes *attributes);

@@ -1,0 +1,63 @@
+// A kernel of a library is launched in the context of its stream, whichever is current, with that context's
+// variables; in the current one by the default streams.
+#include "driver.h"
+
+static const char bump_ptx[] = ".version 7.0\n.target sm_52\n.address_size 64\n"
+                               ".visible .global .u32 count = 0;\n"
+                               ".visible .entry bump(.param .u64 to) {\n"
+                               "  .reg .u64 %rd<3>; .reg .u32 %r<2>;\n"
+                               "  ld.param.u64 %rd1, [to];\n"
+                               "  mov.u64 %rd2, count;\n"
+                               "  ld.global.u32 %r1, [%rd2];\n"
+                               "  add.u32 %r1, %r1, 1;\n"
+                               "  st.global.u32 [%rd2], %r1;\n"
+                               "  st.global.u32 [%rd1], %r1;\n"
+                               "  ret;\n"
+                               "}\n";
+
+static CUkernel bump;
+static CUdeviceptr to;
+
+static unsigned bumped(CUcontext current, CUstream stream) {
+    unsigned value = 0;
+    QUIET(cuCtxSetCurrent(current));
+    OK(LAUNCH((CUfunction)bump, 1, 1, stream, &to));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(&value, to, 4));
+    return value;
+}
+
+int main(void) {
+    CUlibrary library;
+    CUcontext own;
+    CUstream ours, theirs;
+    CUfunction mine;
+    CUgraph graph;
+    start();
+    to = allocate(4);
+    OK(cuStreamCreate(&ours, CU_STREAM_NON_BLOCKING));
+    OK(cuLibraryLoadData(&library, bump_ptx, NULL, NULL, 0, NULL, NULL, 0));
+    OK(cuLibraryGetKernel(&bump, library, "bump"));
+    OK(cuKernelGetFunction(&mine, bump));
+    OK(cuCtxCreate(&own, NULL, CU_CTX_SCHED_AUTO, device));
+    OK(cuStreamCreate(&theirs, CU_STREAM_NON_BLOCKING));
+    EXPECT(bumped(context, ours) == 1);
+    EXPECT(bumped(context, theirs) == 1);
+    EXPECT(bumped(own, theirs) == 2);
+    EXPECT(bumped(own, ours) == 2);
+    EXPECT(bumped(own, NULL) == 3);
+    EXPECT(bumped(context, NULL) == 3);
+    EXPECT(bumped(context, theirs) == 4);
+    FAILS(CUDA_ERROR_INVALID_HANDLE, LAUNCH(mine, 1, 1, theirs, &to)); // this one is of a context
+    OK(LAUNCH(mine, 1, 1, ours, &to));
+    OK(cuStreamSynchronize(ours));
+
+    printf("captured\n");
+    OK(cuStreamBeginCapture(theirs, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CALL(LAUNCH((CUfunction)bump, 1, 1, theirs, &to));
+    CALL(cuStreamEndCapture(theirs, &graph));
+    OK(cuCtxDestroy(own));
+    EXPECT(bumped(context, ours) == 5);
+    OK(cuLibraryUnload(library));
+    return check_failed;
+}
