@@ -8,7 +8,7 @@ from ..emit import mma as products
 from ..emit.function import FunctionEmitter
 from ..emit.modifiers import Modifiers
 from ..model import Instruction, Operand
-from ..types import B32, bits_type
+from ..types import B32, TYPES
 from .exchange import lanes, permute
 from .function import WarpEmitter
 from .memory import load_each, store_each
@@ -93,7 +93,7 @@ def ldmatrix(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         for piece in pieces:
             row = permute(e, rows, rows_of.place_of(e, group, part, piece.row))
             at = e.op(f"add i32 {row}, {rows_of.place_of(e, group, part, piece.column)}")
-            kind = bits_type(8 * piece.bytes)
+            kind = TYPES[f"b{8 * piece.bytes}"]
             if load:
                 word = rows_of.with_piece(e, word, piece, load_each(e, at, "shared", kind)[0])
             else:
