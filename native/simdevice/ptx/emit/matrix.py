@@ -10,7 +10,7 @@ from ..model import Address, Instruction, Operand, Register, Vector
 from ..types import B32, TYPES, Type
 from . import reach
 from .function import FunctionEmitter
-from .memory import check_shared, check_shared_span, pointer, shared_pointer, take_space
+from .memory import SHARED, check_shared, check_shared_span, pointer, shared_pointer, take_space
 from .modifiers import Modifiers
 from .registry import opcode
 
@@ -250,8 +250,8 @@ def _transfer(
         line, step = (row, column) if along_rows else (column, row)
         offset = e.op(f"add i64 {e.op(f'mul i64 {line}, {stride}')}, {step}")
         place = e.op(f"getelementptr {kind.integer}, ptr {base.value}, i64 {offset}")
-        if base.space == "shared":
-            check_shared_span(e, place, str(kind.bytes))
+        if base.space in SHARED:
+            check_shared_span(e, place, str(kind.bytes), base.space)
         elif base.space == "generic" and e.kernel.checked:
             at = e.op(f"ptrtoint ptr {place} to i64")
             reach.check(e, at, at, 0, base.space, kind.bytes, not load)
