@@ -31,6 +31,23 @@ static CUresult check(const CUlaunchAttribute *attribute) {
     return gf_launch_attributes(&config, travel, &count);
 }
 
+/* With these a node's kernel can be launched. */
+static CUresult check_kernel(const struct gf_node *node, CUlaunchAttribute *attributes, unsigned count) {
+    const CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &node->params.kernel;
+    CUlaunchConfig config = {.gridDimX = kernel->gridDimX,
+                             .gridDimY = kernel->gridDimY,
+                             .gridDimZ = kernel->gridDimZ,
+                             .blockDimX = kernel->blockDimX,
+                             .blockDimY = kernel->blockDimY,
+                             .blockDimZ = kernel->blockDimZ,
+                             .sharedMemBytes = kernel->sharedMemBytes,
+                             .attrs = attributes,
+                             .numAttrs = count};
+    const void *handle = kernel->func != NULL ? (const void *)kernel->func : (const void *)kernel->kern;
+    struct gf_callable *callable = gf_callable_find((uint64_t)handle);
+    return callable == NULL ? CUDA_ERROR_INVALID_HANDLE : gf_launch_check(&config, callable);
+}
+
 /* With the lock held. */
 static CUresult set(struct gf_node *node, const CUlaunchAttribute *attribute) {
     CUlaunchAttribute all[GF_LAUNCH_ATTRIBUTES_MAX];
@@ -44,7 +61,8 @@ static CUresult set(struct gf_node *node, const CUlaunchAttribute *attribute) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     all[place] = *attribute;
-    return gf_params_attributes(node, all, count);
+    CUresult result = check_kernel(node, all, count);
+    return result == CUDA_SUCCESS ? gf_params_attributes(node, all, count) : result;
 }
 
 CUresult gf_node_attribute_set(struct gf_node *node, CUlaunchAttributeID id,

@@ -82,6 +82,9 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
         result = CUDA_ERROR_INVALID_HANDLE;
     }
     result = result == CUDA_SUCCESS ? gf_launch_check(config, callable) : result;
+    if (result == CUDA_SUCCESS && gf_launch_lacks_cluster(config, callable)) {
+        result = CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    }
     if (result == CUDA_SUCCESS && cooperative) {
         result = check_cooperative(config, function, callable, stream);
     }

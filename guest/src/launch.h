@@ -14,4 +14,6 @@ CUresult gf_launch_attributes(const CUlaunchConfig *config, struct gf_launch_att
 CUresult gf_launch_check(const CUlaunchConfig *config, const struct gf_callable *callable);
 /* The values of a kernel's parameters, as its table says, into `packed`, which has room for them. */
 CUresult gf_launch_pack(const struct gf_kernel_info *info, void **kernelParams, void **extra, char *packed);
+/* The kernel wants to be told its clusters, and nobody does. A node of a graph is told after it was added. */
+bool gf_launch_lacks_cluster(const CUlaunchConfig *config, const struct gf_callable *callable);
 bool gf_launch_is_cooperative(const CUlaunchConfig *config);

@@ -25,7 +25,7 @@ bool gf_launch_is_cooperative(const CUlaunchConfig *c) {
 }
 
 /* Clusters of more than one block need a device that has them. */
-static CUresult check_clusters(const CUlaunchConfig *c) {
+static CUresult check_cluster_attributes(const CUlaunchConfig *c) {
     for (unsigned i = 0; i < c->numAttrs && c->attrs != NULL; i++) {
         const CUlaunchAttribute *a = &c->attrs[i];
         if (a->id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
@@ -43,8 +43,60 @@ static CUresult check_clusters(const CUlaunchConfig *c) {
     return CUDA_SUCCESS;
 }
 
+static const CUlaunchAttributeValue *find(const CUlaunchConfig *c, CUlaunchAttributeID id) {
+    const CUlaunchAttributeValue *found = NULL;
+    for (unsigned i = 0; i < c->numAttrs && c->attrs != NULL; i++) {
+        if (c->attrs[i].id == id) {
+            found = &c->attrs[i].value;
+        }
+    }
+    return found;
+}
+
+/* Whether a cluster may have more blocks than CUDA promises on each device that has clusters: the launch's
+ * own word goes before the function's. */
+static bool may_be_large(const CUlaunchConfig *c, const struct gf_callable *callable) {
+    const CUlaunchAttributeValue *mode = find(c, CU_LAUNCH_ATTRIBUTE_PORTABLE_CLUSTER_SIZE_MODE);
+    if (mode != NULL && mode->portableClusterSizeMode != CU_LAUNCH_PORTABLE_CLUSTER_MODE_DEFAULT) {
+        return mode->portableClusterSizeMode == CU_LAUNCH_PORTABLE_CLUSTER_MODE_ALLOW_NON_PORTABLE;
+    }
+    return callable->attributes[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] != 0;
+}
+
+bool gf_launch_lacks_cluster(const CUlaunchConfig *c, const struct gf_callable *callable) {
+    return callable->attributes[CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET] != 0 &&
+           callable->attributes[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] == 0 &&
+           find(c, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) == NULL;
+}
+
+/* What a cluster may be. How large one may be that need not be portable, the device's driver knows. */
+static CUresult check_clusters(const CUlaunchConfig *c, const struct gf_callable *callable) {
+    enum { PORTABLE = 8 };
+    const CUlaunchAttributeValue *asked = find(c, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+    const unsigned grid[3] = {c->gridDimX, c->gridDimY, c->gridDimZ};
+    unsigned needed[3], blocks[3];
+    bool is_needed = false;
+    for (int axis = 0; axis < 3; axis++) {
+        needed[axis] = (unsigned)callable->attributes[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + axis];
+        is_needed = is_needed || needed[axis] > 0;
+    }
+    if (limit(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) == 0 || (asked == NULL && !is_needed)) {
+        return CUDA_SUCCESS;
+    }
+    memcpy(blocks, asked != NULL ? (const void *)&asked->clusterDim : needed, sizeof blocks);
+    uint64_t size = 1;
+    for (int axis = 0; axis < 3; axis++) {
+        if (blocks[axis] == 0 || (needed[axis] > 0 && blocks[axis] != needed[axis]) ||
+            grid[axis] % blocks[axis] != 0) {
+            return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        }
+        size *= blocks[axis]; /* each at most the grid's, whose product has room */
+    }
+    return size <= PORTABLE || may_be_large(c, callable) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
+}
+
 CUresult gf_launch_check(const CUlaunchConfig *c, const struct gf_callable *callable) {
-    CUresult result = check_clusters(c);
+    CUresult result = check_cluster_attributes(c);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -70,7 +122,7 @@ CUresult gf_launch_check(const CUlaunchConfig *c, const struct gf_callable *call
     if (registers > (uint64_t)limit(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK)) {
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     }
-    return CUDA_SUCCESS;
+    return check_clusters(c, callable);
 }
 
 CUresult gf_launch_attributes(const CUlaunchConfig *config, struct gf_launch_attribute *travel,

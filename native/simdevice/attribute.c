@@ -1,6 +1,7 @@
 /* Device attributes: those of an A100 (compute capability 8.0) where the simulated device has no own value.
  */
 #include "card.h"
+#include "cluster.h"
 #include "device.h"
 #include "texture.h"
 
@@ -135,6 +136,9 @@ CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribut
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
         *value = sim_config_get()->cc_minor;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
+        *value = sim_has_clusters();
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         *value = sim_device_whole(device->machine_ordinal) + 1;

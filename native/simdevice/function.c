@@ -1,6 +1,6 @@
 /* CUfunction and CUkernel: a kernel in a module, a kernel in a library. */
 #include "card.h"
-#include "module.h"
+#include "cluster.h"
 
 static CUresult acquire_entry(CUkernel handle, struct sim_entry **entry) {
     SIM_TRY(sim_enter());
@@ -49,6 +49,11 @@ uint32_t sim_function_max_dynamic(const struct sim_kernel_info *info,
     return info->shared_static < SIM_SHARED_PER_BLOCK ? SIM_SHARED_PER_BLOCK - info->shared_static : 0;
 }
 
+static int required_cluster(const struct sim_kernel_info *info,
+                            const struct sim_function_attributes *attributes, unsigned axis) {
+    return info->cluster[0] ? (int)info->cluster[axis] : atomic_load(&attributes->cluster[axis]);
+}
+
 static CUresult get_attribute(const struct sim_kernel_info *info,
                               const struct sim_function_attributes *attributes,
                               CUfunction_attribute attribute, int *value) {
@@ -81,9 +86,23 @@ static CUresult get_attribute(const struct sim_kernel_info *info,
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
         *value = atomic_load(&attributes->carveout);
         break;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
+        *value = (int)info->explicit_cluster;
+        break;
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+        *value = required_cluster(info, attributes, attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH);
+        break;
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+        *value = atomic_load(&attributes->non_portable);
+        break;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        *value = atomic_load(&attributes->scheduling);
+        break;
     default:
         SIM_REQUIRE((int)attribute > 0 && attribute < CU_FUNC_ATTRIBUTE_MAX);
-        *value = 0; /* caching and clusters */
+        *value = 0; /* caching */
     }
     return CUDA_SUCCESS;
 }
@@ -100,8 +119,21 @@ static CUresult set_attribute(const struct sim_kernel_info *info, struct sim_fun
         SIM_REQUIRE(value >= -1 && value <= 100);
         atomic_store(&attributes->carveout, value);
         return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+        SIM_REQUIRE(value >= 0 && sim_has_clusters());
+        if (info->cluster[0])
+            return CUDA_ERROR_NOT_PERMITTED; /* the code says it */
+        atomic_store(&attributes->cluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH], value);
+        return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+        SIM_REQUIRE(value >= 0);
+        atomic_store(&attributes->non_portable, value);
+        return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        SIM_REQUIRE(value >= 0);
+        atomic_store(&attributes->scheduling, value);
         return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_INVALID_VALUE;

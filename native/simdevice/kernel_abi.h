@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 6
+#define SIM_KERNEL_ABI 7
 
 struct sim_block;
 
@@ -31,8 +31,15 @@ struct sim_block {
     uint32_t smid, nsmid;
     uint64_t gridid;
     uint8_t *local, *local_end; /* of each of its threads in turn, where there are no fibers */
-    void *engine;               /* the engine's own */
+    /* Its cluster: where the shared memory of the first block is (the others' follows, SIM_CLUSTER_STRIDE
+     * apart), how many blocks in each dimension, this one's rank, how many there are; 1: asked for. */
+    uint8_t *window;
+    uint32_t cluster[3];
+    uint32_t cluster_rank, cluster_size, cluster_explicit;
+    void *engine; /* the engine's own */
 };
+
+enum { SIM_CLUSTER_SHIFT = 18, SIM_CLUSTER_STRIDE = 1 << SIM_CLUSTER_SHIFT, SIM_CLUSTER_MOST = 16 };
 
 enum { SIM_WARP_SIZE = 32 };
 
@@ -72,7 +79,8 @@ enum sim_kernel_rows {
  * Address spaces: global, const, local, param and generic addresses are host addresses (cvta is the identity,
  * and so is a .local variable's address). A shared-space address is an offset from block->shared, 0 = first
  * byte of static shared memory, dynamic shared memory starts at shared_static rounded up to 16; cvta.shared
- * adds block->shared, cvta.to.shared subtracts it. */
+ * adds block->shared, cvta.to.shared subtracts it. The same numbers name other blocks' shared memory: those
+ * of rank r begin at (r - own rank) * SIM_CLUSTER_STRIDE, which may be negative. */
 typedef void sim_run_block_fn(struct sim_block *block);
 typedef void sim_run_thread_fn(struct sim_thread *thread);
 typedef void sim_run_warp_fn(struct sim_lanes *lanes);
@@ -86,6 +94,9 @@ void sim_rt_bar_arrive(struct sim_thread *t, uint32_t barrier, uint32_t count);
 /* op: 0 popc, 1 and, 2 or; and/or return 0 or 1 */
 uint32_t sim_rt_bar_red(struct sim_thread *t, uint32_t barrier, uint32_t count, uint32_t op,
                         uint32_t predicate);
+/* barrier.cluster. In a kernel of warps `lanes` names those that arrive. */
+void sim_rt_cluster_arrive(struct sim_thread *t, uint32_t lanes);
+void sim_rt_cluster_wait(struct sim_thread *t);
 void sim_rt_warp_sync(struct sim_thread *t, uint32_t mask);
 uint32_t sim_rt_activemask(struct sim_thread *t, uint32_t site);
 /* mode: 0 up, 1 down, 2 bfly, 3 idx. c as in PTX (clamp and segment mask). *in_range gets the predicate. */

@@ -1,9 +1,9 @@
 /* Kernel launches. Everything that CUDA reports at once is checked here, before anything is queued. */
+#include "cluster.h"
 #include "variance.h"
 #include "graph.h"
 #include "green.h"
 #include "log.h"
-#include "module.h"
 #include "nvml/live.h"
 #include "reference.h"
 #include "stream.h"
@@ -82,16 +82,18 @@ static CUresult check_shape(const CUlaunchConfig *c, const struct sim_function *
     return CUDA_SUCCESS;
 }
 
-/* What a launch without clusters can do about each attribute. */
+/* What a launch can do about each attribute. */
 static CUresult check_attribute(const CUlaunchAttribute *attribute, bool *cooperative) {
     switch ((int)attribute->id) {
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         *cooperative = attribute->value.cooperative != 0;
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION: /* which nobody need prefer */
         SIM_REQUIRE(attribute->value.clusterDim.x && attribute->value.clusterDim.y &&
                     attribute->value.clusterDim.z);
+        if (sim_has_clusters())
+            return CUDA_SUCCESS;
         return attribute->value.clusterDim.x * attribute->value.clusterDim.y *
                            attribute->value.clusterDim.z ==
                        1
@@ -175,14 +177,19 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
                        void **params, void **extra, unsigned multiprocessors, struct sim_op **out) {
     bool cooperative = false;
     struct sim_kernel *kernel;
+    struct sim_cluster_shape cluster;
     if (context != function->module->context)
         return CUDA_ERROR_INVALID_HANDLE;
     for (unsigned i = 0; i < c->numAttrs; i++)
         SIM_TRY(check_attribute(&c->attrs[i], &cooperative));
     SIM_TRY(check_shape(c, function, cooperative));
+    SIM_TRY(sim_cluster_shape(function, c, &cluster));
+    uint32_t cluster_size = cluster.blocks[0] * cluster.blocks[1] * cluster.blocks[2];
     uint64_t resident = resident_blocks(c, function, multiprocessors);
     if (cooperative && (uint64_t)c->gridDimX * c->gridDimY * c->gridDimZ > resident)
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    if (cluster_size > 1 && resident < cluster_size)
+        return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     SIM_TRY(prepare(function, &kernel));
     size_t bytes = sim_round_up(function->info->param_bytes, 16);
     struct launch_op *op = sim_op_new(sizeof *op + bytes + c->numAttrs * sizeof *c->attrs, &launch_class);
@@ -210,11 +217,13 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
         .kernel = kernel,
         .grid = {c->gridDimX, c->gridDimY, c->gridDimZ},
         .block = {c->blockDimX, c->blockDimY, c->blockDimZ},
+        .cluster = {cluster.blocks[0], cluster.blocks[1], cluster.blocks[2]},
+        .explicit_cluster = cluster.is_explicit,
         .shared_dynamic = c->sharedMemBytes,
         .params = op->params,
         .globals = function->module->globals,
         .backwards = (uint32_t)sim_draw(SIM_OPEN_BLOCKS, 2),
-        .first = sim_draw(SIM_OPEN_BLOCKS, (uint64_t)c->gridDimX * c->gridDimY * c->gridDimZ),
+        .first = sim_draw(SIM_OPEN_BLOCKS, (uint64_t)c->gridDimX * c->gridDimY * c->gridDimZ / cluster_size),
         .multiprocessors = multiprocessors,
         .bound = bound,
         .bound_count = bound_count,
@@ -232,6 +241,8 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
 static CUresult launch_on(struct sim_stream *stream, CUfunction given, struct sim_function *function,
                           const CUlaunchConfig *c, void **params, void **extra) {
     struct sim_op *op;
+    if (sim_cluster_missing(function, c))
+        return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     SIM_TRY(
         sim_launch_op(stream->context, function, c, params, extra, sim_green_multiprocessors(stream), &op));
     ((struct launch_op *)op)->given = given;

@@ -10,6 +10,9 @@
 struct sim_function_attributes {
     _Atomic int max_dynamic_shared; /* -1: never set */
     _Atomic int carveout;           /* percent, -1: none */
+    _Atomic int cluster[3];         /* blocks of a cluster that the program requires; 0: none */
+    _Atomic int non_portable;       /* clusters may be larger than every device has them */
+    _Atomic int scheduling;         /* of clusters: a preference */
 };
 
 struct sim_function {

@@ -1,6 +1,6 @@
 /* Occupancy, by the rules of compute capability 8.0 in CUDA's manual. */
 #include "card.h"
-#include "module.h"
+#include "cluster.h"
 #include "refused.h"
 
 enum {
@@ -100,17 +100,6 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *size, CUfunction handle
     return result;
 }
 
-static bool single_cluster(const CUlaunchConfig *config) {
-    for (unsigned i = 0; i < config->numAttrs; i++) {
-        const CUlaunchAttribute *attribute = &config->attrs[i];
-        if (attribute->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
-            attribute->value.clusterDim.x * attribute->value.clusterDim.y * attribute->value.clusterDim.z !=
-                1)
-            return false;
-    }
-    return true;
-}
-
 /* 0: no such block. */
 static uint64_t threads_of(const CUlaunchConfig *config) {
     const uint64_t most = SIM_MAX_THREADS_PER_BLOCK;
@@ -120,29 +109,41 @@ static uint64_t threads_of(const CUlaunchConfig *config) {
     return threads <= most ? threads : 0;
 }
 
-/* Compute capability 8.0 has no clusters of more than one block. */
 CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUfunction handle, const CUlaunchConfig *config) {
     struct sim_function *function;
     SIM_REQUIRE(size && config);
     SIM_TRY(sim_refuse_stream(config->hStream));
     SIM_TRY(sim_function_acquire(handle, &function));
+    bool valid = threads_of(config) && (config->attrs || !config->numAttrs);
+    if (valid)
+        *size = (int)sim_cluster_most(function, config);
     sim_release(function);
-    SIM_REQUIRE(threads_of(config));
-    *size = 1;
+    return valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The grid does not matter to how many there may be at once. */
+static CUresult cluster_blocks(const struct sim_function *function, const CUlaunchConfig *config,
+                               uint32_t *blocks) {
+    CUlaunchConfig any_grid = *config;
+    struct sim_cluster_shape shape;
+    any_grid.gridDimX = any_grid.gridDimY = any_grid.gridDimZ = 0;
+    SIM_TRY(sim_cluster_shape(function, &any_grid, &shape));
+    *blocks = shape.blocks[0] * shape.blocks[1] * shape.blocks[2];
     return CUDA_SUCCESS;
 }
 
 CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction handle, const CUlaunchConfig *config) {
     struct sim_function *function;
+    uint32_t blocks;
     SIM_REQUIRE(clusters && config && (config->attrs || !config->numAttrs));
     SIM_TRY(sim_refuse_stream(config->hStream));
     uint64_t threads = threads_of(config);
     SIM_REQUIRE(threads);
-    if (!single_cluster(config))
-        return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     SIM_TRY(sim_function_acquire(handle, &function));
-    *clusters = (int)(sim_occupancy_blocks(function->info, (uint32_t)threads, config->sharedMemBytes) *
-                      sim_multiprocessors());
+    CUresult result = cluster_blocks(function, config, &blocks);
+    if (result == CUDA_SUCCESS)
+        *clusters = (int)(sim_occupancy_blocks(function->info, (uint32_t)threads, config->sharedMemBytes) *
+                          sim_multiprocessors() / blocks);
     sim_release(function);
-    return CUDA_SUCCESS;
+    return result;
 }

@@ -26,6 +26,8 @@ class Kernel:
     local: int = 0
     max_threads: int = 0
     required: tuple[int, int, int] | None = None
+    cluster: tuple[int, int, int] | None = None
+    most_cluster: int = 0  # of a kernel that wants to be told its clusters
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,13 @@ def _told(kernel: Kernel) -> bytes:
         told += record(0x45 if large else 0x17, struct.pack("<IHHI", 0, ordinal, offset, form))
     if kernel.max_threads:
         told += record(0x05, struct.pack("<III", kernel.max_threads, 1, 1))
-    return told + (record(0x10, struct.pack("<III", *kernel.required)) if kernel.required else b"")
+    if kernel.required:
+        told += record(0x10, struct.pack("<III", *kernel.required))
+    if kernel.cluster:
+        told += record(0x3D, struct.pack("<III", *kernel.cluster))
+    if kernel.most_cluster:
+        told += record(0x3F, struct.pack("<I", kernel.most_cluster)) + struct.pack("<BBH", 1, 0x3E, 0)
+    return told
 
 
 def build(

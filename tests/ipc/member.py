@@ -112,8 +112,8 @@ class Member:
         return made.value or 0
 
     def record_behind(self, event: int, gate: int) -> int:
-        """In a stream that waits until the word at this address is 1. When this returns, the stream does wait:
-        none of it is still on its way to the device.
+        """In a stream that waits until the word at this address is 1. When this returns it does wait: nothing
+        is still on its way to the device.
         """
         stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)

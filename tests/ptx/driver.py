@@ -23,8 +23,25 @@ ASSERT = 710
 STACK_ERROR = 714
 MISALIGNED_ADDRESS = 716
 LAUNCH_FAILED = 719
+NOT_SUPPORTED = 801
 
 _ERROR_LOG_BUFFER, _ERROR_LOG_SIZE = 5, 6
+
+
+CLUSTER_DIMENSION = 4  # CUlaunchAttributeID
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_uint), ("pad", ctypes.c_uint), ("value", ctypes.c_uint * 16))
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        ("shape", ctypes.c_uint * 7),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )
 
 
 class CudaError(Exception):
@@ -127,13 +144,19 @@ class Module:
         shared: int = 0,
         stream: ctypes.c_void_p | None = None,
         cooperative: bool = False,
+        cluster: Sequence[int] = (),
     ) -> None:
         """Runs to the end. An int is an address or other 64-bit value."""
         values = [_parameter(each) for each in arguments]
         pointers = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(each) for each in values))
         shape = [*grid, 1, 1][:3] + [*block, 1, 1][:3]
         function = self.function(name)
-        if cooperative:
+        if cluster:
+            value = (ctypes.c_uint * 16)(*cluster, *[1] * (3 - len(cluster)))
+            attribute = _Attribute(CLUSTER_DIMENSION, 0, value)
+            config = _Config((ctypes.c_uint * 7)(*shape, shared), stream, ctypes.pointer(attribute), 1)
+            call("cuLaunchKernelEx", ctypes.byref(config), function, pointers, None)
+        elif cooperative:
             call("cuLaunchCooperativeKernel", function, *shape, shared, stream, pointers)
         else:
             call("cuLaunchKernel", function, *shape, shared, stream, pointers, None)

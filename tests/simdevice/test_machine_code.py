@@ -50,6 +50,14 @@ def test_parts_that_lie_on_each_other_are_not_read_again_and_again() -> None:
         read(cubin.build((large, *[Kernel("same")] * 2000)))
 
 
+def test_what_a_cubin_says_of_clusters() -> None:
+    code = read(cubin.build((Kernel("a", cluster=(2, 3, 1)), Kernel("b", most_cluster=5)), target=90), 90)
+    assert [(each.cluster, each.most_cluster, each.explicit_cluster) for each in code.kernels] == [
+        ((2, 3, 1), 0, False),
+        ((0, 0, 0), 5, True),
+    ]
+
+
 @pytest.mark.parametrize("later", [False, True])
 def test_what_a_cubin_says(later: bool) -> None:
     code = read(cubin.sample(later=later))

@@ -33,6 +33,7 @@ _RECORD = struct.Struct("<BBH")
 _OF_FUNCTION = struct.Struct("<II")  # symbol, value
 _PARAMETER = struct.Struct("<IHHI")  # index, ordinal, offset, size in some form
 _EXTENTS = struct.Struct("<III")
+_NUMBER = struct.Struct("<I")
 _ADDEND = struct.Struct("<q")
 
 _MACHINE_CUDA = 190
@@ -47,6 +48,7 @@ _ADDRESSES = (2, 4)  # relocations by a variable's address: of the device, gener
 # Records of .nv.info (EIATTR_*), and their forms (EIFMT_*).
 _MAX_THREADS, _REQUIRED_THREADS = 0x05, 0x10
 _PARAMETER_OLD, _PARAMETER_NEW = 0x17, 0x45
+_CLUSTER, _EXPLICIT_CLUSTER, _MOST_CLUSTER = 0x3D, 0x3E, 0x3F
 _PARAMETER_BYTES = 0x19
 _FRAME_SIZE, _STACK_SIZE, _REGISTERS = 0x11, 0x12, 0x2F
 _WITH_PAYLOAD = 4
@@ -96,6 +98,9 @@ class _Kernel:
     parameter_bytes: int = 0
     max_threads: int = 0
     required_threads: int = 0
+    cluster: tuple[int, int, int] = (0, 0, 0)
+    most_cluster: int = 0
+    explicit_cluster: bool = False
 
 
 def read(image: bytes, cc: int, room: Room) -> MachineCode:
@@ -183,6 +188,9 @@ class _File:
                 required_threads=told.required_threads,
                 ptx_version=self.compiled_from,
                 binary_version=self.target,
+                cluster=told.cluster,
+                most_cluster=told.most_cluster,
+                explicit_cluster=told.explicit_cluster,
             )
 
     def _of_functions(self) -> tuple[dict[int, int], dict[int, int]]:
@@ -215,6 +223,12 @@ class _File:
                 told.max_threads = threads
                 if kind == _REQUIRED_THREADS:
                     told.required_threads = threads
+            elif kind == _CLUSTER and len(payload) == _EXTENTS.size:
+                told.cluster = _EXTENTS.unpack(payload)
+            elif kind == _MOST_CLUSTER and len(payload) == _NUMBER.size:
+                (told.most_cluster,) = _NUMBER.unpack(payload)
+            elif kind == _EXPLICIT_CLUSTER:
+                told.explicit_cluster = True
         if sorted(told.parameters) != list(range(len(told.parameters))):
             raise _damaged("has a kernel whose parameters are not all there")
         ends = [offset + size for offset, size in told.parameters.values()]

@@ -4,12 +4,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint64_t index) {
+/* Where a block is whose cluster has more than one. */
+static void place(struct sim_block *block, const struct sim_grid *grid, uint64_t index, uint32_t rank) {
+    for (int axis = 0; axis < 3; axis++) {
+        uint32_t clusters = grid->grid[axis] / grid->cluster[axis];
+        block->ctaid[axis] = (uint32_t)(index % clusters) * grid->cluster[axis] + rank % grid->cluster[axis];
+        index /= clusters;
+        rank /= grid->cluster[axis];
+    }
+}
+
+void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint64_t index, uint32_t rank) {
     const struct sim_grid *grid = run->grid;
     uint64_t row = index / grid->grid[0];
     block->ctaid[0] = (uint32_t)(index % grid->grid[0]);
     block->ctaid[1] = (uint32_t)(row % grid->grid[1]);
     block->ctaid[2] = (uint32_t)(row / grid->grid[1]);
+    block->cluster_size = sim_cluster_size(grid);
+    if (block->cluster_size != 1)
+        place(block, grid, index, rank);
+    memcpy(block->cluster, grid->cluster, sizeof block->cluster);
+    block->cluster_rank = rank;
+    block->cluster_explicit = grid->explicit_cluster;
+    block->shared = block->window + (size_t)rank * SIM_CLUSTER_STRIDE;
     memcpy(block->nctaid, grid->grid, sizeof block->nctaid);
     memcpy(block->ntid, grid->block, sizeof block->ntid);
     block->globals = grid->globals;
@@ -29,6 +46,12 @@ bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid) {
     size_t size = ((size_t)grid->kernel->info->shared_static + 15) / 16 * 16 + grid->shared_dynamic;
     /* a vector access just past the end stays inside */
     size = BEFORE_SHARED + (size + 127) / 128 * 128 + 128;
+    uint32_t blocks = sim_cluster_size(grid);
+    if (blocks > 1) {
+        if (size > SIM_CLUSTER_STRIDE)
+            return false;
+        size = (size_t)blocks * SIM_CLUSTER_STRIDE;
+    }
     if (size > cta->shared_capacity) {
         sim_guarded_free(cta->shared, cta->shared_capacity);
         cta->shared = sim_guarded_new(size);
@@ -36,7 +59,7 @@ bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid) {
     }
     if (cta->shared == NULL)
         return false;
-    cta->block.shared = cta->shared + BEFORE_SHARED;
+    cta->block.window = cta->shared + BEFORE_SHARED;
     return true;
 }
 
@@ -102,12 +125,30 @@ static void begin_fiber(struct sim_cta *cta, struct sim_fiber *fiber, struct sim
     fiber->lanes = lanes;
     fiber->warp = warp;
     fiber->stack = NULL;
-    fiber->spins = 0;
+    fiber->spins = fiber->arrived = fiber->phase = 0;
     sim_cta_ready(cta, fiber);
 }
 
-bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, const struct sim_object *code,
-                   uint64_t index) {
+/* The block is the cluster's next; the first has room for all. */
+static bool join(struct sim_cta *cta, struct sim_cluster *cluster, const struct sim_grid *grid,
+                 uint32_t threads) {
+    cta->cluster = cluster;
+    if (cluster->count == 0) {
+        if (!sim_cta_share(cta, grid))
+            return false;
+        cluster->phase = cluster->pending = cluster->running = 0;
+        cluster->waiters = NULL;
+    } else {
+        cta->block.window = cluster->blocks[0]->block.window;
+    }
+    cluster->blocks[cluster->count++] = cta;
+    cluster->running++;
+    cluster->pending += threads;
+    return true;
+}
+
+bool sim_cta_begin(struct sim_cta *cta, struct sim_cluster *cluster, struct sim_worker *worker,
+                   const struct sim_object *code, uint64_t index) {
     const struct sim_grid *grid = worker->run->grid;
     uint32_t threads = grid->block[0] * grid->block[1] * grid->block[2];
     uint32_t warps = (threads + WARP - 1) / WARP;
@@ -115,9 +156,9 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, const struct 
     bool in_warps = sim_in_warps(cta->code, grid->block);
     cta->fiber_count = in_warps ? warps : threads;
     if (!make_fibers(cta, cta->fiber_count, warps) || (in_warps && !make_lanes(cta, warps)) ||
-        !sim_cta_share(cta, grid))
+        !join(cta, cluster, grid, threads))
         return false;
-    sim_block_describe(&cta->block, worker->run, index);
+    sim_block_describe(&cta->block, worker->run, index, cluster->count - 1);
     cta->block.smid = worker->smid;
     cta->block.engine = cta;
     cta->worker = worker;
@@ -249,7 +290,7 @@ bool sim_cta_round(struct sim_cta *cta) {
         return false;
     struct sim_fiber *first = cta->ready_first;
     if (first == NULL) {
-        if (!sim_barriers_unlock(cta))
+        if (!sim_barriers_unlock(cta) && !sim_cluster_goes_on(cta))
             deadlock(cta);
         return true;
     }

@@ -1,6 +1,6 @@
 /* What the parts of the execution engine share. A grid is run by workers; a worker runs one block after
- * another (several at once only when they wait for each other), and the threads of a block, or its warps, as
- * fibers, or as a loop on one fiber. */
+ * another (several at once only when they wait for each other, as those of a cluster do), and the threads of
+ * a block, or its warps, as fibers, or as a loop on one fiber. */
 #pragma once
 #include "cuda.h"
 #include "execute.h"
@@ -37,7 +37,7 @@ struct sim_output {
 struct sim_run {
     const struct sim_grid *grid;
     uint64_t gridid;
-    uint64_t total;
+    uint64_t total;         /* clusters; most have one block */
     _Atomic int error;      /* CUresult */
     _Atomic bool heap_full; /* malloc has returned NULL */
     struct sim_output output;
@@ -45,7 +45,8 @@ struct sim_run {
     /* under the pool's lock */
     uint32_t workers;
     struct sim_run *link;
-    /* The next block to start. All workers write it, and read the rest at each switch: a line of its own. */
+    /* The next cluster to start. All workers write it, and read the rest at each switch: a line of its own.
+     */
     _Alignas(64) _Atomic uint64_t next;
 };
 
@@ -67,6 +68,7 @@ struct sim_fiber {
     struct sim_lanes *lanes; /* of a fiber that runs a warp; NULL: it runs one thread */
     struct sim_warp *warp;   /* which it runs, or of which it is a lane */
     uint32_t spins;
+    uint32_t phase, arrived; /* of the cluster's barrier: when lanes of it arrived last, and which */
 };
 
 struct sim_barrier {
@@ -92,8 +94,17 @@ struct sim_warp {
     struct sim_meeting meetings[WARP];
 };
 
+/* Blocks that see each other's shared memory. All of them run on one worker, in turns. */
+struct sim_cluster {
+    struct sim_cta *blocks[SIM_CLUSTER_MOST]; /* by rank */
+    uint32_t count, running;                  /* how many there are, and how many have not ended */
+    uint32_t phase, pending;                  /* of its barrier: live threads that have not arrived */
+    struct sim_fiber *waiters;
+};
+
 struct sim_cta {
     struct sim_block block;
+    struct sim_cluster *cluster, own; /* its own if it is the first block */
     const struct sim_object *code;
     struct sim_worker *worker;
     struct sim_fiber *current;
@@ -137,18 +148,23 @@ void sim_workers_trim(void);   /* gives memory of idle ones back */
 /* Runs blocks of `run` until none is left to start. */
 void sim_worker_run(struct sim_worker *worker, struct sim_run *run);
 
-/* cta.c: a block of fibers. */
-bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, const struct sim_object *code,
-                   uint64_t index);
+/* cta.c: a block of fibers, which is the next one of its cluster. */
+bool sim_cta_begin(struct sim_cta *cta, struct sim_cluster *cluster, struct sim_worker *worker,
+                   const struct sim_object *code, uint64_t index);
 /* Runs every thread that can once. False: all threads have exited. */
 bool sim_cta_round(struct sim_cta *cta);
 /* Ends the grid if an assertion failed in the block. */
 void sim_cta_judge(struct sim_cta *cta);
 void sim_cta_discard(struct sim_cta *cta);
-void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint64_t index);
-/* Makes room for the block's shared memory. */
+/* The block of a rank in a cluster, whose shared memory is there. */
+void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint64_t index, uint32_t rank);
+/* Makes room for the shared memory of the block's cluster, of which it is the first. */
 bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid);
 void sim_cta_free(struct sim_cta *cta);
+
+/* cluster.c: all have arrived at its barrier; whether others of its blocks can run. */
+void sim_cluster_release(struct sim_cluster *cluster);
+bool sim_cluster_goes_on(struct sim_cta *cta);
 
 /* barrier.c, warp.c: what changes for those who wait when a thread exits. */
 void sim_barriers_exited(struct sim_cta *cta);
@@ -195,6 +211,10 @@ void sim_faults_arm(void);
 void sim_output_init(struct sim_output *output);
 void sim_output_flush(struct sim_output *output);
 
+/* How many blocks a cluster of the grid has. */
+static inline uint32_t sim_cluster_size(const struct sim_grid *grid) {
+    return grid->cluster[0] * grid->cluster[1] * grid->cluster[2];
+}
 /* How many lanes a mask names: mostly all. */
 static inline uint32_t sim_lane_count(uint32_t mask) {
     return mask == ~0u ? WARP : (uint32_t)__builtin_popcount(mask);
@@ -234,11 +254,21 @@ static inline void sim_cta_wait(struct sim_cta *cta, struct sim_fiber *fiber) {
     sim_context_switch(&fiber->context, &cta->worker->base);
 }
 
-/* The fiber's warp has no more than these lanes left: others have exited. */
+/* Which lanes of the fiber's warp have arrived in this phase of the cluster's barrier. */
+static inline uint32_t sim_cluster_arrived(const struct sim_cluster *cluster, const struct sim_fiber *fiber) {
+    return fiber->phase == cluster->phase ? fiber->arrived : 0;
+}
+
+/* The fiber's warp has no more than these lanes left: others have exited, and the cluster's barrier does not
+ * wait for them. */
 static inline void sim_cta_count(struct sim_cta *cta, struct sim_fiber *fiber, uint32_t live) {
     uint32_t gone = fiber->warp->live & ~live;
     if (gone == 0)
         return;
     cta->live -= sim_lane_count(gone);
     fiber->warp->live &= live;
+    struct sim_cluster *cluster = cta->cluster;
+    cluster->pending -= sim_lane_count(gone & ~sim_cluster_arrived(cluster, fiber));
+    if (cluster->pending == 0)
+        sim_cluster_release(cluster);
 }

@@ -21,6 +21,9 @@ struct sim_kernel_info {
     uint32_t shared_static, local_bytes, const_bytes, registers;
     uint32_t max_threads;                 /* .maxntid or the device limit */
     uint32_t required_threads;            /* .reqntid, 0 if none */
+    uint32_t cluster[3];                  /* .reqnctapercluster, 0 if none */
+    uint32_t most_cluster;                /* .maxclusterrank: blocks of a cluster, 0 if none */
+    uint32_t explicit_cluster;            /* .explicitcluster */
     uint32_t ptx_version, binary_version; /* 80 for sm_80 */
 };
 
@@ -70,6 +73,8 @@ enum { SIM_USED_OUTPUT = 1, SIM_USED_HEAP = 2 };
 struct sim_grid {
     struct sim_kernel *kernel;
     uint32_t grid[3], block[3];
+    uint32_t cluster[3];       /* blocks of a cluster, which divide the grid */
+    uint32_t explicit_cluster; /* somebody asked for clusters */
     uint32_t shared_dynamic;
     const void *params; /* param_bytes bytes */
     uint8_t *const *globals;
@@ -78,7 +83,7 @@ struct sim_grid {
     uint32_t bound_count;
     size_t stack_limit, heap_limit; /* bytes: of a thread, of all that kernels take from the heap */
     _Atomic uint32_t *used;         /* the context's */
-    uint64_t first;                 /* the block that starts first; they follow each other, */
+    uint64_t first;                 /* the cluster that starts first; they follow each other, */
     uint32_t backwards;             /* forwards or backwards */
     uint32_t cooperative; /* its blocks wait for each other: all of them are made resident at once */
     uint64_t resident;    /* how many blocks the device holds at once */

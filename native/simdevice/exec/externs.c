@@ -11,6 +11,8 @@
     X(sim_rt_bar_sync)                                                                                       \
     X(sim_rt_bar_arrive)                                                                                     \
     X(sim_rt_bar_red)                                                                                        \
+    X(sim_rt_cluster_arrive)                                                                                 \
+    X(sim_rt_cluster_wait)                                                                                   \
     X(sim_rt_warp_sync)                                                                                      \
     X(sim_rt_activemask)                                                                                     \
     X(sim_rt_shfl)                                                                                           \

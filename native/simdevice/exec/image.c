@@ -117,6 +117,9 @@ static bool read_kernel(struct sim_image *image, const struct tables *t, uint32_
                                  .registers = k->registers,
                                  .max_threads = k->max_threads ? k->max_threads : MAX_BLOCK_THREADS,
                                  .required_threads = k->required_threads,
+                                 .cluster = {k->cluster[0], k->cluster[1], k->cluster[2]},
+                                 .most_cluster = k->most_cluster,
+                                 .explicit_cluster = k->explicit_cluster,
                                  .ptx_version = header->target,
                                  .binary_version = header->binary ? header->binary : (uint32_t)image->cc};
     image->kernels[i].info = &image->kernel_infos[i];

@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_INDEX_MAGIC 0x3249444e49465347ull /* "GSFINDI2" */
+#define SIM_INDEX_MAGIC 0x3349444e49465347ull /* "GSFINDI3" */
 #define SIM_INDEX_NONE  UINT64_MAX
 
 struct sim_index_header {
@@ -20,6 +20,8 @@ struct sim_index_kernel {
     uint32_t name; /* offset among the strings */
     uint32_t first_param, param_count, param_bytes;
     uint32_t shared_static, local_bytes, const_bytes, registers, max_threads, required_threads;
+    uint32_t cluster[3], most_cluster, explicit_cluster; /* 0: not said */
+    uint32_t reserved;
 };
 
 struct sim_index_variable {

@@ -200,7 +200,8 @@ CUresult sim_grid_run(const struct sim_grid *grid) {
         return CUDA_SUCCESS;
     struct sim_run run = {.grid = grid,
                           .gridid = atomic_fetch_add(&last_gridid, 1) + 1,
-                          .total = (uint64_t)grid->grid[0] * grid->grid[1] * grid->grid[2]};
+                          .total = (uint64_t)grid->grid[0] * grid->grid[1] * grid->grid[2] /
+                                   sim_cluster_size(grid)};
     pthread_once(&once, init);
     sim_faults_arm();
     struct sim_worker *worker = sim_worker_acquire();

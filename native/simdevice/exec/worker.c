@@ -112,7 +112,8 @@ static bool are_left(struct sim_run *run) {
     return atomic_load_explicit(&run->next, memory_order_relaxed) < run->total;
 }
 
-static bool next_block(struct sim_run *run, uint64_t *index) {
+/* The grid's next cluster: most have one block. */
+static bool next_cluster(struct sim_run *run, uint64_t *index) {
     if (!are_left(run) || atomic_load_explicit(&run->error, memory_order_relaxed) != CUDA_SUCCESS)
         return false;
     uint64_t turn = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
@@ -150,21 +151,38 @@ static void measured(struct sim_kernel *kernel, uint64_t since, uint64_t blocks)
     atomic_store_explicit(&kernel->block_ns, old == 0 ? mean : (3 * old + mean) / 4, memory_order_relaxed);
 }
 
-/* Starts the grid's next block, if there is one. */
+/* Starts all blocks of the grid's next cluster, if there is one. */
 static bool start_one(struct sim_worker *worker, struct sim_cta **resident) {
     uint64_t index;
-    if (!next_block(worker->run, &index))
+    if (!next_cluster(worker->run, &index))
         return false;
-    struct sim_cta *cta = take_cta(worker);
-    if (cta == NULL || !sim_cta_begin(cta, worker, code_of(worker), index)) {
-        sim_run_refused(worker->run, "a block");
-        if (cta != NULL)
-            give_cta(worker, cta);
-        return false;
+    const struct sim_object *code = code_of(worker);
+    struct sim_cluster *cluster = NULL;
+    for (uint32_t left = sim_cluster_size(worker->run->grid); left != 0; left--) {
+        struct sim_cta *cta = take_cta(worker);
+        if (cta != NULL && cluster == NULL) {
+            cluster = &cta->own;
+            cluster->count = 0;
+        }
+        if (cta == NULL || !sim_cta_begin(cta, cluster, worker, code, index)) {
+            sim_run_refused(worker->run, "a block");
+            if (cta != NULL)
+                give_cta(worker, cta);
+            return false;
+        }
+        cta->link = *resident;
+        *resident = cta;
     }
-    cta->link = *resident;
-    *resident = cta;
     return true;
+}
+
+/* A block has ended. Others may use its shared memory until all of its cluster have. */
+static void ended(struct sim_worker *worker, struct sim_cta *cta) {
+    struct sim_cluster *cluster = cta->cluster;
+    if (--cluster->running != 0)
+        return;
+    for (uint32_t rank = cluster->count; rank-- != 0;)
+        give_cta(worker, cluster->blocks[rank]);
 }
 
 /* One turn for every resident block. Removes those that have ended. */
@@ -182,7 +200,7 @@ static bool turn(struct sim_worker *worker, struct sim_cta **resident) {
             continue;
         }
         *link = cta->link;
-        give_cta(worker, cta);
+        ended(worker, cta);
     }
     return progress;
 }
@@ -201,9 +219,10 @@ static bool start_beside(struct sim_worker *worker, struct sim_cta **resident, u
     uint64_t count = 0;
     for (const struct sim_cta *cta = *resident; cta != NULL; cta = cta->link)
         count++;
-    if (count >= worker->run->grid->resident || !are_left(worker->run))
+    uint32_t blocks = sim_cluster_size(worker->run->grid);
+    if (count + blocks > worker->run->grid->resident || !are_left(worker->run))
         return false;
-    if (sim_private_is_short() || !sim_stacks_reserve(worker->stacks, (*resident)->fiber_count)) {
+    if (sim_private_is_short() || !sim_stacks_reserve(worker->stacks, blocks * (*resident)->fiber_count)) {
         if (spun_ns > WITHOUT_MORE_NS)
             sim_run_refused(worker->run, "the stacks of a block that others may wait for");
         return false;
@@ -254,7 +273,7 @@ static void run_fibers(struct sim_worker *worker) {
     while (resident != NULL) {
         struct sim_cta *next = resident->link;
         sim_cta_discard(resident);
-        give_cta(worker, resident);
+        ended(worker, resident);
         resident = next;
     }
 }
@@ -265,9 +284,12 @@ static void loop_main(void *argument) {
     sim_context_entered(&worker->base);
     struct sim_kernel *kernel = worker->run->grid->kernel;
     uint64_t start = now_ns(), since = start, blocks = 0, index;
-    while (next_block(worker->run, &index)) {
-        sim_block_describe(&cta->block, worker->run, index);
-        code_of(worker)->run_block(&cta->block);
+    const uint32_t size = sim_cluster_size(worker->run->grid);
+    while (next_cluster(worker->run, &index)) {
+        for (uint32_t rank = 0; rank < size; rank++) {
+            sim_block_describe(&cta->block, worker->run, index, rank);
+            code_of(worker)->run_block(&cta->block);
+        }
         blocks++;
         ran(worker, &since);
     }

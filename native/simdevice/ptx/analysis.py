@@ -24,7 +24,7 @@ from .usage import names
 
 # Instructions that wait for, or exchange values with, other threads.
 _COOPERATIVE = {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask", "elect"} | {
-    *("ldmatrix", "stmatrix", "mma", "wmma", "movmatrix", "nanosleep")
+    *("ldmatrix", "stmatrix", "mma", "wmma", "movmatrix", "nanosleep", "mapa", "getctarank")
 }
 _EXCHANGING = {"shared", "shared::cta", "volatile"}
 _OBSERVING_LOADS = {"volatile", "acquire", "relaxed", "cv", "cg"}

@@ -183,6 +183,9 @@ class KernelInfo:
     required_threads: int
     ptx_version: int
     binary_version: int
+    cluster: tuple[int, int, int] = (0, 0, 0)  # blocks that it requires; zeros: none
+    most_cluster: int = 0
+    explicit_cluster: bool = False
 
 
 @dataclass

@@ -26,6 +26,7 @@ SHARED_ALIGNMENT = 16
 
 # As much as a device has, of a kernel and in a module; ptxas refuses more, too.
 MOST_SHARED = 227 << 10
+_MOST_EXTENT = 1 << 16  # of a cluster: more than there can be
 MOST_LOCAL = 512 << 10
 MOST_PARAMETERS = 32764
 
@@ -302,6 +303,9 @@ class Module:
             required,
             version,
             version,
+            _extents(kernel.directives.get("reqnctapercluster")),
+            _extents(kernel.directives.get("maxclusterrank"))[0],
+            "explicitcluster" in kernel.directives,
         )
 
 
@@ -326,6 +330,11 @@ def _product(extents: list[int] | None) -> int:
     for extent in extents or ():
         result *= extent
     return result
+
+
+def _extents(given: list[int] | None) -> tuple[int, int, int]:
+    x, y, z = (min(max(each, 0), _MOST_EXTENT) for each in ([*given, 1, 1] if given else [0] * 3)[:3])
+    return x, y, z
 
 
 def _target_number(target: str) -> int:

@@ -26,12 +26,15 @@ _PATTERNS = {word: re.compile(rf"(?<![\w$%.])(?:{begin})[\w.:]*") for word, begi
 
 
 def check_instructions(module: Module) -> None:
-    """Raises PtxError for the first instruction that no kernel can have here."""
+    """Raises PtxError for the first instruction, or what a kernel asks of its launch, that cannot be here."""
     for unit in module.units:
         text = unit.functions[0].text if unit.functions else ""
         patterns = [pattern for word, pattern in _PATTERNS.items() if word in text]
         if patterns:
             _search(unit, text, patterns)
+        for function in unit.functions:
+            if "blocksareclusters" in function.directives:
+                raise PtxError(function.name, function.line, "", "a launch counts blocks here, not clusters")
 
 
 def _search(unit: Unit, text: str, patterns: list[re.Pattern[str]]) -> None:

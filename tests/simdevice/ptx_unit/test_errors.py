@@ -177,6 +177,13 @@ def test_instructions_that_do_not_exist_here_are_found_in_the_text(instruction: 
     assert (error.value.kernel, error.value.line) == ("k", 10)
 
 
+def test_a_kernel_whose_launch_would_count_clusters() -> None:
+    asked = kernel("").replace("{", ".reqntid 32 .reqnctapercluster 2 .blocksareclusters\n{", 1)
+    with pytest.raises(PtxError, match="counts blocks here") as error:
+        check_instructions(parse(asked))
+    assert error.value.kernel == "k"
+
+
 def test_their_names_elsewhere_are_no_instructions() -> None:
     head = ".global .u32 wgmma; .extern .func tcgen05(); /* multimem.red */ .global .u32 _Z7wgmma;"
     body = "mov.u64 %d1, wgmma; cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r1], 16;"

@@ -40,6 +40,16 @@ def test_launch_bounds() -> None:
     assert (second.max_threads, second.required_threads) == (128, 128)
 
 
+def test_clusters_that_kernels_ask_for() -> None:
+    text = (
+        HEADER
+        + ".entry a() .reqnctapercluster 2, 4 { ret; } .entry b() .explicitcluster .maxclusterrank 3 { ret; }"
+    )
+    first, second = parse(text).kernels
+    assert (first.cluster, first.most_cluster, first.explicit_cluster) == ((2, 4, 1), 0, False)
+    assert (second.cluster, second.most_cluster, second.explicit_cluster) == ((0, 0, 0), 3, True)
+
+
 def test_shared_memory_is_that_of_the_functions_reached() -> None:
     head = """
     .shared .align 8 .b8 used[24];

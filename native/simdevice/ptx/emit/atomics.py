@@ -8,7 +8,8 @@ from ..model import Instruction, Operand, Vector
 from ..types import BF16, F16, F32, Type
 from . import numbers
 from .function import FunctionEmitter
-from .memory import SCOPES, in_shared, pointer, take_hints, take_space
+from .mbarrier import update
+from .memory import SCOPES, SHARED, in_cluster, pointer, take_hints, take_space
 from .modifiers import Modifiers
 from .registry import opcode
 
@@ -147,15 +148,18 @@ def _update(
 
 def _flushes(e: FunctionEmitter, kind: Type, space: str, where: str) -> str:
     """The GPU's memory units flush single precision; its multiprocessors, for shared memory, do not."""
-    if kind is not F32 or space == "shared":
+    if kind is not F32 or space in SHARED:
         return "false"
     if space == "generic":
-        return e.op(f"xor i1 {in_shared(e, e.op(f'ptrtoint ptr {where} to i64'))}, true")
+        return e.op(f"xor i1 {in_cluster(e, e.op(f'ptrtoint ptr {where} to i64'))}, true")
     return "true"
 
 
 @opcode("atom", "red")
 def atomic(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    if m.flag("async"):
+        _reduce_async(e, m)
+        return
     order = _ORDERS[m.choice("relaxed", "acquire", "release", "acq_rel")]
     m.choice(*SCOPES)
     space = take_space(m)
@@ -191,6 +195,20 @@ def atomic(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
             raise e.fail(f"needs a vector of {count}")
         for to, old in zip(destination.items, old_values, strict=True):
             e.write_bits(to, kind.bits, old)
+
+
+def _reduce_async(e: FunctionEmitter, m: Modifiers) -> None:
+    """Whose bytes are counted on an mbarrier of the block that they go to."""
+    m.need("relaxed")
+    m.need("cluster")
+    m.choice("shared::cluster")
+    m.need("mbarrier::complete_tx::bytes")
+    operation, kind = m.need(*_OPERATIONS), m.type()
+    target, source, barrier = e.operands(3)
+    where = pointer(e, target, "cluster", kind.bytes).value
+    counted = pointer(e, barrier, "cluster", 8).value
+    _update(e, kind, operation, "monotonic", "false", where, [source])
+    update(e, counted, "0", str(-kind.bytes))
 
 
 @opcode("membar", "fence")

@@ -135,9 +135,11 @@ def _reduce(e: FunctionEmitter, m: Modifiers) -> None:
 
 
 def _cluster(e: FunctionEmitter, m: Modifiers) -> None:
-    """A cluster is one block, so waiting for it is waiting for the block; arriving alone has no effect."""
+    """The blocks of a cluster run on one thread of the host: what they write is there for the others."""
     action = m.need("arrive", "wait")
     m.choice("release", "relaxed", "acquire")
     e.operands(0)
     if action == "wait":
-        e.call("void", "sim_rt_bar_sync", "ptr %thread", "i32 0", "i32 0")
+        e.call("void", "sim_rt_cluster_wait", "ptr %thread")
+    else:
+        e.call("void", "sim_rt_cluster_arrive", "ptr %thread", f"i32 {e.lanes_here()}")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ..model import Address, Immediate, Instruction, Operand, Vector
 from ..types import B64, PRED
+from . import cluster
 from .function import FunctionEmitter
+from .mbarrier import EXPECTED, MASK, PHASE, update
 from .memory import Pointer, check_shared_span, pointer, take_hints, take_space
 from .modifiers import Modifiers
 from .registry import opcode
 
-# An mbarrier's 64 bits: pending arrivals, arrivals of each phase, the phase's parity, outstanding bytes.
-_EXPECTED, _PHASE, _BYTES = 20, 40, 41
-_MASK = (1 << 20) - 1
+_BULK_SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "cluster"}
 
 
 @opcode("cp")
@@ -100,10 +100,11 @@ def _bulk(e: FunctionEmitter, m: Modifiers) -> None:
     completion = m.need("mbarrier::complete_tx::bytes", "bulk_group")
     policy = take_hints(m)
     barrier = completion != "bulk_group"
-    masked, trims = m.flag("cp_mask"), m.flag("ignore_oob")
-    to, source, size, *rest = e.operands(3 + barrier + policy + masked + 2 * trims)
-    dst = pointer(e, to, "global" if order[0] == "global" else "shared", 16).value
-    src = pointer(e, source, "global" if order[-1] == "global" else "shared", 16).value
+    masked, trims, everywhere = m.flag("cp_mask"), m.flag("ignore_oob"), m.flag("multicast::cluster")
+    to, source, size, *rest = e.operands(3 + barrier + policy + masked + 2 * trims + everywhere)
+    from_space, to_space = _BULK_SPACES[order[-1]], _BULK_SPACES[order[0]]
+    dst = pointer(e, to, to_space, 16).value
+    src = pointer(e, source, from_space, 16).value
     count = size64 = e.op(f"zext i32 {e.read_bits(size, 32)} to i64")
     if trims:
         # The bytes left out are those beyond a tensor's ends, which may not be there.
@@ -115,17 +116,51 @@ def _bulk(e: FunctionEmitter, m: Modifiers) -> None:
         e.stop_if(e.op(f"icmp ugt i64 {trimmed}, {size64}"), "sim_rt_illegal", f"i64 {trimmed}")
         count = e.op(f"sub i64 {size64}, {trimmed}")
     # Beyond device memory there is nothing within the reach of a size.
-    for each, space in ((dst, order[0]), (src, order[-1])):
+    for each, space in ((dst, to_space), (src, from_space)):
         if space != "global":
-            check_shared_span(e, each, count)
+            check_shared_span(e, each, count, space)
+    if everywhere and barrier:
+        place = pointer(e, rest[0], to_space, 8).value
+        _to_each(e, e.read_bits(rest[1], 16), dst, src, count, place, size64)
+        return
     if masked:
         mask = e.op(f"zext i16 {e.read_bits(rest[-1], 16)} to i32")
         e.call("void", "sim_copy_masked", f"ptr {dst}", f"ptr {src}", f"i64 {count}", f"i32 {mask}")
     else:
-        e.kernel.declare("llvm.memmove.p0.p0.i64", "void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
-        e.emit(f"call void @llvm.memmove.p0.p0.i64(ptr {dst}, ptr {src}, i64 {count}, i1 false)")
+        _move_bytes(e, dst, src, count)
     if barrier:
-        _update(e, pointer(e, rest[0], "shared", 8).value, "0", e.op(f"sub i64 0, {size64}"))
+        # Where the bytes go, there they are counted.
+        space = "shared" if to_space == "global" else to_space
+        update(e, pointer(e, rest[0], space, 8).value, "0", e.op(f"sub i64 0, {size64}"))
+
+
+def _move_bytes(e: FunctionEmitter, to: str, source: str, count: str) -> None:
+    e.kernel.declare("llvm.memmove.p0.p0.i64", "void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
+    e.emit(f"call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {source}, i64 {count}, i1 false)")
+
+
+def _to_each(
+    e: FunctionEmitter, ranks: str, to: str, source: str, count: str, barrier: str, size64: str
+) -> None:
+    """Copies to the same place of each block whose rank is a bit of `ranks`, and counts on its mbarrier."""
+    slot = e.alloca("i32")
+    e.emit(f"store i32 0, ptr {slot}, align 4")
+    wanted = e.op(f"zext i16 {ranks} to i32")
+    again, asked, copy, following, done = (e.label() for _ in range(5))
+    e.open(again)
+    rank = e.op(f"load i32, ptr {slot}, align 4")
+    e.branch_if(e.op(f"icmp uge i32 {rank}, {e.block_field('cluster_size')}"), done, asked)
+    e.open(asked)
+    bit = e.op(f"and i32 {e.op(f'lshr i32 {wanted}, {rank}')}, 1")
+    e.branch_if(e.op(f"icmp ne i32 {bit}, 0"), copy, following)
+    e.open(copy)
+    _move_bytes(e, cluster.in_block(e, to, rank), source, count)
+    update(e, cluster.in_block(e, barrier, rank), "0", e.op(f"sub i64 0, {size64}"))
+    e.branch(following)
+    e.open(following)
+    e.emit(f"store i32 {e.op(f'add i32 {rank}, 1')}, ptr {slot}, align 4")
+    e.branch(again)
+    e.open(done)
 
 
 @opcode("clusterlaunchcontrol")
@@ -139,7 +174,7 @@ def clusterlaunchcontrol(e: FunctionEmitter, i: Instruction, m: Modifiers) -> No
         m.type()
         response, barrier = e.operands(2)
         e.emit(f"store i128 0, ptr {pointer(e, response, space, 16).value}, align 16")
-        _update(e, pointer(e, barrier, space, 8).value, "0", "-16")
+        update(e, pointer(e, barrier, space, 8).value, "0", "-16")
         return
     m.need("query_cancel")
     if m.flag("is_canceled"):
@@ -164,37 +199,13 @@ def _arrive_on(e: FunctionEmitter, m: Modifiers) -> None:
     (address,) = e.operands(1)
     where = _word(e, address, space)
     if counts:
-        _update(e, where, "1", "0")
+        update(e, where, "1", "0")
 
 
 def _word(e: FunctionEmitter, operand: Operand, space: str) -> str:
     if not isinstance(operand, Address):
         raise e.fail("an mbarrier is an address")
     return pointer(e, operand, space, 8).value
-
-
-def _update(e: FunctionEmitter, where: str, arrivals: str, transferred: str) -> str:
-    """Counts arrivals down and adds to the outstanding bytes; begins the next phase when both are zero.
-    Yields the state before."""
-    slot = e.alloca("i64")
-    e.emit(f"store i64 {e.op(f'load atomic i64, ptr {where} monotonic, align 8')}, ptr {slot}")
-    again, done = e.label(), e.label()
-    e.open(again)
-    old = e.op(f"load i64, ptr {slot}")
-    pending = e.op(f"sub i64 {e.op(f'and i64 {old}, {_MASK}')}, {arrivals}")
-    outstanding = e.op(f"add i64 {e.op(f'ashr i64 {old}, {_BYTES}')}, {transferred}")
-    complete = e.op(f"icmp eq i64 {e.op(f'or i64 {pending}, {outstanding}')}, 0")
-    fixed = e.op(f"and i64 {old}, {1 << _PHASE | _MASK << _EXPECTED}")
-    expected = e.op(f"and i64 {e.op(f'lshr i64 {old}, {_EXPECTED}')}, {_MASK}")
-    turned = e.op(f"or i64 {e.op(f'xor i64 {fixed}, {1 << _PHASE}')}, {expected}")
-    counted = e.op(f"or i64 {fixed}, {e.op(f'and i64 {pending}, {_MASK}')}")
-    counted = e.op(f"or i64 {counted}, {e.op(f'shl i64 {outstanding}, {_BYTES}')}")
-    new = e.op(f"select i1 {complete}, i64 {turned}, i64 {counted}")
-    both = e.op(f"cmpxchg ptr {where}, i64 {old}, i64 {new} acq_rel acquire, align 8")
-    e.emit(f"store i64 {e.op(f'extractvalue {{ i64, i1 }} {both}, 0')}, ptr {slot}")
-    e.branch_if(e.op(f"extractvalue {{ i64, i1 }} {both}, 1"), done, again)
-    e.open(done)
-    return old
 
 
 _ACTIONS = {
@@ -223,20 +234,20 @@ def mbarrier(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     if action == "init":
         address, count = e.operands(2)
         n = e.op(f"zext i32 {e.read_bits(count, 32)} to i64")
-        value = e.op(f"or i64 {n}, {e.op(f'shl i64 {n}, {_EXPECTED}')}")
+        value = e.op(f"or i64 {n}, {e.op(f'shl i64 {n}, {EXPECTED}')}")
         e.emit(f"store atomic i64 {value}, ptr {_word(e, address, space)} release, align 8")
     elif action == "inval":
         (address,) = e.operands(1)
         e.emit(f"store i64 0, ptr {_word(e, address, space)}, align 8")
     elif action == "pending_count":
         d, state = e.operands(2)
-        e.write_bits(d, 32, e.op(f"trunc i64 {e.op(f'and i64 {e.read(state, B64)}, {_MASK}')} to i32"))
+        e.write_bits(d, 32, e.op(f"trunc i64 {e.op(f'and i64 {e.read(state, B64)}, {MASK}')} to i32"))
     elif action in ("test_wait", "try_wait"):
         _test(e, m, space)
     elif action in ("expect_tx", "complete_tx"):
         address, count = e.operands(2)
         n = e.op(f"zext i32 {e.read_bits(count, 32)} to i64")
-        _update(e, _word(e, address, space), "0", n if action == "expect_tx" else e.op(f"sub i64 0, {n}"))
+        update(e, _word(e, address, space), "0", n if action == "expect_tx" else e.op(f"sub i64 0, {n}"))
     else:
         _arrival(e, m, action, space)
 
@@ -253,8 +264,8 @@ def _arrival(e: FunctionEmitter, m: Modifiers, action: str, space: str) -> None:
     elif transaction:
         raise e.fail(".expect_tx needs a count")
     if action == "arrive_drop":
-        e.op(f"atomicrmw sub ptr {where}, i64 {e.op(f'shl i64 {arrivals}, {_EXPECTED}')} acq_rel, align 8")
-    e.write(d, B64, _update(e, where, arrivals, transferred))
+        e.op(f"atomicrmw sub ptr {where}, i64 {e.op(f'shl i64 {arrivals}, {EXPECTED}')} acq_rel, align 8")
+    e.write(d, B64, update(e, where, arrivals, transferred))
 
 
 def _test(e: FunctionEmitter, m: Modifiers, space: str) -> None:
@@ -263,8 +274,8 @@ def _test(e: FunctionEmitter, m: Modifiers, space: str) -> None:
     p, address, state, *_ = e.operands(3, 4)
     where = _word(e, address, space)
     e.call("void", "sim_rt_yield", "ptr %thread")
-    now = e.op(f"lshr i64 {e.op(f'load atomic i64, ptr {where} acquire, align 8')}, {_PHASE}")
-    before = e.read_bits(state, 32) if parity else e.op(f"lshr i64 {e.read(state, B64)}, {_PHASE}")
+    now = e.op(f"lshr i64 {e.op(f'load atomic i64, ptr {where} acquire, align 8')}, {PHASE}")
+    before = e.read_bits(state, 32) if parity else e.op(f"lshr i64 {e.read(state, B64)}, {PHASE}")
     if parity:
         before = e.op(f"zext i32 {before} to i64")
     differs = e.op(f"xor i64 {now}, {before}")

@@ -22,6 +22,13 @@ BLOCK: dict[str, tuple[int, str]] = {
     "gridid": (80, "i64"),
     "local": (88, "ptr"),
     "local_end": (96, "ptr"),
+    "window": (104, "ptr"),
+    "cluster.x": (112, "i32"),
+    "cluster.y": (116, "i32"),
+    "cluster.z": (120, "i32"),
+    "cluster_rank": (124, "i32"),
+    "cluster_size": (128, "i32"),
+    "cluster_explicit": (132, "i32"),
 }
 THREAD = {
     "block": 0,
@@ -48,4 +55,5 @@ LANES = {
     "tid.z": 320,
     "lane": 448,
 }
+CLUSTER_SHIFT = 18  # SIM_CLUSTER_SHIFT
 ALIGN = {"ptr": 8, "i64": 8, "i32": 4}

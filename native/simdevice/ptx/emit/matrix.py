@@ -11,7 +11,7 @@ from ..model import Immediate, Instruction, Operand, Vector
 from ..types import B32, TYPES, Type
 from . import numbers, reach
 from .function import FunctionEmitter
-from .memory import check_shared_span, pointer, take_space
+from .memory import SHARED, check_shared_span, pointer, take_space
 from .modifiers import Modifiers
 from .registry import opcode
 
@@ -276,8 +276,8 @@ def _transfer(
         line, step = (row, column) if along_rows else (column, row)
         offset = e.op(f"add i64 {e.op(f'mul i64 {line}, {stride}')}, {step}")
         place = e.op(f"getelementptr {kind.integer}, ptr {base.value}, i64 {offset}")
-        if base.space == "shared":
-            check_shared_span(e, place, str(kind.bytes))
+        if base.space in SHARED:
+            check_shared_span(e, place, str(kind.bytes), base.space)
         elif base.space == "generic" and e.kernel.checked:
             at = e.op(f"ptrtoint ptr {place} to i64")
             reach.check(e, at, at, 0, base.space, kind.bytes, not load)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from ..model import Address, Instruction, Operand, Register, Vector
 from ..types import PRED, Type
-from . import at_once, reach
+from . import at_once, cluster, reach
 from .function import FunctionEmitter, Place
+from .mbarrier import update
 from .modifiers import Modifiers
 from .registry import opcode
 
@@ -18,10 +19,12 @@ _SPACES = {
     "param": "param",
     "shared": "shared",
     "shared::cta": "shared",
-    "shared::cluster": "shared",
+    "shared::cluster": "cluster",
     "param::entry": "param",
     "param::func": "param",
 }
+# Addresses of 32 bits: the block's own memory, and that of its cluster.
+SHARED = ("shared", "cluster")
 SCOPES = ("cta", "cluster", "gpu", "sys")
 HINTS = ("L1::", "L2::")
 
@@ -65,7 +68,7 @@ def pointer(
     if operand.index:
         raise e.fail(f"{operand.base} is no array")
     # Shared addresses have 32 bits and wrap: compilers form negative ones that an offset brings back.
-    bits = 32 if space == "shared" else 64
+    bits = 32 if space in SHARED else 64
     if operand.base is None:
         base = address = str(operand.offset & ((1 << bits) - 1))
     else:
@@ -79,6 +82,8 @@ def pointer(
     if align > 1:
         low = e.op(f"and i64 {address}, {align - 1}")
         e.stop_if(e.op(f"icmp ne i64 {low}, 0"), "sim_rt_misaligned", f"i64 {address}")
+    if space == "cluster":
+        return Pointer(cluster.checked_pointer(e, e.resize(address, 64, 32, False), size), space)
     if space != "shared":
         if e.kernel.checked:
             reach.check(e, base, address, operand.offset, space, size, writes)
@@ -87,8 +92,14 @@ def pointer(
     return Pointer(shared_pointer(e, address), space)
 
 
-def check_shared_span(e: FunctionEmitter, to: str, size: str) -> None:
+def check_shared_span(e: FunctionEmitter, to: str, size: str, space: str) -> None:
     """Of a host pointer into shared memory and a number of bytes in an i64, both whatever they are."""
+    if space == "cluster":
+        place = cluster.place_of_generic(e, e.op(f"ptrtoint ptr {to} to i64"))
+        inside = e.op(f"icmp ule i64 {size}, {e.shared_limit()}")
+        inside = e.op(f"and i1 {inside}, {cluster.is_inside(e, place, size)}")
+        e.stop_if(e.op(f"xor i1 {inside}, true"), "sim_rt_illegal", f"i64 {place}")
+        return
     base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
     offset = e.op(f"sub i64 {e.op(f'ptrtoint ptr {to} to i64')}, {base}")
     left = e.op(f"sub i64 {e.shared_limit()}, {offset}")
@@ -253,6 +264,9 @@ def load(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 
 @opcode("st")
 def store(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    if m.flag("async"):
+        _store_async(e, m)
+        return
     access, (target, source) = take_store(e, m)
     order, space, count, kind = access.order, access.space, access.count, access.kind
     base = pointer(e, target, space, kind.bytes * count)
@@ -265,6 +279,22 @@ def store(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         for index, value in enumerate(values):
             where = e.behind(base.value, index * kind.bytes)
             e.emit(f"store {kind.integer} {value}, ptr {where}, align {kind.bytes}")
+
+
+def _store_async(e: FunctionEmitter, m: Modifiers) -> None:
+    """Whose bytes are counted on an mbarrier of the block that they go to."""
+    m.flag("weak")
+    m.choice("shared::cluster")
+    m.need("mbarrier::complete_tx::bytes")
+    count, kind = take_vector(m), take_storage(e, m)
+    target, source, barrier = e.operands(3)
+    size = kind.bytes * count
+    base = pointer(e, target, "cluster", size)
+    counted = pointer(e, barrier, "cluster", 8).value
+    for index, operand in enumerate(elements(e, source, count)):
+        where = e.behind(base.value, index * kind.bytes)
+        e.emit(f"store {kind.integer} {bits_to_store(e, operand, kind)}, ptr {where}, align {kind.bytes}")
+    update(e, counted, "0", str(-size))
 
 
 @opcode("prefetch", "prefetchu", "discard", "applypriority")
@@ -294,8 +324,11 @@ def cvta(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind = m.type()
     d, x = e.operands(2)
     value = e.read_bits(x, 64)
-    if space == "shared":
+    if space in SHARED:
         base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
+        if not to:
+            # Another block's may lie in front of the own.
+            value = e.resize(e.resize(value, 64, 32, False), 32, 64, True)
         value = e.op(f"{'sub' if to else 'add'} i64 {value}, {base}")
     e.write_bits(d, kind.bits, e.resize(value, 64, kind.bits, False))
 
@@ -304,6 +337,10 @@ def in_shared(e: FunctionEmitter, address: str) -> str:
     base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
     offset = e.op(f"sub i64 {address}, {base}")
     return e.op(f"icmp ult i64 {offset}, {e.shared_limit()}")
+
+
+def in_cluster(e: FunctionEmitter, address: str) -> str:
+    return cluster.is_inside(e, cluster.place_of_generic(e, address), "1")
 
 
 def _in_local(e: FunctionEmitter, address: str) -> str:
@@ -335,6 +372,8 @@ def isspacep(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     address = e.read_bits(x, 64)
     if space == "shared":
         value = in_shared(e, address)
+    elif space == "cluster":
+        value = in_cluster(e, address)
     elif space == "local":
         value = _in_local(e, address)
     elif space == "const":
@@ -342,7 +381,7 @@ def isspacep(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     elif space == "param":
         value = _in_params(e, address)
     elif space == "global":
-        elsewhere = e.op(f"or i1 {in_shared(e, address)}, {_in_local(e, address)}")
+        elsewhere = e.op(f"or i1 {in_cluster(e, address)}, {_in_local(e, address)}")
         value = e.op(f"xor i1 {elsewhere}, true")
     else:
         raise e.fail("a space is missing")

@@ -8,15 +8,6 @@ from .writer import Writer
 
 _CONSTANTS = {
     "%WARP_SZ": 32,
-    # A block is a cluster of its own.
-    "%cluster_ctaid.x": 0,
-    "%cluster_ctaid.y": 0,
-    "%cluster_ctaid.z": 0,
-    "%cluster_ctarank": 0,
-    "%cluster_nctaid.x": 1,
-    "%cluster_nctaid.y": 1,
-    "%cluster_nctaid.z": 1,
-    "%cluster_nctarank": 1,
     "%reserved_smem_offset_begin": 0,
     "%reserved_smem_offset_end": 0,
     "%reserved_smem_offset_cap": 0,
@@ -29,6 +20,13 @@ _RANKS = {
     "%lanemask_le": "or i32 {below}, {bit}",
     "%lanemask_ge": "xor i32 {below}, -1",
     "%lanemask_gt": "xor i32 {upto}, -1",
+}
+# What each is of the block's place, or of the grid, and the cluster's blocks in the same dimension.
+_OF_CLUSTERS = {
+    "clusterid": ("ctaid", "udiv"),
+    "nclusterid": ("nctaid", "udiv"),
+    "cluster_ctaid": ("ctaid", "urem"),
+    "cluster_nctaid": ("", ""),
 }
 _ENVIRONMENT = re.compile(r"%envreg\d+\Z|%pm\d_64\Z|%reserved_smem_offset_\d\Z")
 
@@ -43,10 +41,11 @@ def special_register(e: Writer, name: str) -> tuple[str, int] | None:
     for prefix in ("ntid", "ctaid", "nctaid"):
         if plain in (f"{prefix}.x", f"{prefix}.y", f"{prefix}.z"):
             return e.block_field(plain), 32
-    if plain.startswith(("clusterid.", "nclusterid.")):
-        return special_register(e, "%" + plain.replace("clusterid", "ctaid"))
-    if plain.endswith(".w") and plain[:-2] in ("tid", "ntid", "ctaid", "nctaid"):
+    if plain.endswith(".w") and plain[:-2] in ("tid", "ntid", "ctaid", "nctaid", *_OF_CLUSTERS):
         return "0", 32
+    of_cluster = _of_cluster(e, plain)
+    if of_cluster is not None:
+        return of_cluster, 32
     if plain in ("smid", "nsmid"):
         return e.block_field(plain), 32
     if plain == "gridid":
@@ -91,8 +90,22 @@ def _computed(e: Writer, name: str) -> tuple[str, int] | None:
     if name in ("total_smem_size", "aggr_smem_size"):
         return e.op(f"trunc i64 {e.shared_limit()} to i32"), 32
     if name == "is_explicit_cluster":
-        return "false", 1
+        return e.op(f"icmp ne i32 {e.block_field('cluster_explicit')}, 0"), 1
     return None
+
+
+def _of_cluster(e: Writer, name: str) -> str | None:
+    """Where the block is in its cluster, and the cluster in the grid."""
+    if name in ("cluster_ctarank", "cluster_nctarank"):
+        return e.block_field("cluster_rank" if name == "cluster_ctarank" else "cluster_size")
+    register, _, axis = name.partition(".")
+    if register not in _OF_CLUSTERS or axis not in ("x", "y", "z"):
+        return None
+    blocks = e.block_field(f"cluster.{axis}")
+    if register == "cluster_nctaid":
+        return blocks
+    whole, operation = _OF_CLUSTERS[register]
+    return e.op(f"{operation} i32 {e.block_field(f'{whole}.{axis}')}, {blocks}")
 
 
 def _part(e: Writer, value: str, name: str, high: str, whole: str) -> tuple[str, int]:

@@ -119,6 +119,10 @@ class Writer:
         pointer = self.entry_value(f"&{name}", f"getelementptr i8, ptr %thread, i64 {layout.THREAD[name]}")
         return self.entry_value(name, f"load i32, ptr {pointer}, align 4")
 
+    def lanes_here(self) -> str:
+        """The lanes that run here, a number, where a warp is what runs."""
+        return "0"
+
     def local_bound(self, name: str) -> str:
         """One of the thread's bounds of local memory, as a number: local or local_end."""
         where = self.entry_value(f"&{name}", f"getelementptr i8, ptr %thread, i64 {layout.THREAD[name]}")

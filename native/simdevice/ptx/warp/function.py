@@ -25,6 +25,8 @@ ENTRY = "sim_kernel_run_warp"
 _SMALL = 64
 # The lanes take turns in these, whatever the operands.
 _IN_TURNS = {"atom", "call", "mbarrier", "red"}
+# And where each lane changes an mbarrier, whatever else it does.
+_COUNTING = {"mbarrier", "mbarrier::complete_tx::bytes"}
 # Not worth a branch where no lane may be there.
 _QUICK = {"add", "sub", "mul", "mad", "fma", "mov", "selp", "setp", "and", "or", "xor", "not", "shl", "shr"}
 _QUICK |= {"neg", "abs", "min", "max", "cvt", "lop3", "bfe", "bfi", "prmt"}
@@ -169,6 +171,9 @@ class WarpEmitter(FunctionEmitter):
 
     def any(self, mask: str) -> str:
         return self.raw_op(f"icmp ne i32 {self.bits(mask)}, 0")
+
+    def lanes_here(self) -> str:
+        return self.bits(self.mask)
 
     def first_lane(self, mask: str) -> str:
         """The lowest lane of a mask that is not empty."""
@@ -410,7 +415,7 @@ class WarpEmitter(FunctionEmitter):
             handler(self, instruction, modifiers)
             modifiers.finish()
 
-        if instruction.opcode not in _IN_TURNS:
+        if instruction.opcode not in _IN_TURNS and not _COUNTING & set(instruction.modifiers):
             kept, closed = len(self.lines), self.closed
             try:
                 emit()

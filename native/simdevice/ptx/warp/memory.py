@@ -399,8 +399,11 @@ def _places(e: WarpEmitter, address: str, space: str, kind: Type, count: int) ->
 
 
 def _in_turns(access: Access) -> bool:
-    """Whether each lane has to move its own as a whole: a gather takes a vector's elements one by one. In
-    shared memory nobody looks meanwhile, for the threads of a block run on one thread of the host."""
+    """Whether each lane moves its own: what another block has, which is rare, and what has to move as a
+    whole, since a gather takes a vector's elements one by one. In the block's shared memory nobody looks
+    meanwhile, for its threads run on one thread of the host."""
+    if access.space == "cluster":
+        return True
     return access.at_once and access.space != "shared"
 
 
@@ -426,6 +429,11 @@ def load(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
 
 @warp_opcode("st")
 def store(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
+    if "async" in m.flags:
+        m.flags.clear()
+        m.types.clear()
+        e.emit_as_thread(i)
+        return
     access, (target, source) = take_store(e, m)
     space, count, kind = access.space, access.count, access.kind
     named = _parameter(e, target, kind.bytes * count)
