@@ -375,7 +375,9 @@ def isspacep(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     elif space == "cluster":
         value = in_cluster(e, address)
     elif space == "local":
-        value = _in_local(e, address)
+        # Shared memory may lie as near to a thread's stack as its own.
+        elsewhere = e.op(f"xor i1 {in_cluster(e, address)}, true")
+        value = e.op(f"and i1 {_in_local(e, address)}, {elsewhere}")
     elif space == "const":
         value = _in_const(e, address)
     elif space == "param":
