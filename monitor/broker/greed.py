@@ -37,5 +37,4 @@ class Greed:
             greedy |= {session.server for session in members if session.server}
         for server in greedy:
             log.error("an API server took more of the disk than it was given", server=server.pid)
-            server.end_reason = "it took more of the disk than it was given"
-            server.kill()
+            server.kill("it took more of the disk than it was given")

@@ -320,8 +320,7 @@ class ApiServer:
 
     def _too_late(self, limit: float) -> None:
         if not self.ready:
-            self.end_reason = f"not ready within {limit:g} s"
-            self.kill()
+            self.kill(f"not ready within {limit:g} s")
 
     async def _read(self) -> None:
         """Handles messages until the API server is of no more use."""
@@ -376,11 +375,7 @@ class ApiServer:
         """It has no session in anybody's books, so that it must not go on for long with what it had."""
         self._is_clear()
         seconds = TENANTS_CLEAR_SECONDS if self._neighbourhood.tenants else CLEAR_SECONDS
-        self._clearing = asyncio.get_running_loop().call_later(seconds, self._not_clear, why)
-
-    def _not_clear(self, why: str) -> None:
-        self.end_reason = why
-        self.kill()
+        self._clearing = asyncio.get_running_loop().call_later(seconds, self.kill, why)
 
     def _is_clear(self) -> None:
         if self._clearing:
@@ -544,8 +539,12 @@ class ApiServer:
         stay = self._process.stay if self._process else None
         return stay is not None and stay.takes_too_much()
 
-    def kill(self) -> None:
-        """End the process and whatever it started, now; one that is still being started, as soon as it is."""
+    def kill(self, reason: str = "") -> None:
+        """End the process and whatever it started, now; one that is still being started, as soon as it is.
+
+        `reason`: why it ended, for logs and for its session; if none is given, how its process exited.
+        """
+        self.end_reason = reason or self.end_reason
         self._killed = True
         if self._process and not self.gone:
             self._process.kill()

@@ -358,8 +358,7 @@ class Pool:
         """The device failed, as somebody else found out: its sessions are told, and its API servers end."""
         self._take_out(device, reason)
         for server in [s for s in self.servers.values() if device in s.devices and s.state is not State.BUSY]:
-            server.end_reason = reason
-            server.kill()
+            server.kill(reason)
         self._rest(device, PAUSE_MOST)
 
     def _take_out(self, device: int, reason: str) -> None:

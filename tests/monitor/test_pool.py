@@ -76,20 +76,23 @@ def test_one_that_is_gone_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None
     assert not killed
 
 
-def test_one_that_is_killed_while_it_is_started() -> None:
+@pytest.mark.parametrize(
+    ("reason", "told"), [("", "killed by SIGKILL"), ("it took too much", "it took too much")]
+)
+def test_one_that_is_killed_while_it_is_started(reason: str, told: str) -> None:
     """There was no process yet, and what was started stayed until it was too late to get ready."""
 
     async def life() -> ApiServer:
         server = ApiServer((0,), Health(), lambda _: None, PoolListener(), Neighbourhood(False))
 
         async def meanwhile(limit: float) -> None:
-            server.kill()
+            server.kill(reason)
 
         launch = Launch(("sh", "-c", "exec sleep 600"), os.environ, 10.0, ahead=meanwhile)
         await server.run(launch, None, asyncio.Semaphore(1))
         return server
 
-    assert asyncio.run(life()).end_reason == "killed by SIGKILL"
+    assert asyncio.run(life()).end_reason == told
 
 
 def test_one_that_is_killed_before_its_turn_is_not_started() -> None:
