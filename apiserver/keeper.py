@@ -42,7 +42,6 @@ from .relay import RECEIVE, Frames, Malformed, Relay
 
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 DEVICE_UNAVAILABLE = 46  # CUresult
-LINGER_SECONDS = 5.0  # in which the monitor should take what it was told last
 ASK_SECONDS = 40.0  # for which the monitor asks, and a little more
 CLOSE = OPERATIONS["sessionClose"]
 UNWAITING = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL

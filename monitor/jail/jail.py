@@ -83,11 +83,6 @@ class Jail:
         self._numbers = itertools.count(1)
         self.scribe = Scribe()
 
-    @property
-    def memory_is_limited(self) -> bool:
-        """Whether the memory of each is limited as a whole, by a cgroup."""
-        return self._cgroups is not None
-
     def enter(self, apart: bool) -> Stay:
         """Make room for one more process. Raises OSError if there is no user left for it."""
         uid, rules = 0, self._apart if apart else self._shared

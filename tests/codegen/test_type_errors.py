@@ -18,7 +18,6 @@ SM_COUNT = "smCount: {type: CUexecAffinitySmCount, when: CU_EXEC_AFFINITY_TYPE_S
 AFFINITY = (
     "execAffinityParams: {kind: array, type: CUexecAffinityParam *, count: numExecAffinityParams, max: 16}"
 )
-CONTEXT_FLAGS = "{type: int, min: 0}"
 
 # Text, its replacement; then what is told: line counted from that of the edit, cause, remedy.
 MISTAKES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .table import BLOCK, Row, Table, Value
+from .table import BLOCK, Row, Table
 
 SIGNED = ("s16", "s32", "s64")
 UNSIGNED = ("u16", "u32", "u64")
@@ -27,10 +27,6 @@ def limits(type_: str) -> tuple[int, int]:
 def quotient(x: int, y: int) -> int:
     """Towards zero; what the hardware makes of a zero divisor is not specified, but it does not trap."""
     return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
-
-
-def non_zero(values: list[Value]) -> list[Value]:
-    return [value for value in values if value != 0]
 
 
 def arithmetic() -> list[Row]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from gpuferry.specs._generated.frames import KEY_CLIENT, KEY_SERVER
 
 PREFIX = "gft"
-TENANT_MOST = 63
 TOKEN = re.compile(r"gft\.([a-z0-9][a-z0-9_-]{0,62})\.([A-Za-z0-9_-]{43})")
 ID_DIGITS = 8
 

@@ -204,7 +204,6 @@ _UPDATES = {
     **_forms("inc dec", "{}", "u32", optional=1, only={"noftz": ""}),
     **_forms("and or xor", "{}", _BITS, optional=1, only={"noftz": ""}),
 }
-_SCOPED = form("", named=0)
 ACTIONS: dict[str, dict[str, Form]] = {
     "bar": {"warp": form("c", named=0, all="sync"), **_BARRIERS},
     "barrier": {"cluster": form("", named=0, all="arrive wait"), **_BARRIERS},

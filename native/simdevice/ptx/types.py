@@ -87,8 +87,3 @@ U8, U16, U32, U64 = (TYPES[f"u{n}"] for n in (8, 16, 32, 64))
 S32, S64 = TYPES["s32"], TYPES["s64"]
 B16, B32, B64, B128 = (TYPES[f"b{n}"] for n in (16, 32, 64, 128))
 F16, F32, F64, BF16 = TYPES["f16"], TYPES["f32"], TYPES["f64"], TYPES["bf16"]
-
-
-def bits_type(bits: int) -> Type:
-    """The untyped-bits type of a width."""
-    return PRED if bits == 1 else TYPES[f"b{bits}"]

@@ -21,7 +21,6 @@ _CAST = re.compile(
 _SELECT = re.compile(r"select i1 (\S+), (\w+) (\S+), \w+ (\S+)\Z")
 _GEP = re.compile(r"getelementptr (\w+), ptr (\S+), (i\d+) (\S+)\Z")
 _PART = re.compile(r"extractvalue \{ (\w+), (\w+) \} (\S+), (\d)\Z")
-_LOAD = re.compile(r"load (?:atomic )?(\w+), ptr (\S+?)(?: \w+)?, align (\d+)(, !invariant\.load !0)?\Z")
 _STORE = re.compile(r"store (?:atomic )?(\w+) (\S+), ptr (\S+?)(?: \w+)?, align (\d+)\Z")
 _SUFFIX = re.compile(r"\.(i\d+|f\d+)(?=\.|\Z)")
 # Arguments that stay constants, by their places.
@@ -129,12 +128,6 @@ class Widener:
             kinds = result.strip("{} ").split(", ")
             return wide_name, "{ " + ", ".join(vector(kind) for kind in kinds) + " }", wide, result
         return wide_name, vector(result), wide, result
-
-
-def load_of(text: str) -> tuple[str, str, int] | None:
-    """(type, pointer, alignment) of a load."""
-    found = _LOAD.match(text)
-    return (found[1], found[2], int(found[3])) if found else None
 
 
 def store_of(text: str) -> tuple[str, str, str, int] | None:
