@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .expression import ExpressionError, Path, c_text, paths
-from .model import Arg, Assignment, Kind, ObjectKind, Spec, SpecError, Variant, Where
+from .model import Arg, Assignment, Effect, Kind, ObjectKind, Spec, SpecError, Variant, Where
 
 CONSTANT = re.compile(r"(CU|GF_)\w+$")
 # What an expression may ask besides the arguments, and what stands for it in C.
@@ -30,7 +30,7 @@ class Names:
     def expressions(self) -> list[tuple[str, Where]]:
         """Every expression of the function's entry, with its place in the spec."""
         found = [(e.condition, e.where) for e in self.variant.early]
-        left = [*self.variant.answer, *self.variant.effect]
+        left: list[Assignment | Effect] = [*self.variant.answer, *self.variant.effect]
         while left:
             item = left.pop()
             if isinstance(item.value, str):
