@@ -52,7 +52,7 @@ RECEIVED = {
     "gf_transport_cause": "fuzz_transport_reason",
 }
 TESTED: Mapping[str, Mapping[str, str]] = {
-    "guest/src/replies.c": {**QUIET, "recv": "fuzz_recv", "fwrite": "fuzz_fwrite"} | RECEIVED,
+    "guest/src/replies.c": {**QUIET, "recv": "fuzz_recv", "gf_printed": "fuzz_printed"} | RECEIVED,
     "guest/src/handshake.c": {
         "gf_transport_read": "fuzz_transport_read",
         "gf_transport_cause": "fuzz_transport_cause",
