@@ -35,7 +35,8 @@ const char *fuzz_transport_reason(int error) {
     return strerror(error);
 }
 
-void fuzz_printed(FILE *stream, const char *text, size_t size, bool may_write) {
+/* What kernels print. */
+void fuzz_printed(FILE *to, const char *text, size_t size, bool may_write) {
     volatile uint8_t sum = 0;
     for (size_t i = 0; i < size; i++) {
         sum = (uint8_t)(sum + (uint8_t)text[i]);
