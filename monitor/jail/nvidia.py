@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterator
 
 # Beyond those of filter.py.
@@ -16,10 +17,8 @@ NODES = (
     "/dev/nvidia-uvm-tools",
     "/dev/nvidia-caps/*",
 )
-# What its user-space libraries read; the libraries themselves lie where all libraries do.
+# What its libraries read. They lie where all libraries do, and /proc/driver is in every /proc.
 READS = (
-    "/proc/driver/nvidia",
-    "/proc/driver/nvidia-uvm",
     "/sys/devices",
     "/sys/bus/pci",
     "/sys/module/nvidia",
@@ -35,3 +34,8 @@ def nodes() -> Iterator[str]:
     """The device files of this machine."""
     for pattern in NODES:
         yield from sorted(glob.glob(pattern))
+
+
+def files() -> Iterator[str]:
+    """The files and folders of this machine that its libraries read."""
+    yield from (path for path in READS if os.path.exists(path))

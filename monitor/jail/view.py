@@ -10,6 +10,8 @@ from pathlib import Path
 
 from gpuferry.guest import paths
 
+from . import nvidia
+
 PACKAGES = ("apiserver", "migration", "specs", "native")
 # Bound where they are; those that are symbolic links into /usr are made anew.
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache")
@@ -44,6 +46,8 @@ def files(outside: Mapping[str, str], simulated: bool) -> Iterator[str]:
         driver = Path(paths.simulated_driver())
         yield str(driver.parent)
         yield from (str(tree) for up in driver.parents if (tree := up / BUILT_IN).is_dir())
+    else:
+        yield from nvidia.files()
 
 
 def interpreter(executable: str) -> Iterator[str]:

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpuferry.monitor.jail import command, view
+from gpuferry.monitor.jail import choose, command, nvidia, view
+from gpuferry.monitor.jail.filter import program
 from gpuferry.monitor.pool.process import Launch
 
 from tests.monitor import harness
@@ -126,3 +127,16 @@ def named(mark: str) -> set[int]:
         except OSError:
             continue
     return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives the jail a user of its own")
+def test_with_nvidias_driver_its_libraries_find_what_they_read() -> None:
+    """There need be no such driver: a jail of this kind starts, and shows the machine's devices."""
+    bwrap = shutil.which("bwrap")
+    assert bwrap
+    files = list(view.files({}, simulated=False))
+    assert {path for path in nvidia.READS if os.path.exists(path)} <= set(files)
+    assert "/sys/devices" in files
+    assert "/sys/devices" not in view.files({}, simulated=True)
+    rules = command.Rules(bwrap, True, files, view.DEVICES, {}, 1 << 30, program(True))
+    assert choose.trial(rules, 200_000) == ""
