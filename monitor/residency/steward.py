@@ -179,7 +179,7 @@ class Steward(PoolListener):
     def _end_liars(self) -> None:
         for server in [self._servers[key] for key in self.books.liars() if key in self._servers]:
             log.error("an API server has more of the disk than it was given", server=server.pid)
-            server.kill()
+            server.kill("it has more of the disk than it was given")
 
     async def _copy_ahead(self, device: int) -> None:
         await self._refresh(device)

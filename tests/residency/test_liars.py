@@ -58,7 +58,8 @@ class Said:
     def noted_files(self, session: int) -> Mapping[str, int]:
         return self.noted
 
-    def kill(self) -> None:
+    def kill(self, reason: str) -> None:
+        assert "more of the disk" in reason
         self.killed += 1
 
     async def refresh_stats(self, _: float) -> None:
