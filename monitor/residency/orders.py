@@ -98,7 +98,7 @@ class Orders:
                 self._note(entry, told, asyncio.current_task() in self._late)
         elif not server.over.is_set():
             log.error("an API server does not say what became of its memory", server=server.pid)
-            server.kill()
+            server.kill("it did not answer an order")
 
     def answered(self, server: ApiServer, told: node_pb2.Resides) -> bool:
         """An order was carried out, or was not. Returns whether it was one of these."""

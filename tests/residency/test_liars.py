@@ -59,8 +59,8 @@ class Said:
         return self.noted
 
     def kill(self, reason: str) -> None:
-        assert "more of the disk" in reason
         self.killed += 1
+        self.why = reason
 
     async def refresh_stats(self, _: float) -> None:
         pass
@@ -201,6 +201,7 @@ def test_who_never_answers_an_order_is_ended(tmp_path: Path, monkeypatch: pytest
         steward.room_wanted(liar, node_pb2.RoomWanted(session=2, bytes=SMALL))
         while not liar.killed:
             await asyncio.sleep(0.001)
+        assert liar.why == "it did not answer an order"
 
     asyncio.run(asyncio.wait_for(main(), 60))
 
@@ -225,6 +226,7 @@ def test_who_takes_more_of_the_disk_than_it_was_given_is_ended(tmp_path: Path) -
         os.ftruncate(kept[liar.key], 2 * SMALL)
         steward._end_liars()
         assert (honest.killed, liar.killed) == (0, 1)
+        assert liar.why == "it has more of the disk than it was given"
         os.ftruncate(kept[liar.key], SMALL)
         os.posix_fallocate(kept[liar.key], 0, SMALL)
         steward._end_liars()
