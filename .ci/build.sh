@@ -2,7 +2,7 @@
 # Generates, compiles (build/native) and installs the package in editable form. usage: build.sh VENV
 set -euo pipefail
 venv=$1
-export PATH="$PWD/$venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=2
+export PATH="$PWD/$venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=$(nproc)
 # mypy and Cython do not see through the editable install's import hook: they use this tree of links.
 mkdir -p build/tree/gpuferry
 for folder in apiserver guest migration monitor native specs; do

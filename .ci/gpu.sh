@@ -1,55 +1,96 @@
 #!/usr/bin/env bash
-# `make gpu`: demo and differential programs on a machine that has a GPU and, possibly, no internet.
+# `make gpu`: acceptance on a machine that has a GPU and, possibly, no internet.
 # Python packages come from the machine itself and, for what it lacks, from the wheels in $GPUFERRY_WHEELS (default .whl);
-# nvcc from the wheels or the machine's PATH. Results go to build/gpu/ and, with $OUT set, to $OUT.
+# nvcc from the machine's PATH, so that it fits the driver. Results go to build/gpu and, with $OUT set, to $OUT as one archive.
+# STEPS names those to take, and LIMIT the seconds that each may have.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-python=${PYTHON:-python3} wheels=${GPUFERRY_WHEELS:-.whl} out=build/gpu venv=${GPUFERRY_VENV:-.venv}
+python=${PYTHON:-python3} wheels=${GPUFERRY_WHEELS:-.whl} out=$PWD/build/gpu venv=${GPUFERRY_VENV:-.venv}
+steps=${STEPS:-doctor recording demo programs facts frameworks bench} limit=${LIMIT:-600}
 mkdir -p "$out" build
 report=$out/report.txt
 : >"$report"
 failed=0
 
 say() {
-    echo "gpu: $*" | tee -a "$report"
+    echo "gpu: $(date +%T) $*" | tee -a "$report"
 }
 step() {
     local name=$1
     shift
-    say "$name: $*"
-    if "$@" >"$out/$name.log" 2>&1; then
+    if timeout --kill-after=5 "$limit" "$@" >"$out/$name.log" 2>&1; then
         say "$name: ok"
     else
         say "$name: FAILED (exit $?), the end of $out/$name.log:"
-        tail -n 25 "$out/$name.log" | tee -a "$report"
+        tail -n "${TAIL:-25}" "$out/$name.log" | cut -c1-400 | tee -a "$report"
         failed=1
         return 1
     fi
 }
 install_packages() {
-    "$python" -m venv --system-site-packages "$venv" || return
-    if [ -d "$wheels" ]; then
-        "$venv/bin/python" -m pip install --no-index --no-deps --no-compile "$wheels"/*.whl
-    else
+    if [ ! -d "$wheels" ]; then
         .ci/setup.sh "$python" "$venv"
+        return
     fi
+    "$python" -m venv --without-pip "$venv" &&
+        "$python" -m pip --python "$venv/bin/python" install --no-index --no-deps --no-compile "$wheels"/*.whl || return
+    # What else the machine's Python has, if need be, behind what was installed.
+    "$python" - "$venv"/lib/python*/site-packages <<'END'
+import pathlib, sys
+found = [path for path in sys.path if path.endswith("-packages")]
+pathlib.Path(sys.argv[1], "machine.pth").write_text("".join(path + "\n" for path in found))
+END
+}
+programs() {
+    # Not what else the machine's Python has for pytest.
+    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "$venv/bin/python" -m pytest -p xdist -p pytest_timeout -q -n "${WORKERS:-8}" -m "not slow" -p no:cacheprovider --tb=short "$@"
+}
+machine() {
+    nvidia-smi
+    uname -a
+    "$python" --version
+    gcc --version
+    nvcc --version
+    nproc
+    ls -l /dev/nvidia*
+    "$python" -m pip list
+    ldconfig -p | grep -E 'libcuda|libnvidia|libcap'
+    echo "$LD_LIBRARY_PATH"
 }
 
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv 2>&1 | tee -a "$report"
 [ "${PIPESTATUS[0]}" = 0 ] || { say "no NVIDIA driver answers here: run this on a machine with a GPU"; exit 1; }
-
+machine >"$out/machine.log" 2>&1
 export GPUFERRY_DEVICE=gpu
-if [ ! -x "$venv/bin/gpuferry" ]; then
-    step packages install_packages || exit 1
+nvcc=$(command -v nvcc) && export GPUFERRY_NVCC=${GPUFERRY_NVCC:-$(readlink -f "$nvcc")}
+
+export -f install_packages programs
+export python wheels venv
+if [ ! -x "$venv/bin/python" ]; then
+    step packages bash -c install_packages || exit 1
 fi
-step build .ci/build.sh "$venv" || exit 1
-step doctor "$venv/bin/gpuferry" doctor --json
-step demo "$venv/bin/python" -m bench.demo
-step differential "$venv/bin/python" -m pytest -q -x --maxfail=50 tests/differential -m "not slow" -p no:cacheprovider
-step bench "$venv/bin/python" -m bench
+step build .ci/build.sh "$venv" || failed=1
+# The driver's own answers need no build of ours: they are there even if nothing else works.
+case " $steps " in *" recording "*)
+    PYTHONPATH=build/tree step recording "$venv/bin/python" -m tests.facts.recording "$out/driver.json" &
+    ;;
+esac
+for name in $steps; do
+    case $name in
+    doctor) "$venv/bin/gpuferry" doctor >"$out/doctor.log" 2>&1 ;;  # no monitor is there yet, and it says so
+    demo) step demo "$venv/bin/python" -m bench.demo ;;
+    programs) step programs bash -c "programs tests/differential" ;;
+    facts) step facts bash -c "programs tests/facts" ;;
+    bench) step bench "$venv/bin/python" -m bench ;;
+    frameworks) step frameworks "$venv/bin/python" -m tests.clients.installed "$python" "$out/frameworks.json" ;;
+    none | recording) ;;
+    *) say "there is no step $name" ;;
+    esac
+done
+wait
 for f in build/demo/result.json build/bench/results.json; do
     [ -f "$f" ] && cp "$f" "$out/$(basename "$(dirname "$f")")-$(basename "$f")"
 done
-[ -z "${OUT:-}" ] || cp "$out"/* "$OUT"/
+[ -z "${OUT:-}" ] || tar -czf "$OUT/gpu.tar.gz" -C build gpu
 [ $failed = 0 ] && say "everything passed" || say "something failed; see above and $out/*.log"
 exit $failed

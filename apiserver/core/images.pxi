@@ -263,6 +263,9 @@ cdef int describe(cu.CUdevice device, Kernel *kernel, vector[uint8_t] *table) no
             status = cu.cuFuncGetAttribute(&value, <cu.CUfunction_attribute>attribute, kernel.function)
         else:
             status = cu.cuKernelGetAttribute(&value, <cu.CUfunction_attribute>attribute, kernel.kernel, device)
+        # An older driver does not know all; but without this one every launch would be refused.
+        if status != cu.CUDA_SUCCESS and attribute == cu.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+            return status
         entry.attributes[attribute] = value if status == cu.CUDA_SUCCESS else 0
     length = min(strlen(name), <size_t>0xffff)
     entry.name_size = <uint16_t>length
@@ -288,6 +291,7 @@ cdef int list_kernels(Image *image) noexcept nogil:
     cdef vector[cu.CUfunction] functions
     cdef vector[cu.CUkernel] kernels
     cdef Kernel kernel
+    cdef const char *name = NULL
     cdef int status
     cdef unsigned int i
     memset(&kernel, 0, sizeof(kernel))
@@ -297,6 +301,10 @@ cdef int list_kernels(Image *image) noexcept nogil:
             return status
         functions.resize(count)
         status = cu.cuModuleEnumerateFunctions(functions.data(), count, image.module)
+        # What is only listed may not be loaded, and then the driver knows no attributes of it.
+        for i in range(count):
+            status = status or cu.cuFuncGetName(&name, functions[i])
+            status = status or cu.cuModuleGetFunction(&functions[i], image.module, name)
     else:
         status = cu.cuLibraryGetKernelCount(&count, image.library)
         if status != cu.CUDA_SUCCESS or count == 0:

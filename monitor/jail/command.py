@@ -70,19 +70,24 @@ def _mounts(files: Iterable[str], nodes: Iterable[str]) -> list[str]:
     made: list[str] = []
     shown: set[str] = set()
     folders = {"/", SCRATCH}  # made by us: bubblewrap's own are nobody else's to enter
+
+    def make_folders(path: str) -> None:
+        for folder in reversed(Path(path).parents):
+            if str(folder) not in folders:
+                made.extend(["--perms", "0755", "--dir", str(folder)])
+                folders.add(str(folder))
+
     for path in files:
         if path in shown or any(path.startswith(other + "/") for other in shown):
             continue
-        for folder in reversed(Path(path).parents):
-            if str(folder) not in folders:
-                made += ["--perms", "0755", "--dir", str(folder)]
-                folders.add(str(folder))
+        make_folders(path)
         if os.path.islink(path):
             made += ["--symlink", os.readlink(path), path]
         else:
             made += ["--ro-bind", path, path]
         shown.add(path)
     for node in nodes:
+        make_folders(node)
         made += ["--dev-bind", node, node]
     return made
 

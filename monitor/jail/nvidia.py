@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 
 # Beyond those of filter.py.
 CALLS = ("sched_setscheduler", "set_mempolicy", "mbind", "migrate_pages", "move_pages")
@@ -36,6 +38,24 @@ def nodes() -> Iterator[str]:
         yield from sorted(glob.glob(pattern))
 
 
-def files() -> Iterator[str]:
-    """The files and folders of this machine that its libraries read."""
+# In a process of its own, as the driver may be another one there than here, and stays once it was loaded.
+_WHERE = """
+import ctypes, os
+for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        continue
+    with open("/proc/self/maps") as maps:
+        print(os.path.dirname(next(line.split()[-1] for line in maps if name[:-1] in line)))
+"""
+
+
+def files(environment: Mapping[str, str]) -> Iterator[str]:
+    """What of this machine its libraries read, and where they lie themselves for a program of this
+    environment: not where all libraries do, say, but in /usr/local/nvidia.
+    """
     yield from (path for path in READS if os.path.exists(path))
+    where = [sys.executable, "-c", _WHERE]
+    found = subprocess.run(where, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    yield from dict.fromkeys(found.stdout.splitlines())

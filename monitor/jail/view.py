@@ -47,7 +47,7 @@ def files(outside: Mapping[str, str], simulated: bool) -> Iterator[str]:
         yield str(driver.parent)
         yield from (str(tree) for up in driver.parents if (tree := up / BUILT_IN).is_dir())
     else:
-        yield from nvidia.files()
+        yield from nvidia.files(outside)
 
 
 def interpreter(executable: str) -> Iterator[str]:

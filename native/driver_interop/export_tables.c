@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "driver_interop/context_storage.h"
 #include "driver_interop/interop.h"
@@ -27,6 +28,7 @@ static void log_line(const char *format, const char *table, unsigned slot) {
 static CUresult missing(atomic_bool *logged, const char *table, unsigned slot) {
     if (!atomic_exchange(logged, true))
         log_line("private driver table %s: slot %u was called, which is not known", table, slot);
+
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -209,22 +211,92 @@ static CUresult late_51(uint64_t a, uint64_t which, uint64_t *out) {
     return CUDA_SUCCESS;
 }
 
-/* The formatter never comes to rest on this list. */
+/* How cuFFT gets at the only function of a module. True: it was possible. */
+static int each_function(CUcontext context, CUmodule module, void (*each)(void *, CUfunction, CUmodule),
+                         void *with) {
+    unsigned count = 0;
+    CUfunction *functions = NULL;
+    bool done = cuModuleGetFunctionCount(&count, module) == CUDA_SUCCESS;
+    if (done && count > 0) {
+        functions = malloc(count * sizeof *functions);
+        done = functions && cuModuleEnumerateFunctions(functions, count, module) == CUDA_SUCCESS;
+    }
+    for (unsigned i = 0; done && i < count; i++) {
+        const char *name = NULL;
+        /* By its name it is loaded, and not only listed. */
+        done = cuFuncGetName(&name, functions[i]) == CUDA_SUCCESS &&
+               cuModuleGetFunction(&functions[i], module, name) == CUDA_SUCCESS;
+        if (done)
+            each(with, functions[i], module);
+    }
+    free(functions);
+    return done;
+}
+
+/* Where the pairs of multiprocessors lie: the group of each, and its place there, as two lists that the
+ * caller gives back (slot 13). cuBLAS weighs by it how many clusters of blocks run at once, on devices that
+ * have clusters; so it is enough that there are as many as the device has. Measured on an H200. */
+enum { PROCESSOR_GROUPS = 8 };
+
+static CUresult processor_places(uint8_t **groups, uint8_t **places) {
+    CUdevice device;
+    int count = 0;
+    CUresult status = cuCtxGetDevice(&device);
+    if (status == CUDA_SUCCESS)
+        status = cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+    if (status != CUDA_SUCCESS || !groups || !places)
+        return status != CUDA_SUCCESS ? status : CUDA_ERROR_INVALID_VALUE;
+    *groups = malloc((size_t)count);
+    *places = malloc((size_t)count);
+    if (!*groups || !*places) {
+        free(*groups);
+        free(*places);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (int i = 0; i < count; i++) {
+        (*groups)[i] = i % PROCESSOR_GROUPS;
+        (*places)[i] = (uint8_t)(i / PROCESSOR_GROUPS);
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult forget_places(uint8_t *groups, uint8_t *places) {
+    free(groups);
+    free(places);
+    return CUDA_SUCCESS;
+}
+
+/* What libraries of NVIDIA's ask for: some slots are known, and a stub stands for every other. */
 /* clang-format off */
-#define LATE_SLOTS(X) \
-    X(1) X(2) X(3) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) \
-    X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31) X(32) X(33) X(34) \
-    X(35) X(36) X(37) X(38) X(40) X(41) X(42) X(43) X(44) X(45) X(46) X(47) X(48) X(49) X(50) X(52) \
-    X(53) X(54) X(55) X(56) X(57) X(58) X(59) X(60) X(61) X(62) X(63)
+#define EACH_SLOT(X, table) \
+    X(table, 1) X(table, 2) X(table, 3) X(table, 4) X(table, 5) X(table, 6) X(table, 7) X(table, 8) \
+    X(table, 9) X(table, 10) X(table, 11) X(table, 12) X(table, 13) X(table, 14) X(table, 15) X(table, 16) \
+    X(table, 17) X(table, 18) X(table, 19) X(table, 20) X(table, 21) X(table, 22) X(table, 23) X(table, 24) \
+    X(table, 25) X(table, 26) X(table, 27) X(table, 28) X(table, 29) X(table, 30) X(table, 31) X(table, 32) \
+    X(table, 33) X(table, 34) X(table, 35) X(table, 36) X(table, 37) X(table, 38) X(table, 39) X(table, 40) \
+    X(table, 41) X(table, 42) X(table, 43) X(table, 44) X(table, 45) X(table, 46) X(table, 47) X(table, 48) \
+    X(table, 49) X(table, 50) X(table, 51) X(table, 52) X(table, 53) X(table, 54) X(table, 55) X(table, 56) \
+    X(table, 57) X(table, 58) X(table, 59) X(table, 60) X(table, 61) X(table, 62) X(table, 63)
 /* clang-format on */
-#define LATE_STUB(slot) STUB(late, slot)
-LATE_SLOTS(LATE_STUB)
-#define LATE_ENTRY(slot) [slot] = STUB_SLOT(late, slot),
+#define STUB_ENTRY(table, slot) [slot] = STUB_SLOT(table, slot),
+EACH_SLOT(STUB, late)
+EACH_SLOT(STUB, functions)
+EACH_SLOT(STUB, clusters)
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init"
 static const union slot late_table[64] = {[0] = {.size = sizeof late_table},
-                                          [4] = SLOT(late_4),
+                                          EACH_SLOT(STUB_ENTRY, late)[4] = SLOT(late_4),
                                           [39] = SLOT(late_39),
-                                          [51] = SLOT(late_51),
-                                          LATE_SLOTS(LATE_ENTRY)};
+                                          [51] = SLOT(late_51)};
+
+static const union slot functions_table[64] = {[0] = {.size = sizeof functions_table},
+                                               EACH_SLOT(STUB_ENTRY, functions)[7] = SLOT(each_function)};
+
+static const union slot clusters_table[64] = {[0] = {.size = sizeof clusters_table},
+                                              EACH_SLOT(STUB_ENTRY, clusters)[4] = SLOT(processor_places),
+                                              [13] = SLOT(forget_places)};
+#pragma GCC diagnostic pop
 
 struct table {
     unsigned char id[16];
@@ -248,6 +320,10 @@ static const struct table tables[] = {
      error_log_table},
     {{0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2},
      late_table},
+    {{0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e},
+     functions_table},
+    {{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca},
+     clusters_table},
     /* NVRTC's probe: it takes a refusal well. */
     {{0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41, 0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3, 0x28}, NULL},
 };

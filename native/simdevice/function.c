@@ -151,7 +151,10 @@ static CUresult param_info(const struct sim_kernel_info *info, size_t index, siz
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction handle) {
     struct sim_function *function;
     SIM_TRY(sim_function_acquire(handle, &function));
-    CUresult result = get_attribute(function->info, function->attributes, attribute, value);
+    /* Modules are loaded lazily: NVIDIA's driver knows nothing yet of what it only listed. */
+    bool known = function->module->library || atomic_load(&function->known) || sim_image_eager();
+    CUresult result = known ? get_attribute(function->info, function->attributes, attribute, value)
+                            : CUDA_ERROR_FUNCTION_NOT_LOADED;
     sim_release(function);
     return result;
 }
@@ -232,6 +235,7 @@ CUresult cuFuncLoad(CUfunction handle) {
     CUresult result = sim_kernel_prepare(function->module->image, function->index, &kernel);
     if (result == CUDA_SUCCESS)
         atomic_store(&function->kernel, kernel);
+    atomic_store(&function->known, result == CUDA_SUCCESS || atomic_load(&function->known));
     sim_release(function);
     return result;
 }

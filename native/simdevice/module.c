@@ -229,8 +229,10 @@ CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name)
     CUresult result = sim_image_find_kernel(module->image, name, &index)
                           ? sim_module_function(module, index, &function)
                           : CUDA_ERROR_NOT_FOUND;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        atomic_store(&function->known, true);
         *out = SIM_POINTER(CUfunction, function);
+    }
     sim_release(module);
     return result;
 }

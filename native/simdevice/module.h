@@ -22,6 +22,7 @@ struct sim_function {
     const struct sim_kernel_info *info;
     struct sim_function_attributes own,
         *attributes;                           /* its own, or those of the library's kernel for this device */
+    atomic_bool known;                         /* asked for by its name, or loaded, and not only listed */
     _Atomic(struct sim_kernel *) kernel;       /* compiled; NULL before the first launch */
     _Atomic(struct gf_legacy_launch *) legacy; /* what cuParamSet* left; NULL: nothing */
 };

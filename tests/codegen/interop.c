@@ -213,7 +213,8 @@ static void test_tables(void) {
         {"6bd5fb6c5bf4e74a8987d93912fd9df9", 13}, {"a094798c2e742e7493f20800200c0a66", 7},
         {"42d85a8123f6cb478298f6e78a3aecdc", 4},  {"263e88607cd2614392f6bbd5006dfa7e", 17},
         {"d4082055bde6704b8d34ba123c66e1f2", 3},  {"f8cff95121468b4eb9e2fb469e7c0dd9", 8},
-        {"21318c60971432488ca641ff7324c8f2", 64},
+        {"21318c60971432488ca641ff7324c8f2", 64}, {"6e163fbeb958444d835ce182aff1991e", 64},
+        {"1734dc26800d47458726c0f1e7dd8bca", 64},
     };
     for (size_t i = 0; i < sizeof sized / sizeof *sized; i++) {
         const size_t *slots = table(sized[i].id);

@@ -9,7 +9,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-SECONDS = 60  # for one item; then it hangs
+LIMIT = "GPUFERRY_TEST_SECONDS"
+SECONDS = int(os.environ.get(LIMIT, "60"))  # for one item; then it hangs
 DIED = "the process died"
 HUNG = "the process hung"
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .paths import BUILD, PROGRAMS, ROOT, SIM_LIBRARY
-from .toolkits import NEWEST, Toolkit, toolkit
+from .toolkits import NEWEST, WHEELS, Toolkit, toolkit
 
 _CACHE = BUILD / "programs"
 _HOST_FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
@@ -57,7 +57,9 @@ def _nvcc(kit: Toolkit, source: Path, flags: Sequence[str], shared_runtime: bool
 
 def _host_with_driver(kit: Toolkit, source: Path, flags: Sequence[str]) -> list[str]:
     driver = ["-Wl,--as-needed", f"-L{SIM_LIBRARY.parent}", "-l:libcuda.so.1"]
-    includes = [f"-I{kit.include}", f"-I{PROGRAMS}", f"-I{ROOT / 'native'}", f"-I{_kernels_header().parent}"]
+    # The headers are those that the spec was checked against, also where an older nvcc makes the kernels.
+    headers = toolkit(WHEELS).include if kit.release == NEWEST else kit.include
+    includes = [f"-I{headers}", f"-I{PROGRAMS}", f"-I{ROOT / 'native'}", f"-I{_kernels_header().parent}"]
     return ["gcc", *_HOST_FLAGS, *includes, str(source), *driver, "-ldl", *flags]
 
 

@@ -61,13 +61,18 @@ _PINNED = {
     ),
 }
 NEWEST = "newest"
+WHEELS = "wheels"
 RELEASES = (*_PINNED, NEWEST)
 
 
 def toolkit(release: str = NEWEST) -> Toolkit:
-    """The toolkit of `release`, fetched if need be; NEWEST is the environment's, or $GPUFERRY_NVCC's."""
-    if release == NEWEST:
-        return _at(release, _newest_root())
+    """The toolkit of `release`, fetched if need be; NEWEST is $GPUFERRY_NVCC's, or else what the virtual
+    environment holds, as WHEELS always, which may have no nvcc."""
+    chosen = os.environ.get("GPUFERRY_NVCC")
+    if release == NEWEST and chosen:
+        return _at(release, Path(chosen).resolve().parents[1])
+    if release in (NEWEST, WHEELS):
+        return _at(release, _installed("bin/nvcc" if release == NEWEST else "include/cuda.h"))
     pinned = _PINNED[release]
     return _at(release, _fetch(release, pinned) / pinned.root)
 
@@ -78,16 +83,13 @@ def _at(release: str, root: Path) -> Toolkit:
     return Toolkit(release, root / "include", lib, nvcc if nvcc.exists() else None)
 
 
-def _newest_root() -> Path:
-    chosen = os.environ.get("GPUFERRY_NVCC")
-    if chosen:
-        return Path(chosen).resolve().parents[1]
+def _installed(wanted: str) -> Path:
     spec = find_spec("nvidia")
     for place in spec.submodule_search_locations or () if spec else ():
-        if (Path(place) / "cu13" / "bin" / "nvcc").exists():
+        if (Path(place) / "cu13" / wanted).exists():
             return Path(place) / "cu13"
     raise FileNotFoundError(
-        "no nvcc: install nvidia-cuda-nvcc into the virtual environment, or set GPUFERRY_NVCC"
+        f"no {wanted}: install NVIDIA's wheels into the virtual environment, or set GPUFERRY_NVCC"
     )
 
 

@@ -17,6 +17,7 @@ from gpuferry.monitor.jail import choose, command, nvidia, view
 from gpuferry.monitor.jail.filter import program
 from gpuferry.monitor.pool.process import Launch
 
+from tests.helpers.paths import SIM_LIBRARY
 from tests.monitor import harness
 
 # As bubblewrap before it says which process it made: a child that waits to be told to go on.
@@ -134,9 +135,30 @@ def test_with_nvidias_driver_its_libraries_find_what_they_read() -> None:
     """There need be no such driver: a jail of this kind starts, and shows the machine's devices."""
     bwrap = shutil.which("bwrap")
     assert bwrap
-    files = list(view.files({}, simulated=False))
+    files = list(view.files(dict(os.environ), simulated=False))
     assert {path for path in nvidia.READS if os.path.exists(path)} <= set(files)
     assert "/sys/devices" in files
     assert "/sys/devices" not in view.files({}, simulated=True)
     rules = command.Rules(bwrap, True, files, view.DEVICES, {}, 1 << 30, program(True))
     assert choose.trial(rules, 200_000) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives the jail a user of its own")
+def test_whoever_lives_there_can_use_its_device_files() -> None:
+    """NVIDIA's driver opens its own as that user, and finds no GPU where their folder cannot be entered."""
+    bwrap = shutil.which("bwrap")
+    assert bwrap
+    files = list(view.files({}, simulated=True))
+    rules = command.Rules(bwrap, True, files, view.DEVICES, {}, 1 << 30, program(False))
+    opens = "import os; os.setresgid(7, 7, 7); os.setresuid(7, 7, 7); os.open('/dev/zero', os.O_RDWR)"
+    jailed = [bwrap, *command.arguments(rules, command.Cell(7)), "--", sys.executable, "-ISc", opens]
+    done = subprocess.run(jailed, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_folder_of_nvidias_driver_is_shown_wherever_it_is(tmp_path: Path) -> None:
+    """A container's may lie in /usr/local/nvidia, and be found by LD_LIBRARY_PATH."""
+    shutil.copy(SIM_LIBRARY, tmp_path / "libcuda.so.1")
+    found = {"LD_LIBRARY_PATH": str(tmp_path), "PATH": os.environ["PATH"]}
+    assert str(tmp_path) in view.files(found, simulated=False)
+    assert str(tmp_path) not in view.files({"PATH": os.environ["PATH"]}, simulated=False)

@@ -16,6 +16,7 @@ from .driver import (
     INVALID_PTX,
     INVALID_VALUE,
     NOT_FOUND,
+    NOT_LOADED,
     NOT_PERMITTED,
     NOT_SUPPORTED,
     SUCCESS,
@@ -25,6 +26,7 @@ from .kernels import PTX, Attribute, Config, function, launch, module, pack
 
 OUT = ctypes.byref(ctypes.c_uint64())
 LAUNCH_FAILED = 719
+MAX_THREADS_PER_BLOCK, MULTIPROCESSOR_COUNT = 0, 16  # CU_FUNC_ATTRIBUTE_*, CU_DEVICE_ATTRIBUTE_*
 COOPERATIVE_LAUNCH_TOO_LARGE = 720
 
 
@@ -393,3 +395,50 @@ def test_occupancy(cu: Driver, context: int) -> None:
     assert cu.status("cuOccupancyMaxActiveBlocksPerMultiprocessor", OUT, count, 0, 0) == INVALID_VALUE
     assert cu.status("cuOccupancyMaxActiveBlocksPerMultiprocessor", OUT, 1, 32, 0) == INVALID_HANDLE
     assert cu.out("cuOccupancyAvailableDynamicSMemPerBlock", count, 2, 128) == 48 * 1024
+
+
+def test_a_function_that_is_only_listed_is_not_loaded(cu: Driver, context: int) -> None:
+    """Modules are loaded lazily: NVIDIA's driver gives no attributes before it is asked for or loaded."""
+    owner = module(cu)
+    count = cu.out("cuModuleGetFunctionCount", owner, type=ctypes.c_uint)
+    listed = (ctypes.c_uint64 * count)()
+    cu.ok("cuModuleEnumerateFunctions", listed, count, owner)
+    threads = ctypes.byref(ctypes.c_int())
+    assert cu.status("cuFuncGetAttribute", threads, MAX_THREADS_PER_BLOCK, listed[0]) == NOT_LOADED
+    name = ctypes.c_char_p()
+    cu.ok("cuFuncGetName", ctypes.byref(name), listed[0])
+    assert name.value
+    cu.out("cuModuleGetFunction", owner, name.value)
+    cu.ok("cuFuncLoad", listed[1])
+    for known in listed[:2]:
+        cu.ok("cuFuncGetAttribute", threads, MAX_THREADS_PER_BLOCK, known)
+
+
+def slots(cu: Driver, table: str) -> ctypes.Array[ctypes.c_uint64]:
+    """Of a table that only NVIDIA's libraries ask for (native/driver_interop/export_tables.c)."""
+    return (ctypes.c_uint64 * 64).from_address(cu.out("cuGetExportTable", bytes.fromhex(table)))
+
+
+def test_cufft_comes_to_the_functions_of_a_module(cu: Driver, context: int) -> None:
+    found: list[int] = []
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
+    note = callback(lambda with_, function, owner: found.append(function))
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * 2, callback, ctypes.c_uint64)
+    each = prototype(slots(cu, "6e163fbeb958444d835ce182aff1991e")[7])
+    owner = module(cu)
+    assert each(context, owner, note, 0) == 1
+    assert len(found) == cu.out("cuModuleGetFunctionCount", owner, type=ctypes.c_uint)
+    assert function(cu, owner, "scale") in found
+    assert each(context, 4711, note, 0) == 0
+
+
+def test_cublas_asks_where_multiprocessors_lie(cu: Driver, context: int) -> None:
+    """As lists that it gives back: as many groups and places in them as there are multiprocessors."""
+    table = slots(cu, "1734dc26800d47458726c0f1e7dd8bca")
+    count = cu.out("cuDeviceGetAttribute", MULTIPROCESSOR_COUNT, 0, type=ctypes.c_int)
+    lists = [ctypes.POINTER(ctypes.c_ubyte)() for _ in range(2)]
+    pointers = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2)
+    assert pointers(table[4])(*[ctypes.addressof(one) for one in lists]) == SUCCESS
+    groups, places = (one[:count] for one in lists)
+    assert len(set(zip(groups, places, strict=True))) == count
+    assert pointers(table[13])(*[ctypes.cast(one, ctypes.c_void_p) for one in lists]) == SUCCESS

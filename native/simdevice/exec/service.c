@@ -62,7 +62,7 @@ static struct service services[] = {{PTHREAD_MUTEX_INITIALIZER, -1, 0}, {PTHREAD
 enum { SERVICES = sizeof services / sizeof *services };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool installed;                    /* as part of the Python package */
-static char own_folder[PATH_MAX - 64];    /* where this library lies */
+static char own_folder[PATH_MAX];         /* where this library lies */
 static char source_folder[PATH_MAX - 64]; /* native/simdevice with the compiler's sources */
 static char package_parent[PATH_MAX];     /* for PYTHONPATH */
 
