@@ -8,6 +8,7 @@
 #include "context.h"
 #include "gpuferry/messages.h"
 #include "hooks.h"
+#include "module.h"
 #include "objects.h"
 #include "stream.h"
 #include "window.h"
@@ -43,6 +44,9 @@ static uint64_t next_id = 1;
 static unsigned dropped_count; /* kept calls that were dropped and are still here */
 static struct worker functions = {.work = PTHREAD_COND_INITIALIZER, .last = &functions.first};
 static struct worker copies = {.work = PTHREAD_COND_INITIALIZER, .last = &copies.first};
+
+static unsigned pauses;
+static pthread_cond_t resumed = PTHREAD_COND_INITIALIZER;
 
 _Atomic unsigned gf_host_calls;
 
@@ -204,8 +208,53 @@ static void settle_current(void) {
     gf_host_calls_settle(gf_thread.depth > 0 ? gf_context_current_handle() : gf_context_primary(0));
 }
 
-CUresult gf_host_call_add(struct gf_host_task *call) {
+/* Of some call that counts; 0: there is none. */
+static uint64_t pending_context(void) {
+    uint64_t context = 0;
     pthread_mutex_lock(&lock);
+    for (int i = 0; i < TABLE_SIZE && gf_host_calls > 0 && context == 0; i++) {
+        for (const struct gf_host_task *call = table[i]; call != NULL; call = call->next) {
+            context = call->kept ? context : call->context;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return context;
+}
+
+void gf_host_calls_pause(void) {
+    pthread_mutex_lock(&lock);
+    pauses++; /* whoever comes from here on waits, or there might always be one */
+    pthread_mutex_unlock(&lock);
+    for (uint64_t context; (context = pending_context()) != 0;) {
+        gf_host_calls_settle(context);
+    }
+}
+
+void gf_host_calls_resume(void) {
+    pthread_mutex_lock(&lock);
+    pauses--;
+    pthread_cond_broadcast(&resumed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Takes the lock, when no load is under way; of those that nobody has waited for, a lost session tells
+ * nothing. */
+static void lock_between_loads(void) {
+    for (bool settled = false;; settled = true) {
+        pthread_mutex_lock(&lock);
+        while (pauses > 0) {
+            pthread_cond_wait(&resumed, &lock);
+        }
+        if (settled || !gf_loads_unsettled()) {
+            return;
+        }
+        pthread_mutex_unlock(&lock);
+        gf_loads_settle();
+    }
+}
+
+CUresult gf_host_call_add(struct gf_host_task *call) {
+    lock_between_loads();
     bool fine = start(&functions) && start(&copies);
     if (fine) {
         atomic_store(&gf_channel_asked, asked_for);

@@ -8,6 +8,7 @@
 #include "context.h"
 #include "gpuferry/messages.h"
 #include "hooks.h"
+#include "host_call.h"
 #include "known_images.h"
 #include "proof.h"
 #include "session.h"
@@ -85,7 +86,9 @@ static CUresult load(const struct gf_req_sessionLoadImage *request, const void *
     struct gf_call call = {.op = GF_OP_sessionLoadImage, .reply = &reply, .reply_size = sizeof reply};
     struct iovec part = {(void *)request, sizeof *request};
     uint64_t started = gf_now();
+    gf_host_calls_pause();
     CUresult result = gf_call_with_image(&call, &part, 1, request->hash, image, request->size);
+    gf_host_calls_resume();
     return take(&call, &reply, result, request->handle, log, started, module);
 }
 
@@ -122,15 +125,17 @@ static CUresult load_unwaited(const struct gf_req_sessionLoadImage *request, str
                                      .reply = &loading->reply,
                                      .reply_size = sizeof loading->reply,
                                      .completed = arrived};
+    gf_host_calls_pause();
     CUresult result = gf_image_lend(request->hash, copy, image->size);
     if (result == CUDA_SUCCESS) {
         result = gf_call_start(&loading->call, &(struct iovec){&loading->request, sizeof *request}, 1);
     }
+    atomic_fetch_add(&unsettled, result == CUDA_SUCCESS);
+    gf_host_calls_resume();
     if (result != CUDA_SUCCESS) { /* the server is lost */
         free_loading(loading);
         return result;
     }
-    atomic_fetch_add(&unsettled, 1);
     atomic_store(&module->loading, loading);
     return CUDA_SUCCESS;
 }
@@ -259,8 +264,12 @@ static void settle_all(struct gf_table *table) {
     }
 }
 
+bool gf_loads_unsettled(void) {
+    return atomic_load(&unsettled) > 0;
+}
+
 void gf_loads_settle(void) {
-    if (atomic_load(&unsettled) > 0) {
+    if (gf_loads_unsettled()) {
         settle_all(&gf_tables[GF_HANDLE_MODULE]);
         settle_all(&gf_tables[GF_HANDLE_LIBRARY]);
     }

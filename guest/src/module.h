@@ -42,6 +42,7 @@ struct gf_callable *gf_callable_find(uint64_t handle); /* function or kernel */
 CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_jit_log *log, uint64_t *handle);
 /* Waits for each load that nobody has waited for: before a context ends. */
 void gf_loads_settle(void);
+bool gf_loads_unsettled(void);
 
 /* A module variable that was handed out and holds the address. */
 bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size);

@@ -162,6 +162,13 @@ static void read_code(void) {
         refuse("GPUFERRY_SIM_CODE", text, "run or skip");
 }
 
+static void read_loads(void) {
+    const char *text = getenv("GPUFERRY_SIM_LOADS");
+    config.loads_wait = text && strcmp(text, "wait") == 0;
+    if (text && *text && !config.loads_wait && strcmp(text, "free") != 0)
+        refuse("GPUFERRY_SIM_LOADS", text, "free or wait");
+}
+
 static void read_turns(void) {
     const char *folder = getenv("GPUFERRY_SIM_TURNS");
     if (!folder || !*folder)
@@ -197,6 +204,7 @@ static void read_all(void) {
     config.memory = read_size("GPUFERRY_SIM_MEMORY", UINT64_C(8) << 30);
     config.output_most = read_size("GPUFERRY_SIM_OUTPUT", UINT64_MAX);
     read_code();
+    read_loads();
     read_turns();
     read_compute_capability();
     read_instances();

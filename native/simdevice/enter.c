@@ -40,8 +40,35 @@ void sim_host_function(bool entered) {
     in_host_function = entered;
 }
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+static _Atomic bool somebody;
+static __thread bool is_me;
+
+static void wait_for_others(bool take) {
+    pthread_mutex_lock(&lock);
+    while (atomic_load(&somebody) && !is_me)
+        pthread_cond_wait(&ended, &lock);
+    if (take)
+        atomic_store(&somebody, is_me = true);
+    pthread_mutex_unlock(&lock);
+}
+
+void sim_alone(void) {
+    wait_for_others(true);
+}
+
+void sim_not_alone(void) {
+    pthread_mutex_lock(&lock);
+    atomic_store(&somebody, is_me = false);
+    pthread_cond_broadcast(&ended);
+    pthread_mutex_unlock(&lock);
+}
+
 CUresult sim_enter(void) {
     if (in_host_function)
         return CUDA_ERROR_NOT_PERMITTED;
+    if (__builtin_expect(atomic_load_explicit(&somebody, memory_order_relaxed), 0))
+        wait_for_others(false);
     return sim_state() == SIM_STATE_READY ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }

@@ -5,5 +5,8 @@
 enum sim_state { SIM_STATE_NEW, SIM_STATE_READY, SIM_STATE_FORKED };
 
 enum sim_state sim_state(void);
+/* The thread that called sim_alone takes calls, and others wait until it called sim_not_alone. */
+void sim_alone(void);
+void sim_not_alone(void);
 /* cuInit has succeeded. */
 void sim_state_set_ready(void);

@@ -1,6 +1,10 @@
 /* Opening an image, and what the program is told of it. */
 #include "module.h"
+#include "config.h"
+#include "context.h"
+#include "enter.h"
 #include "log.h"
+#include "scheduler.h"
 #include "variance.h"
 #include <string.h>
 
@@ -9,6 +13,20 @@
 void sim_jit_report(const struct gf_jit_log *log, const char *message, uint64_t started_ns) {
     float milliseconds = (float)((double)(sim_now_ns() - started_ns) * 1e-6);
     gf_jit_answer(log, message, strlen(message), milliseconds);
+}
+
+void sim_load_begin(void) {
+    struct sim_context *context;
+    if (!sim_config_get()->loads_wait)
+        return;
+    sim_alone();
+    if (sim_context_current(&context) == CUDA_SUCCESS)
+        sim_context_drain(context, NULL);
+}
+
+void sim_load_end(void) {
+    if (sim_config_get()->loads_wait)
+        sim_not_alone();
 }
 
 bool sim_image_eager(void) {

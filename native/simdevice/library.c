@@ -65,10 +65,14 @@ static CUresult load(CUlibrary *out, const void *code, size_t size, CUjit_option
     for (unsigned i = 0; i < library_count; i++)
         SIM_REQUIRE((unsigned)library_options[i] < CU_LIBRARY_NUM_OPTIONS);
     SIM_TRY(gf_jit_options(count, options, values, &log));
-    SIM_TRY(sim_image_load(code, size, &log, &image));
-    SIM_TRY(library_new(image, &library));
-    *out = SIM_POINTER(CUlibrary, library);
-    return CUDA_SUCCESS;
+    sim_load_begin();
+    CUresult result = sim_image_load(code, size, &log, &image);
+    if (result == CUDA_SUCCESS)
+        result = library_new(image, &library);
+    sim_load_end();
+    if (result == CUDA_SUCCESS)
+        *out = SIM_POINTER(CUlibrary, library);
+    return result;
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values,

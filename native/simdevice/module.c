@@ -170,10 +170,14 @@ static CUresult load(CUmodule *out, const void *image, size_t size, unsigned cou
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(out && image);
     SIM_TRY(gf_jit_options(count, options, values, &log));
-    SIM_TRY(sim_image_load(image, size, &log, &opened));
-    SIM_TRY(sim_module_new(context, opened, NULL, &module));
-    *out = SIM_POINTER(CUmodule, module);
-    return CUDA_SUCCESS;
+    sim_load_begin();
+    CUresult result = sim_image_load(image, size, &log, &opened);
+    if (result == CUDA_SUCCESS)
+        result = sim_module_new(context, opened, NULL, &module);
+    sim_load_end();
+    if (result == CUDA_SUCCESS)
+        *out = SIM_POINTER(CUmodule, module);
+    return result;
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {

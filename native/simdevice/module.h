@@ -58,6 +58,10 @@ struct sim_library {
     struct sim_module *modules;
 };
 
+/* Around the load of an image, which NVIDIA's driver does alone and when the device has nothing to do
+ * (GPUFERRY_SIM_LOADS). */
+void sim_load_begin(void);
+void sim_load_end(void);
 /* Whether kernels are made when their image is loaded, and not when they are first used. */
 bool sim_image_eager(void);
 CUresult sim_image_load(const void *image, size_t size, const struct gf_jit_log *log, struct sim_image **out);

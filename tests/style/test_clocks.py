@@ -32,6 +32,7 @@ ALLOWED = {
     "native/simdevice/exec/services.c": "%globaltimer of PTX, which is the time of day",
     "guest/src/host_call.c": "a condition that nobody waits on for a limited time",
     "guest/src/channel_state.c": "a condition that nobody waits on for a limited time",
+    "native/simdevice/enter.c": "a condition that nobody waits on for a limited time",
     "native/simdevice/later.c": "a condition that nobody waits on for a limited time",
     "native/simdevice/placement.c": "a condition that nobody waits on for a limited time",
     "native/simdevice/scheduler.c": "a condition that nobody waits on for a limited time",
