@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "channel.h"
 #include "context.h"
@@ -10,10 +11,12 @@
 #include "hooks.h"
 #include "module.h"
 #include "objects.h"
+#include "stats.h"
 #include "stream.h"
 #include "window.h"
 
 #define TABLE_SIZE 256
+#define PATIENCE   UINT64_C(10000000000) /* of a load, in nanoseconds */
 
 /* A call that was asked for. */
 struct turn {
@@ -204,29 +207,33 @@ void gf_host_calls_settle(uint64_t context) {
     }
 }
 
-static void settle_current(void) {
-    gf_host_calls_settle(gf_thread.depth > 0 ? gf_context_current_handle() : gf_context_primary(0));
+static uint64_t current_context(void) {
+    return gf_thread.depth > 0 ? gf_context_current_handle() : gf_context_primary(0);
 }
 
-/* Of some call that counts; 0: there is none. */
-static uint64_t pending_context(void) {
-    uint64_t context = 0;
+static void settle_current(void) {
+    gf_host_calls_settle(current_context());
+}
+
+static bool pending_in(uint64_t context) {
+    bool pending = false;
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < TABLE_SIZE && gf_host_calls > 0 && context == 0; i++) {
+    for (int i = 0; i < TABLE_SIZE && gf_host_calls > 0; i++) {
         for (const struct gf_host_task *call = table[i]; call != NULL; call = call->next) {
-            context = call->kept ? context : call->context;
+            pending = pending || (!call->kept && call->context == context);
         }
     }
     pthread_mutex_unlock(&lock);
-    return context;
+    return pending;
 }
 
 void gf_host_calls_pause(void) {
     pthread_mutex_lock(&lock);
     pauses++; /* whoever comes from here on waits, or there might always be one */
     pthread_mutex_unlock(&lock);
-    for (uint64_t context; (context = pending_context()) != 0;) {
-        gf_host_calls_settle(context);
+    uint64_t began = gf_now(), context = gf_host_calls_pending() ? current_context() : 0;
+    while (context != 0 && pending_in(context) && gf_now() - began < PATIENCE) {
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
     }
 }
 

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver needs in a jail: after its open kernel modules; it was enough for 580.159 on an H200."""
+"""What NVIDIA's driver needs in a jail: after its open kernel modules; enough for 580.159 on an H200."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A driver that loads an image only when the device has nothing to do, and takes no other call until then.
 
-NVIDIA's does, it seems: JAX hung on a GPU while a function of the program was on its way and an image was loaded.
+NVIDIA's does, it seems: JAX hung on a GPU while a function of the program was on its way and an image was
+loaded.
 """
 
 from __future__ import annotations
