@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import os
+import sys
+
+from tests.helpers.paths import ROOT, SIM_LIBRARY
+from tests.helpers.running import loading, run
 
 from .driver import INVALID_DEVICE, INVALID_VALUE, Driver
 
@@ -78,3 +84,25 @@ def test_properties_repeat_the_attributes(cu: Driver) -> None:
     properties = (ctypes.c_int * 14)()
     cu.ok("cuDeviceGetProperties", properties, 0)
     assert list(properties) == [attribute(cu, number) for number in range(1, 15)]
+
+
+# Of these the recorded H200 says something else: the simulated device has no such thing, or lies elsewhere.
+OTHERWISE = {32, 33, 34, 44, 86, 92, 93, 94, 96, 107, 110, 112, 114, 116, 117, 118, 119, 121, 124, 126, 127}
+OTHERWISE |= {128, 129, 134, 139, 140, 141, 142, 144, 145}
+SAYS_ALL = """
+import ctypes, json
+cuda, value, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), {}
+assert cuda.cuInit(0) == 0
+for number in range(1, 148):
+    assert cuda.cuDeviceGetAttribute(ctypes.byref(value), number, 0) == 0
+    found[number] = value.value
+print(json.dumps(found))
+"""
+
+
+def test_attributes_of_compute_capability_9_0_are_those_of_a_recorded_h200() -> None:
+    recorded = json.loads((ROOT / "bench/results/gpu/2026-11-27-H200/driver.json").read_text())
+    environment = loading(SIM_LIBRARY) | {"GPUFERRY_SIM_CC": "9.0", "PATH": os.environ["PATH"]}
+    said = run([sys.executable, "-c", SAYS_ALL], environment)
+    found, there = json.loads(said.stdout), recorded["device"]["attributes"]
+    assert {int(number) for number in found if found[number] != there[number]} == OTHERWISE
