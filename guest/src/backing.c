@@ -7,6 +7,7 @@
 #include "channel.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
+#include "hooks.h"
 #include "session.h"
 
 #define RUN_MAX       32 /* granules mapped by one request, which can only be unmapped as a whole */
@@ -57,6 +58,8 @@ static void send_map(const struct gf_backing *backing, uint64_t first, uint64_t 
 static void unmap_run(struct gf_backing *backing, uint64_t first) {
     struct gf_granule *granules = backing->granules;
     uint64_t length = granules[first].run_length;
+    gf_hook(
+        GF_BEFORE_UNMAP); /* the server maps what comes there when the device is done with what was there */
     send_unmap(backing, first, length);
     memset(&granules[first], 0, length * sizeof *granules);
     backing->mapped -= length;

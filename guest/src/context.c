@@ -136,6 +136,7 @@ void gf_context_at_end(void (*callback)(uint64_t handle)) {
 static struct gf_object *end_contents(struct gf_context *context, uint64_t handle) {
     gf_loads_settle();
     gf_host_calls_settle(handle);
+    gf_host_calls_await();
     gf_host_end_context(handle);
     gf_shared_end_context(handle);
     gf_context_storage_drop((CUcontext)handle);

@@ -23,11 +23,17 @@ static bool waits(uint16_t op) {
            op == GF_OP_cuEventSynchronize || op == GF_OP_cuStreamQuery || op == GF_OP_cuEventQuery;
 }
 
+/* For the device, in its dispatcher. */
+static bool waits_in_server(uint16_t op) {
+    return op == GF_OP_cuModuleUnload || op == GF_OP_cuLibraryUnload || op == GF_OP_cuArrayDestroy ||
+           op == GF_OP_cuMipmappedArrayDestroy || op == GF_OP_cuCtxSetLimit;
+}
+
 void gf_hook_run_before(uint16_t op) {
     if (waits(op)) {
         gf_hook_run(GF_BEFORE_WAIT);
-    } else if (op == GF_OP_cuModuleUnload || op == GF_OP_cuLibraryUnload) {
-        gf_hook_run(GF_BEFORE_UNLOAD);
+    } else if (waits_in_server(op)) {
+        gf_hook_run(GF_BEFORE_END);
     } else if (op == GF_OP_cuStreamWaitValue32_v2 || op == GF_OP_cuStreamWaitValue64_v2 ||
                op == GF_OP_cuStreamWriteValue32_v2 || op == GF_OP_cuStreamWriteValue64_v2) {
         gf_hook_run(GF_BEFORE_WORK);

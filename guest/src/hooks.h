@@ -6,9 +6,13 @@
 #include <stdint.h>
 
 enum gf_moment {
-    GF_BEFORE_UNLOAD, /* of an image, for which the server's dispatcher waits for the device */
-    GF_BEFORE_WORK,   /* that may touch any memory is given to the device */
-    GF_BEFORE_WAIT,   /* for the device, or a question how far it is */
+    GF_BEFORE_END, /* of an image or an array, and what else the server waits for the device for in its
+                      dispatcher */
+    GF_BEFORE_LOAD,
+    GF_BEFORE_UNMAP, /* of memory: the server maps what comes there when the device is done with what was
+                        there */
+    GF_BEFORE_WORK,  /* that may touch any memory is given to the device */
+    GF_BEFORE_WAIT,  /* for the device, or a question how far it is */
     GF_AFTER_WAIT,
     GF_DONE, /* what was waited for is done */
     GF_NOT_DONE,

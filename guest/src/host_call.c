@@ -16,7 +16,7 @@
 #include "window.h"
 
 #define TABLE_SIZE 256
-#define PATIENCE   UINT64_C(10000000000) /* of a load, in nanoseconds */
+#define PATIENCE   UINT64_C(10000000000) /* nanoseconds */
 
 /* A call that was asked for. */
 struct turn {
@@ -47,9 +47,6 @@ static uint64_t next_id = 1;
 static unsigned dropped_count; /* kept calls that were dropped and are still here */
 static struct worker functions = {.work = PTHREAD_COND_INITIALIZER, .last = &functions.first};
 static struct worker copies = {.work = PTHREAD_COND_INITIALIZER, .last = &copies.first};
-
-static unsigned pauses;
-static pthread_cond_t resumed = PTHREAD_COND_INITIALIZER;
 
 _Atomic unsigned gf_host_calls;
 
@@ -116,15 +113,18 @@ static void ran(struct gf_host_task *call) {
     pthread_mutex_unlock(&lock);
 }
 
-/* What was asked for is here until it ran. */
+/* What was asked for is here until it ran, and pending until that was sent: what others send then comes
+ * behind it. */
 static void run(const struct turn *turn) {
     struct gf_host_task *call = find(turn->id);
     if (call != NULL) {
         call->run(call, turn->ticket, turn->status);
-        ran(call);
     }
     struct gf_req_sessionHostDone request = {.ticket = turn->ticket};
     gf_send_struct(GF_OP_sessionHostDone, &request);
+    if (call != NULL) {
+        ran(call);
+    }
 }
 
 static void *work(void *worker_) {
@@ -215,48 +215,47 @@ static void settle_current(void) {
     gf_host_calls_settle(current_context());
 }
 
+/* Of a context; 0: of any. */
 static bool pending_in(uint64_t context) {
     bool pending = false;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < TABLE_SIZE && gf_host_calls > 0; i++) {
         for (const struct gf_host_task *call = table[i]; call != NULL; call = call->next) {
-            pending = pending || (!call->kept && call->context == context);
+            pending = pending || (!call->kept && (call->context == context || context == 0));
         }
     }
     pthread_mutex_unlock(&lock);
     return pending;
 }
 
-void gf_host_calls_pause(void) {
-    pthread_mutex_lock(&lock);
-    pauses++; /* whoever comes from here on waits, or there might always be one */
-    pthread_mutex_unlock(&lock);
-    uint64_t began = gf_now(), context = gf_host_calls_pending() ? current_context() : 0;
-    while (context != 0 && pending_in(context) && gf_now() - began < PATIENCE) {
+static void await(uint64_t context) {
+    uint64_t began = gf_now();
+    while (pending_in(context) && gf_now() - began < PATIENCE) {
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
     }
 }
 
-void gf_host_calls_resume(void) {
-    pthread_mutex_lock(&lock);
-    pauses--;
-    pthread_cond_broadcast(&resumed);
-    pthread_mutex_unlock(&lock);
+/* See Note [Loads and host calls] in loading.c. But a program may load an image before it lets a stream go
+ * on, where the driver allows it. */
+static void await_current(void) {
+    if (gf_host_calls_pending()) {
+        await(current_context());
+    }
 }
 
-/* Takes the lock, when no load is under way; of those that nobody has waited for, a lost session tells
- * nothing. */
+void gf_host_calls_await(void) {
+    await(0);
+}
+
+/* With the lock then: the next load finds what is added before it is let go. */
 static void lock_between_loads(void) {
-    for (bool settled = false;; settled = true) {
+    for (bool awaited = false;; awaited = true) {
         pthread_mutex_lock(&lock);
-        while (pauses > 0) {
-            pthread_cond_wait(&resumed, &lock);
-        }
-        if (settled || !gf_loads_unsettled()) {
+        if (!gf_loads_under_way(awaited)) { /* of those that nobody waits for, a lost session tells nothing */
             return;
         }
         pthread_mutex_unlock(&lock);
-        gf_loads_settle();
+        gf_loads_await();
     }
 }
 
@@ -265,7 +264,9 @@ CUresult gf_host_call_add(struct gf_host_task *call) {
     bool fine = start(&functions) && start(&copies);
     if (fine) {
         atomic_store(&gf_channel_asked, asked_for);
-        gf_hook_set(GF_BEFORE_UNLOAD, settle_current);
+        gf_hook_set(GF_BEFORE_END, settle_current);
+        gf_hook_set(GF_BEFORE_LOAD, await_current);
+        gf_hook_set(GF_BEFORE_UNMAP, gf_host_calls_await);
         call->id = next_id++;
         call->context = gf_context_current_handle();
         call->next = table[call->id % TABLE_SIZE];

@@ -44,18 +44,9 @@ extern _Atomic unsigned gf_host_calls;
 static inline bool gf_host_calls_pending(void) {
     return __builtin_expect(atomic_load_explicit(&gf_host_calls, memory_order_acquire) != 0, 0);
 }
-/* Note [Loads and host calls]
- * NVIDIA's driver may load an image only when the context has nothing to do, and take no other call until
- * then. A stream of it that stands still until this process has done something would never go on: that it is
- * done is a call too, for the server. So no image is sent while one may be waiting, and nothing that may wait
- * is enqueued until the image is there; with NVIDIA's driver one call would wait for the other likewise. But
- * a program may load an image before it lets such a stream go on, where the driver allows it: after ten
- * seconds the image is sent all the same. */
-
-/* Before an image is sent: waits until no stream of the current context may be waiting for this process, and
- * holds up whoever wants that. */
-void gf_host_calls_pause(void);
-void gf_host_calls_resume(void);
+/* Before the server waits for all that the program freed, whose memory any stream may be using: until none
+ * waits for this process, but not for ever, for a program may let a stream go on by what it does next. */
+void gf_host_calls_await(void);
 /* Before something of a context ends for which the server's dispatcher waits for the device: waits for it
  * here. */
 void gf_host_calls_settle(uint64_t context);

@@ -8,7 +8,6 @@
 #include "context.h"
 #include "gpuferry/messages.h"
 #include "hooks.h"
-#include "host_call.h"
 #include "known_images.h"
 #include "proof.h"
 #include "session.h"
@@ -28,6 +27,41 @@ struct gf_loading {
 
 static pthread_mutex_t settling = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic unsigned unsettled; /* spares programs that have none a walk */
+
+/* Note [Loads and host calls]
+ * NVIDIA's driver may load an image only when the context has nothing to do, and take no other call until
+ * then. A stream of it that stands still until this process has done something (host_call.h) would never go
+ * on: that it is done is a call too, for the server. So no image is sent while one may be waiting, and
+ * nothing that may wait is enqueued until the image is there; with NVIDIA's driver one call would wait for
+ * the other likewise. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+static _Atomic unsigned under_way;
+
+static void begin_load(void) {
+    atomic_fetch_add(&under_way, 1); /* whoever comes from here on waits, or there might always be one */
+    gf_hook(GF_BEFORE_LOAD);
+}
+
+static void end_load(void) {
+    pthread_mutex_lock(&lock);
+    atomic_fetch_sub(&under_way, 1);
+    pthread_cond_broadcast(&ended);
+    pthread_mutex_unlock(&lock);
+}
+
+bool gf_loads_under_way(bool waited_for) {
+    return atomic_load(&under_way) > 0 || (!waited_for && atomic_load(&unsettled) > 0);
+}
+
+void gf_loads_await(void) {
+    gf_loads_settle();
+    pthread_mutex_lock(&lock);
+    while (atomic_load(&under_way) > 0) {
+        pthread_cond_wait(&ended, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+}
 
 static void answer_log(const struct gf_jit_log *log, const char *text, size_t size, uint64_t started) {
     if (size > 0) {
@@ -86,9 +120,9 @@ static CUresult load(const struct gf_req_sessionLoadImage *request, const void *
     struct gf_call call = {.op = GF_OP_sessionLoadImage, .reply = &reply, .reply_size = sizeof reply};
     struct iovec part = {(void *)request, sizeof *request};
     uint64_t started = gf_now();
-    gf_host_calls_pause();
+    begin_load();
     CUresult result = gf_call_with_image(&call, &part, 1, request->hash, image, request->size);
-    gf_host_calls_resume();
+    end_load();
     return take(&call, &reply, result, request->handle, log, started, module);
 }
 
@@ -125,13 +159,13 @@ static CUresult load_unwaited(const struct gf_req_sessionLoadImage *request, str
                                      .reply = &loading->reply,
                                      .reply_size = sizeof loading->reply,
                                      .completed = arrived};
-    gf_host_calls_pause();
+    begin_load();
     CUresult result = gf_image_lend(request->hash, copy, image->size);
     if (result == CUDA_SUCCESS) {
         result = gf_call_start(&loading->call, &(struct iovec){&loading->request, sizeof *request}, 1);
     }
     atomic_fetch_add(&unsettled, result == CUDA_SUCCESS);
-    gf_host_calls_resume();
+    end_load();
     if (result != CUDA_SUCCESS) { /* the server is lost */
         free_loading(loading);
         return result;
@@ -264,12 +298,8 @@ static void settle_all(struct gf_table *table) {
     }
 }
 
-bool gf_loads_unsettled(void) {
-    return atomic_load(&unsettled) > 0;
-}
-
 void gf_loads_settle(void) {
-    if (gf_loads_unsettled()) {
+    if (atomic_load(&unsettled) > 0) {
         settle_all(&gf_tables[GF_HANDLE_MODULE]);
         settle_all(&gf_tables[GF_HANDLE_LIBRARY]);
     }

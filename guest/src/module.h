@@ -42,7 +42,10 @@ struct gf_callable *gf_callable_find(uint64_t handle); /* function or kernel */
 CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_jit_log *log, uint64_t *handle);
 /* Waits for each load that nobody has waited for: before a context ends. */
 void gf_loads_settle(void);
-bool gf_loads_unsettled(void);
+/* Whether one is on its way to its answer; `waited_for`: that somebody waits for. And until none is, or the
+ * server is lost. */
+bool gf_loads_under_way(bool waited_for);
+void gf_loads_await(void);
 
 /* A module variable that was handed out and holds the address. */
 bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size);

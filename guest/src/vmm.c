@@ -12,6 +12,7 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "guest.h"
+#include "hooks.h"
 #include "objects.h"
 #include "window.h"
 
@@ -373,6 +374,7 @@ CUresult gf_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAl
 
 CUresult gf_cuMemUnmap(CUdeviceptr ptr, size_t size) {
     size_t first;
+    gf_hook(GF_BEFORE_UNMAP);
     pthread_mutex_lock(&lock);
     size_t count = whole(ptr, size, &first);
     CUresult result = count == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;

@@ -289,6 +289,7 @@ CUresult gf_window_import(int device, uint64_t size, uint64_t offset, uint64_t b
 static void end_import(struct gf_block *block, bool mapped) {
     struct gf_req_sessionMemUnmap request = {.address = block->address, .size = block->size};
     if (mapped) {
+        gf_hook(GF_BEFORE_UNMAP);
         gf_send_struct(GF_OP_sessionMemUnmap, &request);
     }
     gf_blocks_give(&area_of(block->address)->blocks, block, atomic_load(&work), 0);

@@ -21,7 +21,13 @@ pytestmark = [
     pytest.mark.skipif(real_gpu(), reason="a setting of the simulated device"),
 ]
 WAITING = {"GPUFERRY_SIM_LOADS": "wait"}
-NAMES = ("loads_beside_host_functions", "host_function", "library_and_module", "graph_runtime")
+NAMES = (
+    "loads_beside_host_functions",
+    "host_function_beside",
+    "host_function",
+    "library_and_module",
+    "graph_runtime",
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,153 @@
+// While a function of the program runs in a stream, calls of every kind are made, of which some wait for the
+// device: the function returns, and so do they.
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "driver.h"
+
+#define PAGE 4096
+
+static atomic_int begun;
+static CUstream stream, other;
+
+static void CUDA_CB work(void *data) {
+    (void)data;
+    atomic_fetch_add(&begun, 1);
+    usleep(10000);
+}
+
+static void begin_work(void) {
+    const int before = atomic_load(&begun);
+    QUIET(cuLaunchHostFunc(stream, work, NULL));
+    while (atomic_load(&begun) == before)
+        usleep(100);
+}
+
+#define BESIDE(call) (begin_work(), OK(call))
+
+static void arrays(void) {
+    CUarray array;
+    CUmipmappedArray mipmap;
+    CUtexObject texture;
+    const CUDA_ARRAY_DESCRIPTOR flat = {16, 4, CU_AD_FORMAT_UNSIGNED_INT8, 1};
+    const CUDA_ARRAY3D_DESCRIPTOR pyramid = {16, 16, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+    const CUDA_TEXTURE_DESC how = {0};
+    BESIDE(cuArrayCreate(&array, &flat));
+    BESIDE(cuMipmappedArrayCreate(&mipmap, &pyramid, 3));
+    const CUDA_RESOURCE_DESC what = {.resType = CU_RESOURCE_TYPE_ARRAY, .res.array.hArray = array};
+    BESIDE(cuTexObjectCreate(&texture, &what, &how, NULL));
+    BESIDE(cuTexObjectDestroy(texture));
+    BESIDE(cuArrayDestroy(array));
+    BESIDE(cuMipmappedArrayDestroy(mipmap));
+}
+
+static void memory(void) {
+    static _Alignas(PAGE) char page[2 * PAGE];
+    CUdeviceptr plain, pitched, ordered, managed;
+    CUmemoryPool pool, before;
+    size_t pitch, left, total;
+    void *locked;
+    const CUmemPoolProps pinned = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    BESIDE(cuMemAllocHost(&locked, PAGE));
+    BESIDE(cuMemHostRegister(page, sizeof page, 0));
+    BESIDE(cuMemAlloc(&plain, 4 << 20));
+    BESIDE(cuMemAllocPitch(&pitched, &pitch, 100, 10, 4));
+    BESIDE(cuMemAllocManaged(&managed, 65536, CU_MEM_ATTACH_GLOBAL));
+    BESIDE(cuMemAllocAsync(&ordered, PAGE, other));
+    BESIDE(cuMemGetInfo(&left, &total));
+    BESIDE(cuMemcpyHtoD(plain, page, sizeof page));
+    BESIDE(cuMemcpyDtoH(page, plain, sizeof page));
+    BESIDE(cuMemcpyDtoHAsync(page, plain, sizeof page, other));
+    BESIDE(cuMemcpyDtoD(pitched, plain, 64));
+    BESIDE(cuMemsetD8(plain, 1, 64));
+    BESIDE(cuMemFreeAsync(ordered, other));
+    BESIDE(cuMemPoolCreate(&pool, &pinned));
+    BESIDE(cuDeviceGetMemPool(&before, device));
+    BESIDE(cuMemPoolTrimTo(before, 0));
+    BESIDE(cuMemPoolDestroy(pool));
+    BESIDE(cuMemFree(managed));
+    BESIDE(cuMemFree(pitched));
+    BESIDE(cuMemFree(plain));
+    BESIDE(cuMemHostUnregister(page));
+    BESIDE(cuMemFreeHost(locked));
+}
+
+static void mappings(void) {
+    const CUmemAllocationProp pinned = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    const CUmemAccessDesc access = {pinned.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr range;
+    const size_t size = 2 << 20;
+    BESIDE(cuMemAddressReserve(&range, size, 0, 0, 0));
+    BESIDE(cuMemCreate(&handle, size, &pinned, 0));
+    BESIDE(cuMemMap(range, size, 0, handle, 0));
+    BESIDE(cuMemSetAccess(range, size, &access, 1));
+    BESIDE(cuMemUnmap(range, size));
+    BESIDE(cuMemRelease(handle));
+    BESIDE(cuMemAddressFree(range, size));
+}
+
+static void graphs(void) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode node;
+    BESIDE(cuGraphCreate(&graph, 0));
+    BESIDE(cuGraphAddEmptyNode(&node, graph, NULL, 0));
+    BESIDE(cuGraphInstantiate(&exec, graph, 0));
+    BESIDE(cuGraphLaunch(exec, other));
+    BESIDE(cuGraphExecDestroy(exec));
+    BESIDE(cuGraphDestroy(graph));
+    BESIDE(cuDeviceGraphMemTrim(device));
+}
+
+static void code(void) {
+    CUmodule again;
+    CUlibrary library;
+    CUkernel count_up;
+    CUfunction function;
+    const CUdeviceptr counter = allocate(4);
+    BESIDE(cuModuleLoadData(&again, kernels_ptx));
+    BESIDE(cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, NULL, NULL, 0));
+    BESIDE(cuLibraryGetKernel(&count_up, library, "count_up"));
+    BESIDE(cuKernelGetFunction(&function, count_up));
+    BESIDE(LAUNCH(function, 1, 1, other, &(CUdeviceptr){counter}));
+    BESIDE(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1024));
+    BESIDE(cuLibraryUnload(library));
+    BESIDE(cuModuleUnload(again));
+    BESIDE(cuMemFree(counter));
+}
+
+static void contexts(void) {
+    CUcontext second;
+    CUevent event;
+    BESIDE(cuEventCreate(&event, CU_EVENT_DEFAULT));
+    BESIDE(cuEventRecord(event, other));
+    BESIDE(cuEventSynchronize(event));
+    BESIDE(cuEventDestroy(event));
+    BESIDE(cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 2 << 20));
+    BESIDE(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096));
+    BESIDE(cuCtxResetPersistingL2Cache());
+    BESIDE(cuCtxCreate(&second, NULL, 0, device));
+    begin_work();
+    OK(cuCtxDestroy(second));
+    OK(cuCtxSetCurrent(context));
+    BESIDE(cuStreamDestroy(other));
+    BESIDE(cuStreamDestroy(stream));
+    OK(cuDevicePrimaryCtxReset(device));
+}
+
+int main(void) {
+    start();
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    arrays();
+    memory();
+    mappings();
+    graphs();
+    code();
+    contexts();
+    EXPECT(atomic_load(&begun) == 62);
+    return check_failed;
+}
