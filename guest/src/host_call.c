@@ -238,9 +238,7 @@ static void await(uint64_t context) {
 /* See Note [Loads and host calls] in loading.c. But a program may load an image before it lets a stream go
  * on, where the driver allows it. */
 static void await_current(void) {
-    if (gf_host_calls_pending()) {
-        await(current_context());
-    }
+    await(current_context());
 }
 
 void gf_host_calls_await(void) {
@@ -249,13 +247,11 @@ void gf_host_calls_await(void) {
 
 /* With the lock then: the next load finds what is added before it is let go. */
 static void lock_between_loads(void) {
-    for (bool awaited = false;; awaited = true) {
-        pthread_mutex_lock(&lock);
-        if (!gf_loads_under_way(awaited)) { /* of those that nobody waits for, a lost session tells nothing */
-            return;
-        }
+    pthread_mutex_lock(&lock);
+    while (gf_loads_under_way()) {
         pthread_mutex_unlock(&lock);
         gf_loads_await();
+        pthread_mutex_lock(&lock);
     }
 }
 

@@ -36,7 +36,7 @@ static _Atomic unsigned unsettled; /* spares programs that have none a walk */
  * the other likewise. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
-static _Atomic unsigned under_way;
+static _Atomic unsigned under_way, unanswered; /* being sent, or waited for; sent, and left to who needs it */
 
 static void begin_load(void) {
     atomic_fetch_add(&under_way, 1); /* whoever comes from here on waits, or there might always be one */
@@ -50,8 +50,8 @@ static void end_load(void) {
     pthread_mutex_unlock(&lock);
 }
 
-bool gf_loads_under_way(bool waited_for) {
-    return atomic_load(&under_way) > 0 || (!waited_for && atomic_load(&unsettled) > 0);
+bool gf_loads_under_way(void) {
+    return (atomic_load(&under_way) > 0 || atomic_load(&unanswered) > 0) && !gf_channel_lost();
 }
 
 void gf_loads_await(void) {
@@ -129,6 +129,7 @@ static CUresult load(const struct gf_req_sessionLoadImage *request, const void *
 static void arrived(struct gf_call *call) {
     struct gf_loading *loading = (struct gf_loading *)call;
     call->done = true;
+    atomic_fetch_sub(&unanswered, 1);
     atomic_store_explicit(&loading->arrived, true, memory_order_release);
 }
 
@@ -160,11 +161,16 @@ static CUresult load_unwaited(const struct gf_req_sessionLoadImage *request, str
                                      .reply_size = sizeof loading->reply,
                                      .completed = arrived};
     begin_load();
+    atomic_fetch_add(&unanswered, 1);
     CUresult result = gf_image_lend(request->hash, copy, image->size);
     if (result == CUDA_SUCCESS) {
         result = gf_call_start(&loading->call, &(struct iovec){&loading->request, sizeof *request}, 1);
     }
-    atomic_fetch_add(&unsettled, result == CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS) {
+        atomic_fetch_add(&unsettled, 1);
+    } else {
+        atomic_fetch_sub(&unanswered, 1);
+    }
     end_load();
     if (result != CUDA_SUCCESS) { /* the server is lost */
         free_loading(loading);

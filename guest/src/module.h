@@ -42,9 +42,9 @@ struct gf_callable *gf_callable_find(uint64_t handle); /* function or kernel */
 CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_jit_log *log, uint64_t *handle);
 /* Waits for each load that nobody has waited for: before a context ends. */
 void gf_loads_settle(void);
-/* Whether one is on its way to its answer; `waited_for`: that somebody waits for. And until none is, or the
- * server is lost. */
-bool gf_loads_under_way(bool waited_for);
+/* Whether one is on its way to its answer, which a lost server does not give; and until those that are have
+ * it. */
+bool gf_loads_under_way(void);
 void gf_loads_await(void);
 
 /* A module variable that was handed out and holds the address. */
