@@ -139,16 +139,14 @@ static void adopt(struct gf_link *link, char *image, size_t size) {
 }
 
 CUresult gf_link_complete(struct gf_link *link, void **image, size_t *size) {
-    if (atomic_load(&link->image) == NULL) {
-        char *made = NULL;
-        size_t made_size;
-        CUresult result = complete(link, &made, &made_size);
-        if (result != CUDA_SUCCESS) {
-            free(made);
-            return result;
-        }
-        adopt(link, made, made_size);
+    char *made = NULL;
+    size_t made_size;
+    CUresult result = complete(link, &made, &made_size); /* once: the server's driver refuses any other */
+    if (result != CUDA_SUCCESS) {
+        free(made);
+        return result;
     }
+    adopt(link, made, made_size);
     *image = atomic_load(&link->image);
     if (size != NULL) {
         *size = link->image_size;

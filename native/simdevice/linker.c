@@ -17,6 +17,8 @@ struct link_state {
     struct gf_jit_log log; /* points into the caller's option values until the link is destroyed */
     pthread_mutex_t lock;
     unsigned unnamed; /* inputs so far that got a name here */
+    bool ended;       /* it was completed, whether that succeeded or not, and is good for nothing more */
+    bool failed;
 };
 
 static void destroy(void *pointer) {
@@ -120,7 +122,8 @@ static CUresult add(struct link_state *state, enum sim_image_kind kind, const vo
         snprintf(number, sizeof number, "input %u", ++state->unnamed);
         name = number;
     }
-    CUresult result = sim_link_add(state->link, kind, data, size, name, message, sizeof message);
+    CUresult result = state->ended ? CUDA_ERROR_INVALID_VALUE
+                                   : sim_link_add(state->link, kind, data, size, name, message, sizeof message);
     report(state, message, started);
     pthread_mutex_unlock(&state->lock);
     return result;
@@ -165,7 +168,11 @@ CUresult cuLinkComplete(CUlinkState handle, void **image, size_t *size) {
     if (image) {
         uint64_t started = sim_now_ns();
         pthread_mutex_lock(&state->lock);
-        result = sim_link_complete(state->link, &linked, &linked_size, message, sizeof message);
+        result = state->failed  ? CUDA_ERROR_UNKNOWN
+                 : state->ended ? CUDA_ERROR_INVALID_HANDLE
+                                : sim_link_complete(state->link, &linked, &linked_size, message, sizeof message);
+        state->failed |= !state->ended && result != CUDA_SUCCESS;
+        state->ended = true;
         report(state, message, started);
         pthread_mutex_unlock(&state->lock);
     }

@@ -13,10 +13,10 @@ static const struct {
 } refused[] = {
     {"wgmma.fence", PTX_HEAD GOOD KERNEL("bad", "    wgmma.fence.sync.aligned;\n")},
     {"tcgen05.fence", PTX_HEAD GOOD KERNEL("bad", "    tcgen05.fence::before_thread_sync;\n")},
-    {"nonsense.u32", PTX_HEAD GOOD KERNEL("bad", "    .reg .b32 %r<3>;\n    nonsense.u32 %r1, %r2;\n")},
+    {"nonsense", PTX_HEAD GOOD KERNEL("bad", "    .reg .b32 %r<3>;\n    nonsense.u32 %r1, %r2;\n")},
     {"%r3", PTX_HEAD GOOD KERNEL("bad", "    .reg .b32 %r<3>;\n    add.u32 %r1, %r2, %r3;\n")},
-    {"mul.lo.u32", PTX_HEAD GOOD KERNEL("bad", "    .reg .b32 %r<3>;\n    mul.lo.u32 %r1, %r2;\n")},
-    {"add.f32",
+    {"mul", PTX_HEAD GOOD KERNEL("bad", "    .reg .b32 %r<3>;\n    mul.lo.u32 %r1, %r2;\n")},
+    {"add",
      PTX_HEAD GOOD KERNEL("bad", "    .reg .u32 %r<3>;\n    .reg .f32 %f;\n    add.f32 %f, %f, %r1;\n")},
     {"line 13", PTX_HEAD GOOD KERNEL("bad", "    add.u32 ,;\n")},
     {"cudaLaunchDeviceV2", PTX_HEAD

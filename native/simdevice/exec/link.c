@@ -95,15 +95,11 @@ CUresult sim_link_add(struct sim_link *link, enum sim_image_kind kind, const voi
                       const char *name, char *log, size_t log_size) {
     struct sim_image_parts parts;
     struct sim_blob checked;
-    if (link->cubin.data != NULL) {
-        snprintf(log, log_size, "%s comes too late: the link is complete", name);
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = kind == SIM_IMAGE_OBJECT ? take_object(data, size, &parts)
                                                : sim_image_sniff(data, size, &parts, log, log_size);
     if ((result == CUDA_SUCCESS && parts.kind != kind) || result == CUDA_ERROR_INVALID_IMAGE) {
         snprintf(log, log_size, "%s is no sound %s", name, name_of(kind));
-        return kind == SIM_IMAGE_PTX ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
+        return kind <= SIM_IMAGE_FATBIN ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
     }
     if (result != CUDA_SUCCESS)
         return result;
@@ -125,9 +121,7 @@ CUresult sim_link_add(struct sim_link *link, enum sim_image_kind kind, const voi
 
 CUresult sim_link_complete(struct sim_link *link, const void **image, size_t *size, char *log,
                            size_t log_size) {
-    CUresult result = CUDA_SUCCESS;
-    if (link->cubin.data == NULL)
-        result = ask(link, SIM_SERVICE_LINK, ".cubin", &link->cubin, log, log_size);
+    CUresult result = ask(link, SIM_SERVICE_LINK, ".cubin", &link->cubin, log, log_size);
     if (result == CUDA_SUCCESS) {
         *image = link->cubin.data;
         *size = link->cubin.size;
