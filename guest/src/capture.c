@@ -518,8 +518,7 @@ static CUresult begin(struct gf_stream *stream, struct gf_model *model, struct p
         free(capture);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *capture = (struct gf_capture){
-        .id = next_id++, .model = model, .mode = mode, .thread = this_thread()};
+    *capture = (struct gf_capture){.id = next_id++, .model = model, .mode = mode, .thread = this_thread()};
     capture->next = captures;
     captures = capture;
     model->captured = true;

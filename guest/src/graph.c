@@ -246,7 +246,8 @@ static CUresult finish(struct list *list, bool asked, size_t *count) {
 CUresult gf_graph_nodes(struct gf_model *model, CUgraphNode *nodes, size_t *count, bool roots) {
     struct list list = {.one = nodes, .room = nodes == NULL ? 0 : *count};
     gf_graphs_lock();
-    for (struct gf_node *n = roots ? model->last : model->first; n != NULL; n = roots ? n->previous : n->next) {
+    for (struct gf_node *n = roots ? model->last : model->first; n != NULL;
+         n = roots ? n->previous : n->next) {
         if (!roots || n->edge_count == 0) {
             list_one(&list, n, NULL, NULL);
         }

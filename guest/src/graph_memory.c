@@ -241,7 +241,8 @@ CUresult gf_graph_memory_restart(CUdevice device, CUgraphMem_attribute attribute
     }
     pthread_mutex_lock(&lock);
     struct usage *usage = &usages[device];
-    *(attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ? &usage->used_high : &usage->reserved_high) = usage->current;
+    *(attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ? &usage->used_high : &usage->reserved_high) =
+        usage->current;
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }

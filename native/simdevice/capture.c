@@ -328,11 +328,8 @@ CUresult sim_capture_begin(struct sim_stream *stream, struct sim_graph *graph, C
     struct sim_capture *capture = calloc(1, sizeof *capture);
     if (!capture)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *capture = (struct sim_capture){.id = next_id++,
-                                    .graph = graph,
-                                    .mode = mode,
-                                    .thread = sim_capture_thread(),
-                                    .origin = stream};
+    *capture = (struct sim_capture){
+        .id = next_id++, .graph = graph, .mode = mode, .thread = sim_capture_thread(), .origin = stream};
     if (!join(capture, stream, links)) {
         free(capture);
         return CUDA_ERROR_OUT_OF_MEMORY;

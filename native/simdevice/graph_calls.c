@@ -117,7 +117,8 @@ static CUresult list_nodes(CUgraph handle, CUgraphNode *nodes, size_t *count, bo
     SIM_REQUIRE(graph && count);
     struct list list = {.nodes = nodes, .room = *count};
     for (size_t i = 0; i < graph->node_count; i++) {
-        struct sim_node *node = graph->nodes[roots_only ? graph->node_count - 1 - i : i]; /* as NVIDIA's does */
+        struct sim_node *node =
+            graph->nodes[roots_only ? graph->node_count - 1 - i : i]; /* as NVIDIA's does */
         if (!roots_only || node->dependencies.count == 0)
             put(&list, node, NULL, NULL);
     }

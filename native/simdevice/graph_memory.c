@@ -11,8 +11,8 @@ struct sim_graph_memory {
     bool reserved; /* has been live since the last trim */
 };
 
-/* What cuDeviceGetGraphMemAttribute tells, per device. What graphs have freed is used as long as it is reserved,
- * as NVIDIA's driver tells it, so only the marks differ. */
+/* What cuDeviceGetGraphMemAttribute tells, per device. What graphs have freed is used as long as it is
+ * reserved, as NVIDIA's driver tells it, so only the marks differ. */
 struct usage {
     uint64_t reserved, used_high, reserved_high;
 };

@@ -122,8 +122,9 @@ static CUresult add(struct link_state *state, enum sim_image_kind kind, const vo
         snprintf(number, sizeof number, "input %u", ++state->unnamed);
         name = number;
     }
-    CUresult result = state->ended ? CUDA_ERROR_INVALID_VALUE
-                                   : sim_link_add(state->link, kind, data, size, name, message, sizeof message);
+    CUresult result = state->ended
+                          ? CUDA_ERROR_INVALID_VALUE
+                          : sim_link_add(state->link, kind, data, size, name, message, sizeof message);
     report(state, message, started);
     pthread_mutex_unlock(&state->lock);
     return result;
@@ -168,9 +169,10 @@ CUresult cuLinkComplete(CUlinkState handle, void **image, size_t *size) {
     if (image) {
         uint64_t started = sim_now_ns();
         pthread_mutex_lock(&state->lock);
-        result = state->failed  ? CUDA_ERROR_UNKNOWN
-                 : state->ended ? CUDA_ERROR_INVALID_HANDLE
-                                : sim_link_complete(state->link, &linked, &linked_size, message, sizeof message);
+        result = state->failed ? CUDA_ERROR_UNKNOWN
+                 : state->ended
+                     ? CUDA_ERROR_INVALID_HANDLE
+                     : sim_link_complete(state->link, &linked, &linked_size, message, sizeof message);
         state->failed |= !state->ended && result != CUDA_SUCCESS;
         state->ended = true;
         report(state, message, started);

@@ -61,9 +61,10 @@ static void *launches(void *unused) {
 
 static void *ends_it(void *unused) {
     OK(cuCtxSetCurrent(context));
-    ends(mode == CU_STREAM_CAPTURE_MODE_RELAXED        ? CUDA_SUCCESS
-         : mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL ? CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
-                                                       : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED); // by `unsafe`
+    ends(mode == CU_STREAM_CAPTURE_MODE_RELAXED ? CUDA_SUCCESS
+         : mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+             ? CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+             : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED); // by `unsafe`
     return unused;
 }
 

@@ -1,5 +1,6 @@
 #include "link.h"
 #include "service.h"
+#include "wire/fatbin.h"
 #include "wire/sha256.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -86,6 +87,13 @@ static CUresult take_object(const void *data, size_t size, struct sim_image_part
     return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
+/* Whatever is called a fatbin and does not look like one is text to NVIDIA's driver. */
+static bool is_taken_for_text(enum sim_image_kind kind, const void *data, size_t size) {
+    static const uint32_t magic = GF_FATBIN_MAGIC;
+    bool fatbin = size >= sizeof magic && memcmp(data, &magic, sizeof magic) == 0;
+    return kind == SIM_IMAGE_PTX || (kind == SIM_IMAGE_FATBIN && !fatbin);
+}
+
 static const char *name_of(enum sim_image_kind kind) {
     static const char *const names[] = {"PTX", "fatbin", "cubin", "object or library"};
     return names[kind];
@@ -99,7 +107,7 @@ CUresult sim_link_add(struct sim_link *link, enum sim_image_kind kind, const voi
                                                : sim_image_sniff(data, size, &parts, log, log_size);
     if ((result == CUDA_SUCCESS && parts.kind != kind) || result == CUDA_ERROR_INVALID_IMAGE) {
         snprintf(log, log_size, "%s is no sound %s", name, name_of(kind));
-        return kind <= SIM_IMAGE_FATBIN ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
+        return is_taken_for_text(kind, data, size) ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
     }
     if (result != CUDA_SUCCESS)
         return result;
