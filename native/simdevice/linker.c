@@ -17,8 +17,7 @@ struct link_state {
     struct gf_jit_log log; /* points into the caller's option values until the link is destroyed */
     pthread_mutex_t lock;
     unsigned unnamed; /* inputs so far that got a name here */
-    bool ended;       /* it was completed, whether that succeeded or not, and is good for nothing more */
-    bool failed;
+    CUresult over;    /* it was completed, well or not: what every further try is told */
 };
 
 static void destroy(void *pointer) {
@@ -122,7 +121,7 @@ static CUresult add(struct link_state *state, enum sim_image_kind kind, const vo
         snprintf(number, sizeof number, "input %u", ++state->unnamed);
         name = number;
     }
-    CUresult result = state->ended
+    CUresult result = state->over != CUDA_SUCCESS
                           ? CUDA_ERROR_INVALID_VALUE
                           : sim_link_add(state->link, kind, data, size, name, message, sizeof message);
     report(state, message, started);
@@ -169,12 +168,14 @@ CUresult cuLinkComplete(CUlinkState handle, void **image, size_t *size) {
     if (image) {
         uint64_t started = sim_now_ns();
         pthread_mutex_lock(&state->lock);
-        result = state->failed ? CUDA_ERROR_UNKNOWN
-                 : state->ended
-                     ? CUDA_ERROR_INVALID_HANDLE
-                     : sim_link_complete(state->link, &linked, &linked_size, message, sizeof message);
-        state->failed |= !state->ended && result != CUDA_SUCCESS;
-        state->ended = true;
+        result = state->over;
+        if (result == CUDA_SUCCESS) {
+            result = sim_link_complete(state->link, &linked, &linked_size, message, sizeof message);
+            if (result == CUDA_SUCCESS)
+                state->over = CUDA_ERROR_INVALID_HANDLE;
+            else if (result == CUDA_ERROR_UNKNOWN)
+                state->over = result;
+        }
         report(state, message, started);
         pthread_mutex_unlock(&state->lock);
     }
