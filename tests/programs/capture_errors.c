@@ -74,6 +74,10 @@ int main(void) {
                                          CU_STREAM_CAPTURE_MODE_RELAXED};
     CUstreamCaptureStatus status;
     CUdeviceptr memory;
+    CUgraphExec exec;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
 
     FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture(NULL, modes[0]));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamBeginCapture(origin, (CUstreamCaptureMode)-1));
@@ -115,6 +119,9 @@ int main(void) {
             begin(modes[i]);
             FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuEventSynchronize(before));
             ends_invalidated();
+            begin(modes[i]);
+            FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuGraphExecDestroy(exec)); /* as PyTorch has met it */
+            ends_invalidated();
             CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
             begin(modes[i]);
             OK(cuThreadExchangeStreamCaptureMode(&relaxed));
@@ -146,6 +153,8 @@ int main(void) {
         OK(cuStreamEndCapture(origin, NULL)); /* nobody wants the graph */
         OK(cuStreamSynchronize(origin));
     }
+
+    OK(cuGraphExecDestroy(exec));
 
     printf("forks\n");
     begin(modes[1]);
