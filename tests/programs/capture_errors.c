@@ -120,7 +120,8 @@ int main(void) {
             FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuEventSynchronize(before));
             ends_invalidated();
             begin(modes[i]);
-            FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuGraphExecDestroy(exec)); /* as PyTorch has met it */
+            FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                  cuGraphExecDestroy(exec)); /* as PyTorch has met it */
             ends_invalidated();
             CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
             begin(modes[i]);
