@@ -21,7 +21,7 @@ struct places {
 struct gf_capture {
     uint64_t id;
     struct gf_model *model;
-    bool into_existing, invalid;
+    bool invalid;
     CUstreamCaptureMode mode;
     uint64_t thread;
     struct gf_captured *origin, *streams;
@@ -140,9 +140,10 @@ static void end(struct gf_capture *capture) {
     free(capture);
 }
 
-/* Ends a capture whose graph nobody gets. */
+/* Ends a capture that has failed, and its graph, also one that was there before, but for a node's graphs. */
 static void abandon(struct gf_capture *capture) {
-    struct gf_graph *graph = capture->into_existing ? NULL : gf_graph_find((CUgraph)capture->model->handle);
+    struct gf_graph *graph =
+        capture->model->parent != NULL ? NULL : gf_graph_find((CUgraph)capture->model->handle);
     end(capture);
     if (graph != NULL) {
         gf_objects_release(gf_object_end(graph, graph->model->handle));
@@ -234,13 +235,24 @@ CUresult gf_capture_copy(CUstream handle) {
     return result;
 }
 
-CUresult gf_capture_stream(CUstream handle) {
+static CUresult check_stream(CUstream handle) {
     struct gf_stream *stream = stream_of(handle);
+    return stream != NULL && stream->captured != NULL
+               ? invalidate(stream->captured->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+               : check_implicit(handle, true);
+}
+
+CUresult gf_capture_stream(CUstream handle) {
     gf_graphs_lock();
-    CUresult result = stream != NULL && stream->captured != NULL
-                          ? invalidate(stream->captured->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-                          : check_implicit(handle, true);
+    CUresult result = check_stream(handle);
     result = result == CUDA_SUCCESS ? check_unsafe() : result;
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_capture_launch(CUstream handle) {
+    gf_graphs_lock();
+    CUresult result = check_stream(handle);
     gf_graphs_unlock();
     return result;
 }
@@ -355,10 +367,6 @@ bool gf_capture_takes_launch(const CUlaunchConfig *config, CUfunction function, 
         }
     }
     return takes(config->hStream, GF_FORM_KERNEL, &params, NULL, config, result);
-}
-
-bool gf_capture_takes_model(CUstream stream, const struct gf_model *model, CUresult *result) {
-    return takes(stream, GF_FORM_MODEL, &model, NULL, NULL, result);
 }
 
 /* Events */
@@ -510,15 +518,14 @@ static CUresult begin(struct gf_stream *stream, struct gf_model *model, struct p
         free(capture);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *capture = (struct gf_capture){
-        .id = next_id++, .model = model, .into_existing = existing, .mode = mode, .thread = this_thread()};
+    *capture = (struct gf_capture){.id = next_id++, .model = model, .mode = mode, .thread = this_thread()};
     capture->next = captures;
     captures = capture;
     model->captured = true;
     atomic_fetch_add(&gf_capture_count, 1);
     capture->origin = join(capture, stream);
     if (capture->origin == NULL) {
-        abandon(capture);
+        existing ? end(capture) : abandon(capture);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     capture->origin->places = *places;
@@ -576,16 +583,14 @@ CUresult gf_capture_end(CUstream handle, CUgraph *graph) {
     gf_graphs_lock();
     struct gf_captured *captured = stream == NULL ? NULL : stream->captured;
     struct gf_capture *capture = captured == NULL ? NULL : captured->capture;
-    if (graph == NULL && (capture == NULL || !capture->into_existing)) {
-        result = CUDA_ERROR_INVALID_VALUE; /* of a graph that is there already the program has the handle */
-    } else if (capture == NULL) {
+    if (capture == NULL) {
         result = CUDA_ERROR_ILLEGAL_STATE;
     } else if (capture->origin != captured) {
         result = invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
-    } else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread()) {
-        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     } else {
+        bool foreign = capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread();
         result = capture->invalid     ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                 : foreign            ? CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
                  : is_joined(capture) ? CUDA_SUCCESS
                                       : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
         CUgraph made = (CUgraph)capture->model->handle;

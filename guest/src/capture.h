@@ -24,7 +24,6 @@ bool gf_capture_takes(CUstream stream, enum gf_form form, const void *params, CU
 bool gf_capture_takes_telling(CUstream stream, enum gf_form form, void *params, CUresult *result);
 bool gf_capture_takes_launch(const CUlaunchConfig *config, CUfunction function, void **kernel_params,
                              void **extra, CUresult *result);
-bool gf_capture_takes_model(CUstream stream, const struct gf_model *model, CUresult *result);
 /* The same for events, which are no nodes: they are places in the graph. */
 bool gf_capture_takes_record(CUevent event, CUstream stream, unsigned flags, CUresult *result);
 bool gf_capture_takes_wait(CUstream stream, CUevent event, unsigned flags, CUresult *result);
@@ -33,6 +32,7 @@ bool gf_capture_takes_wait(CUstream stream, CUevent event, unsigned flags, CUres
 CUresult gf_capture_unsafe(void);
 CUresult gf_capture_copy(CUstream stream);
 CUresult gf_capture_stream(CUstream stream);
+CUresult gf_capture_launch(CUstream stream); /* of a graph */
 CUresult gf_capture_context(void);
 /* The same for a context that need not be current; green: for the streams of that green context alone. */
 CUresult gf_capture_context_of(uint64_t context, uint64_t green);

@@ -15,9 +15,10 @@ CUresult gf_graph_create(CUgraph *graph) {
 
 CUresult gf_graph_clone(struct gf_model *model, CUgraph *clone) {
     gf_graphs_lock();
-    CUresult result = model->captured             ? CUDA_ERROR_INVALID_VALUE
-                      : gf_model_is_single(model) ? CUDA_ERROR_NOT_SUPPORTED
-                                                  : CUDA_SUCCESS;
+    bool once = model->conditions != NULL || gf_model_is_single(model);
+    CUresult result = model->captured ? CUDA_ERROR_INVALID_VALUE
+                      : once          ? CUDA_ERROR_NOT_SUPPORTED
+                                      : CUDA_SUCCESS;
     struct gf_model *copy = result == CUDA_SUCCESS ? gf_model_copy(model) : NULL;
     if (result == CUDA_SUCCESS) {
         result = copy == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_model_publish(copy, NULL, clone);
@@ -245,7 +246,8 @@ static CUresult finish(struct list *list, bool asked, size_t *count) {
 CUresult gf_graph_nodes(struct gf_model *model, CUgraphNode *nodes, size_t *count, bool roots) {
     struct list list = {.one = nodes, .room = nodes == NULL ? 0 : *count};
     gf_graphs_lock();
-    for (struct gf_node *n = model->first; n != NULL; n = n->next) {
+    for (struct gf_node *n = roots ? model->last : model->first; n != NULL;
+         n = roots ? n->previous : n->next) {
         if (!roots || n->edge_count == 0) {
             list_one(&list, n, NULL, NULL);
         }

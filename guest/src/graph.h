@@ -71,8 +71,7 @@ enum gf_form {
     GF_FORM_ALLOC,
     GF_FORM_FREE,
     GF_FORM_BATCH,
-    GF_FORM_MODEL, /* a child graph that is a copy of a model */
-    GF_FORM_ANY,   /* a whole CUgraphNodeParams, which says its type */
+    GF_FORM_ANY, /* a whole CUgraphNodeParams, which says its type */
 };
 
 /* Models change under one lock. */

@@ -200,9 +200,11 @@ CUresult gf_condition_take(struct gf_node *node, uint32_t *first) {
     struct gf_graph_home *home = root_of(node->model)->home;
     struct gf_context *context;
     uint64_t wire;
+    if (has_right_size(params) && params->ctx == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
     if (condition == NULL || condition->used || !has_right_size(params) ||
-        (params->ctx != NULL &&
-         (gf_context_look_up(params->ctx, &context, &wire) != CUDA_SUCCESS || wire != home->context))) {
+        gf_context_look_up(params->ctx, &context, &wire) != CUDA_SUCCESS || wire != home->context) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (depth_of(node) > NESTED_MOST) {

@@ -274,7 +274,7 @@ CUresult gf_graph_launch(struct gf_exec *exec, CUstream cuda_stream) {
     struct gf_req_sessionGraphLaunch request = {.exec = exec->handle};
     CUresult result = gf_wire_stream(cuda_stream, &request.stream);
     if (result != CUDA_SUCCESS ||
-        (gf_capture_any() && gf_capture_takes_model(cuda_stream, exec->model, &result))) {
+        (gf_capture_any() && (result = gf_capture_launch(cuda_stream)) != CUDA_SUCCESS)) {
         return result;
     }
     if (exec->memory &&

@@ -24,9 +24,9 @@ struct gf_graph_memory {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gf_graph_memory *all;
 static _Atomic unsigned count; /* spares the lock where there is none */
-static struct usage {
-    uint64_t current, high;
-} used[GF_DEVICES_MAX], reserved[GF_DEVICES_MAX];
+static struct usage { /* what graphs have freed is used as long as it is reserved, so only the marks differ */
+    uint64_t current, used_high, reserved_high;
+} usages[GF_DEVICES_MAX];
 
 static struct gf_graph_memory *find(uint64_t address) {
     struct gf_graph_memory *memory = all;
@@ -36,18 +36,19 @@ static struct gf_graph_memory *find(uint64_t address) {
     return memory;
 }
 
-static void add(struct usage *usage, uint64_t bytes) {
-    usage->current += bytes;
-    usage->high = usage->current > usage->high ? usage->current : usage->high;
+static void raise_to(uint64_t *high, uint64_t now) {
+    *high = now > *high ? now : *high;
 }
 
 static void set_reserved(struct gf_graph_memory *memory, bool is) {
-    add(&reserved[memory->device], memory->reserved == is ? 0 : is ? memory->bytes : -memory->bytes);
+    struct usage *usage = &usages[memory->device];
+    usage->current += memory->reserved == is ? 0 : is ? memory->bytes : -memory->bytes;
+    raise_to(&usage->used_high, usage->current);
+    raise_to(&usage->reserved_high, usage->current);
     memory->reserved = is;
 }
 
 static void set_live(struct gf_graph_memory *memory, bool is) {
-    add(&used[memory->device], memory->live == is ? 0 : is ? memory->bytes : -memory->bytes);
     memory->live = is;
     if (is) {
         set_reserved(memory, true);
@@ -225,8 +226,8 @@ CUresult gf_graph_memory_trim(CUdevice device) {
 
 CUresult gf_graph_memory_attribute(CUdevice device, CUgraphMem_attribute attribute, cuuint64_t *value) {
     pthread_mutex_lock(&lock);
-    const uint64_t values[] = {used[device].current, used[device].high, reserved[device].current,
-                               reserved[device].high};
+    const struct usage *usage = &usages[device];
+    const uint64_t values[] = {usage->current, usage->used_high, usage->current, usage->reserved_high};
     *value = values[attribute];
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
@@ -239,8 +240,9 @@ CUresult gf_graph_memory_restart(CUdevice device, CUgraphMem_attribute attribute
         return CUDA_ERROR_INVALID_VALUE;
     }
     pthread_mutex_lock(&lock);
-    struct usage *usage = attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ? &used[device] : &reserved[device];
-    usage->high = usage->current;
+    struct usage *usage = &usages[device];
+    *(attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ? &usage->used_high : &usage->reserved_high) =
+        usage->current;
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }

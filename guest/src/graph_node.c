@@ -184,17 +184,6 @@ static CUresult take(struct gf_node *node) {
 
 CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *params) {
     struct gf_node made = {.model = node->model};
-    if (form == GF_FORM_MODEL) {
-        struct gf_model *copy = gf_model_copy(*(struct gf_model *const *)params);
-        made.params.type = CU_GRAPH_NODE_TYPE_GRAPH;
-        CUresult result = gf_node_keep_bodies(&made, &copy, 1);
-        if (result == CUDA_SUCCESS) {
-            give(node, &made);
-        } else {
-            gf_params_free(&made);
-        }
-        return result;
-    }
     if (form == GF_FORM_ANY) {
         made.params = *(const CUgraphNodeParams *)params;
     } else {

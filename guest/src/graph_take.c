@@ -29,7 +29,7 @@ static CUresult take_kernel(struct gf_node *node) {
     uint64_t handle = kernel->func != NULL ? (uint64_t)kernel->func : (uint64_t)kernel->kern;
     struct gf_callable *callable = gf_callable_find(handle);
     if (callable == NULL) {
-        return handle == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        return CUDA_ERROR_INVALID_HANDLE;
     }
     CUlaunchConfig config = {.gridDimX = kernel->gridDimX,
                              .gridDimY = kernel->gridDimY,

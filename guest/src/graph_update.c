@@ -221,6 +221,8 @@ CUresult gf_exec_update_old(struct gf_exec *exec, struct gf_model *want, CUgraph
     CUgraphExecUpdateResultInfo info;
     CUresult result = gf_exec_update(exec, want, &info);
     *result_out = info.result;
-    *node = info.errorNode;
+    if (node != NULL) {
+        *node = info.errorNode;
+    }
     return result;
 }

@@ -151,8 +151,11 @@ CUresult gf_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParam
     const CUDA_LAUNCH_PARAMS *l = launchParamsList;
     unsigned known = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC |
                      CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC;
-    if (l == NULL || numDevices != 1 || (flags & ~known) != 0 || gf_stream_find(l->hStream) == NULL) {
+    if (l == NULL || numDevices != 1 || (flags & ~known) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (gf_stream_find(l->hStream) == NULL) { /* also NULL */
+        return CUDA_ERROR_INVALID_HANDLE;
     }
     return gf_cuLaunchCooperativeKernel(l->function, l->gridDimX, l->gridDimY, l->gridDimZ, l->blockDimX,
                                         l->blockDimY, l->blockDimZ, l->sharedMemBytes, l->hStream,

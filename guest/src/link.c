@@ -45,6 +45,9 @@ static void report(struct gf_link *link, const struct gf_call *call, uint32_t er
 CUresult gf_link_add(struct gf_link *link, CUjitInputType type, const void *data, size_t size,
                      const char *name, unsigned count, CUjit_option *options, void **values) {
     CUresult result = gf_jit_input_options(count, options, values);
+    if (result == CUDA_SUCCESS && atomic_load(&link->over) != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     data = gf_image_unwrap(data, &size);
     if (result != CUDA_SUCCESS || data == NULL) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_IMAGE;
@@ -139,16 +142,22 @@ static void adopt(struct gf_link *link, char *image, size_t size) {
 }
 
 CUresult gf_link_complete(struct gf_link *link, void **image, size_t *size) {
-    if (atomic_load(&link->image) == NULL) {
-        char *made = NULL;
-        size_t made_size;
-        CUresult result = complete(link, &made, &made_size);
-        if (result != CUDA_SUCCESS) {
-            free(made);
-            return result;
-        }
-        adopt(link, made, made_size);
+    char *made = NULL;
+    size_t made_size;
+    CUresult result = atomic_load(&link->over);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
+    result = complete(link, &made, &made_size);
+    if (result != CUDA_SUCCESS) {
+        free(made);
+        if (result == CUDA_ERROR_UNKNOWN) {
+            atomic_store(&link->over, result);
+        }
+        return result;
+    }
+    atomic_store(&link->over, CUDA_ERROR_INVALID_HANDLE);
+    adopt(link, made, made_size);
     *image = atomic_load(&link->image);
     if (size != NULL) {
         *size = link->image_size;

@@ -8,4 +8,5 @@ struct gf_link {
     struct gf_jit_log log;   /* the program's buffers */
     _Atomic(void *) image;   /* what cuLinkComplete handed out; set after its size */
     size_t image_size;
+    _Atomic CUresult over; /* it was completed, well or not: what every further try is told */
 };

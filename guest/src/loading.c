@@ -219,6 +219,10 @@ CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_ji
     struct gf_module *module = is_module ? gf_module_new(&handle) : gf_library_new(&handle);
     result = module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : start(&picked, handle, log, module);
     free(picked.made);
+    if (!is_module && (result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)) {
+        module->refused = result;
+        result = CUDA_SUCCESS;
+    }
     if (result != CUDA_SUCCESS) {
         if (module != NULL) {
             gf_object_discard(module);
@@ -276,6 +280,9 @@ static CUresult settle(struct gf_module *module, uint64_t handle, struct gf_obje
 
 static CUresult settle_one(struct gf_module *module, uint64_t handle) {
     struct gf_object *ended = NULL;
+    if (module->refused != CUDA_SUCCESS) {
+        return module->refused;
+    }
     if (atomic_load_explicit(&module->loading, memory_order_acquire) == NULL) {
         return CUDA_SUCCESS;
     }

@@ -151,14 +151,15 @@ static struct gf_object *end_instances(struct gf_module *library) {
 
 static CUresult unload(struct gf_module *origin, uint64_t library) {
     CUresult result = gf_library_settle(origin, library);
-    if (result != CUDA_SUCCESS) {
+    bool is_there = origin->refused == CUDA_SUCCESS; /* on the server */
+    if (result != CUDA_SUCCESS && is_there) {
         return result;
     }
     struct gf_object *instances = end_instances(origin);
     struct gf_object *ended = gf_object_end(origin, library);
     if (ended != NULL) {
         struct gf_req_cuLibraryUnload request = {.library = library};
-        result = gf_send_struct(GF_OP_cuLibraryUnload, &request);
+        result = is_there ? gf_send_struct(GF_OP_cuLibraryUnload, &request) : CUDA_SUCCESS;
     } else {
         result = CUDA_ERROR_INVALID_HANDLE;
     }

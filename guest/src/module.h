@@ -17,6 +17,7 @@ struct gf_global {
 struct gf_module {
     struct gf_object object; /* owner: its context; a library's is the session */
     uint64_t library;        /* that it was got from; 0: loaded by itself */
+    CUresult refused;        /* a library is there though its PTX is none: who uses it is told */
     struct gf_kernel_table *table;
     _Atomic uint64_t *made; /* handles of the functions or kernels made so far, by index */
     struct gf_global *globals;

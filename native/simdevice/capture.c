@@ -290,10 +290,7 @@ static void forget(struct sim_captured *captured) {
     capture->invalid = true;
     if (capture->origin != captured->stream)
         return;
-    struct sim_graph *graph = capture->into_existing ? NULL : capture->graph;
-    sim_capture_end(capture);
-    if (graph)
-        sim_graph_free(graph);
+    sim_capture_abandon(capture);
 }
 
 static void forget_stream(struct sim_stream *stream) {
@@ -326,17 +323,13 @@ static const struct sim_capture_rules rules = {
     .forget_context = forget_context,
 };
 
-CUresult sim_capture_begin(struct sim_stream *stream, struct sim_graph *graph, bool into_existing,
-                           CUstreamCaptureMode mode, struct sim_links *links) {
+CUresult sim_capture_begin(struct sim_stream *stream, struct sim_graph *graph, CUstreamCaptureMode mode,
+                           struct sim_links *links) {
     struct sim_capture *capture = calloc(1, sizeof *capture);
     if (!capture)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *capture = (struct sim_capture){.id = next_id++,
-                                    .graph = graph,
-                                    .into_existing = into_existing,
-                                    .mode = mode,
-                                    .thread = sim_capture_thread(),
-                                    .origin = stream};
+    *capture = (struct sim_capture){
+        .id = next_id++, .graph = graph, .mode = mode, .thread = sim_capture_thread(), .origin = stream};
     if (!join(capture, stream, links)) {
         free(capture);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -367,4 +360,11 @@ void sim_capture_end(struct sim_capture *capture) {
     if (!captures)
         sim_capture_put_in_effect(NULL);
     free(capture);
+}
+
+void sim_capture_abandon(struct sim_capture *capture) {
+    struct sim_graph *graph = capture->graph;
+    sim_capture_end(capture);
+    if (!graph->parent) /* a node's graphs are the node's */
+        sim_graph_free(graph);
 }

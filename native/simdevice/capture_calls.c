@@ -26,7 +26,7 @@ static CUresult begin(struct sim_stream *stream, CUgraph existing, const CUgraph
     CUresult result =
         graph->capture ? CUDA_ERROR_INVALID_VALUE : sim_links_read(graph, dependencies, data, count, &links);
     if (result == CUDA_SUCCESS)
-        result = sim_capture_begin(stream, graph, existing != NULL, mode, &links);
+        result = sim_capture_begin(stream, graph, mode, &links);
     if (result != CUDA_SUCCESS) {
         free(links.items);
         if (!existing)
@@ -66,8 +66,6 @@ CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph, const CUgra
 static CUresult end(struct sim_stream *stream, CUgraph *out) {
     SIM_GRAPHS_LOCKED();
     struct sim_captured *captured = sim_captured_of(stream);
-    if (!out && !(captured && captured->capture->into_existing))
-        return CUDA_ERROR_INVALID_VALUE; /* of a graph that is there already the program has the handle */
     if (!captured)
         return CUDA_ERROR_ILLEGAL_STATE;
     struct sim_capture *capture = captured->capture;
@@ -75,18 +73,17 @@ static CUresult end(struct sim_stream *stream, CUgraph *out) {
         capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != sim_capture_thread())
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    bool foreign = capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != sim_capture_thread();
     CUresult result = capture->invalid              ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                      : foreign                     ? CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
                       : sim_capture_joined(capture) ? CUDA_SUCCESS
                                                     : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    struct sim_graph *graph = capture->graph;
-    bool existing = capture->into_existing;
-    sim_capture_end(capture);
     if (result == CUDA_SUCCESS && out)
-        *out = SIM_POINTER(CUgraph, graph);
-    if (result != CUDA_SUCCESS && !existing)
-        sim_graph_free(graph);
+        *out = SIM_POINTER(CUgraph, capture->graph);
+    if (result == CUDA_SUCCESS)
+        sim_capture_end(capture);
+    else
+        sim_capture_abandon(capture);
     return result;
 }
 

@@ -17,7 +17,6 @@ struct sim_captured {
 struct sim_capture {
     uint64_t id;
     struct sim_graph *graph;
-    bool into_existing; /* the graph is the program's */
     bool invalid;
     CUstreamCaptureMode mode;
     uint64_t thread;
@@ -32,10 +31,12 @@ CUstreamCaptureMode sim_capture_exchange_mode(CUstreamCaptureMode mode);
 /* The capture of that id that goes on; NULL: it has ended. */
 struct sim_capture *sim_capture_of(uint64_t id);
 /* A new capture in which there is the stream, behind the links, which it takes over. */
-CUresult sim_capture_begin(struct sim_stream *stream, struct sim_graph *graph, bool into_existing,
-                           CUstreamCaptureMode mode, struct sim_links *links);
+CUresult sim_capture_begin(struct sim_stream *stream, struct sim_graph *graph, CUstreamCaptureMode mode,
+                           struct sim_links *links);
 /* All its streams leave it; the graph stays. */
 void sim_capture_end(struct sim_capture *capture);
+/* The same of one that has failed: its graph ends with it, also one that was there before. */
+void sim_capture_abandon(struct sim_capture *capture);
 /* Whether all work of other streams is waited for by the origin. */
 bool sim_capture_joined(struct sim_capture *capture);
 struct sim_captured *sim_captured_of(const struct sim_stream *stream);

@@ -114,10 +114,11 @@ static CUresult check_size(const CUDA_CONDITIONAL_NODE_PARAMS *p) {
 
 CUresult sim_condition_claim(struct sim_node *node) {
     const CUDA_CONDITIONAL_NODE_PARAMS *p = &node->params.conditional;
-    struct sim_condition *condition = find(node->graph, p->handle);
-    SIM_REQUIRE(condition && !condition->used);
-    SIM_REQUIRE(!p->ctx || sim_context_of(p->ctx) == condition->context);
     SIM_TRY(check_size(p));
+    if (!p->ctx)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    struct sim_condition *condition = find(node->graph, p->handle);
+    SIM_REQUIRE(condition && !condition->used && sim_context_of(p->ctx) == condition->context);
     node->context = condition->context;
     node->condition = condition;
     condition->used = true;

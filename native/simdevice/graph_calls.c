@@ -41,6 +41,8 @@ CUresult cuGraphClone(CUgraph *out, CUgraph handle) {
     SIM_REQUIRE(graph && !graph->capture);
     const CUgraphNodeType alone[] = {CU_GRAPH_NODE_TYPE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_MEM_FREE,
                                      CU_GRAPH_NODE_TYPE_CONDITIONAL};
+    if (graph->conditions)
+        return CUDA_ERROR_NOT_SUPPORTED;
     for (size_t i = 0; i < SIM_COUNT(alone); i++)
         if (sim_graph_contains(graph, alone[i]))
             return CUDA_ERROR_NOT_SUPPORTED;
@@ -114,9 +116,12 @@ static CUresult list_nodes(CUgraph handle, CUgraphNode *nodes, size_t *count, bo
     struct sim_graph *graph = sim_graph_find(handle);
     SIM_REQUIRE(graph && count);
     struct list list = {.nodes = nodes, .room = *count};
-    for (size_t i = 0; i < graph->node_count; i++)
-        if (!roots_only || graph->nodes[i]->dependencies.count == 0)
-            put(&list, graph->nodes[i], NULL, NULL);
+    for (size_t i = 0; i < graph->node_count; i++) {
+        struct sim_node *node =
+            graph->nodes[roots_only ? graph->node_count - 1 - i : i]; /* as NVIDIA's does */
+        if (!roots_only || node->dependencies.count == 0)
+            put(&list, node, NULL, NULL);
+    }
     return finish(&list, count);
 }
 

@@ -175,9 +175,8 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     CUresult result = sim_stream_acquire(stream_handle, &stream);
     if (result == CUDA_SUCCESS) {
         pthread_mutex_lock(&exec->lock);
-        CUgraphNodeParams child = {.type = CU_GRAPH_NODE_TYPE_GRAPH,
-                                   .graph = {.graph = SIM_POINTER(CUgraph, exec->graph)}};
-        if (!sim_capture_takes_params(stream, &child, &result))
+        result = sim_capture_check_stream(stream);
+        if (result == CUDA_SUCCESS)
             result = sim_exec_launch(exec, stream);
         pthread_mutex_unlock(&exec->lock);
         sim_release(stream);

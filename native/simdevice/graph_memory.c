@@ -11,9 +11,10 @@ struct sim_graph_memory {
     bool reserved; /* has been live since the last trim */
 };
 
-/* What cuDeviceGetGraphMemAttribute tells, per device. */
+/* What cuDeviceGetGraphMemAttribute tells, per device. What graphs have freed is used as long as it is
+ * reserved, as NVIDIA's driver tells it, so only the marks differ. */
 struct usage {
-    uint64_t used, used_high, reserved, reserved_high;
+    uint64_t reserved, used_high, reserved_high;
 };
 
 static struct sim_graph_memory *all;
@@ -52,14 +53,11 @@ static void end_unused(struct sim_graph_memory *memory) {
 
 static void set_live(struct sim_graph_memory *memory, bool live) {
     struct usage *usage = &usages[memory->device->ordinal];
-    if (memory->live == live)
-        return;
     memory->live = live;
-    usage->used += live ? memory->bytes : -memory->bytes;
-    raise_to(&usage->used_high, usage->used);
     if (live && !memory->reserved) {
         memory->reserved = true;
         usage->reserved += memory->bytes;
+        raise_to(&usage->used_high, usage->reserved);
         raise_to(&usage->reserved_high, usage->reserved);
     }
 }
@@ -223,7 +221,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute att
     SIM_TRY(find_usage(ordinal, &usage));
     SIM_REQUIRE(value && (unsigned)attribute <= CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH);
     SIM_GRAPHS_LOCKED();
-    const cuuint64_t values[] = {usage->used, usage->used_high, usage->reserved, usage->reserved_high};
+    const cuuint64_t values[] = {usage->reserved, usage->used_high, usage->reserved, usage->reserved_high};
     *(cuuint64_t *)value = values[attribute];
     return CUDA_SUCCESS;
 }
@@ -235,7 +233,7 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute att
     SIM_GRAPHS_LOCKED();
     switch (attribute) { /* a mark begins again at what there is */
     case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
-        usage->used_high = usage->used;
+        usage->used_high = usage->reserved;
         return CUDA_SUCCESS;
     case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
         usage->reserved_high = usage->reserved;

@@ -21,9 +21,10 @@ static CUresult check_graph(CUgraph handle) {
     return sim_graph_find(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult check_node(CUgraphNode handle) {
+static CUresult check_node(CUgraphNode handle, CUgraphNodeType type) {
     SIM_GRAPHS_LOCKED();
-    return sim_node_find(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    struct sim_node *node = sim_node_find(handle);
+    return node && node->params.type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *dependencies,
@@ -65,7 +66,7 @@ static CUresult set_work(struct sim_node *node, const struct sim_node_work *work
 static CUresult set(CUgraphNode handle, const CUgraphNodeParams *params) {
     struct sim_node_work work = {.params = *params};
     SIM_TRY(sim_enter());
-    SIM_TRY(check_node(handle));
+    SIM_TRY(check_node(handle, params->type));
     SIM_TRY(sim_node_work_begin(&work));
     sim_graphs_lock();
     CUresult result = set_work(sim_node_find(handle), &work);

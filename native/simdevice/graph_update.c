@@ -204,9 +204,10 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphE
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
                            CUgraphExecUpdateResult *why) {
     CUgraphExecUpdateResultInfo info;
-    SIM_REQUIRE(error_node && why);
+    SIM_REQUIRE(why);
     CUresult result = cuGraphExecUpdate_v2(exec, graph, &info);
-    *error_node = info.errorNode;
+    if (error_node)
+        *error_node = info.errorNode;
     *why = info.result;
     return result;
 }

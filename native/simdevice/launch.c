@@ -297,7 +297,8 @@ static CUresult check_devices(const CUDA_LAUNCH_PARAMS *list, unsigned count, un
         SIM_REQUIRE(a->blockDimX == b->blockDimX && a->blockDimY == b->blockDimY &&
                     a->blockDimZ == b->blockDimZ && a->sharedMemBytes == b->sharedMemBytes);
         struct sim_stream *stream = sim_acquire(SIM_HANDLE(b->hStream), SIM_STREAM);
-        SIM_REQUIRE(stream);
+        if (!stream) /* also NULL */
+            return CUDA_ERROR_INVALID_HANDLE;
         uint64_t device = UINT64_C(1) << stream->context->device->ordinal;
         sim_release(stream);
         SIM_REQUIRE(!(devices & device));

@@ -9,7 +9,8 @@ static void destroy(void *pointer) {
         if (library->managed[i])
             sim_memory_delete((uint64_t)library->managed[i]);
     sim_place_release(library->place);
-    sim_image_close(library->image);
+    if (library->image)
+        sim_image_close(library->image);
     free(library->managed);
     free(library->entries);
     pthread_mutex_destroy(&library->lock);
@@ -35,17 +36,24 @@ static CUresult place_managed(struct sim_library *library) {
     return CUDA_SUCCESS;
 }
 
-static CUresult library_new(struct sim_image *image, struct sim_library **out) {
-    struct sim_library *library = calloc(1, sizeof *library);
-    if (!library) {
-        sim_image_close(image);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+static CUresult fill(struct sim_library *library, struct sim_image *image) {
     uint32_t kernels = sim_image_kernel_count(image);
     library->image = image;
-    pthread_mutex_init(&library->lock, NULL);
     library->entries = calloc(kernels ? kernels : 1, sizeof(struct sim_entry *));
-    CUresult result = library->entries ? place_managed(library) : CUDA_ERROR_OUT_OF_MEMORY;
+    return library->entries ? place_managed(library) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* NULL: it is there though its code is none, as CUDA loads lazily; whoever uses it is told why. */
+static CUresult library_new(struct sim_image *image, CUresult refused, struct sim_library **out) {
+    struct sim_library *library = calloc(1, sizeof *library);
+    if (!library) {
+        if (image)
+            sim_image_close(image);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    library->refused = refused;
+    pthread_mutex_init(&library->lock, NULL);
+    CUresult result = image ? fill(library, image) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS && !sim_handle_open(library, SIM_LIBRARY, NULL, destroy))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS)
@@ -67,8 +75,9 @@ static CUresult load(CUlibrary *out, const void *code, size_t size, CUjit_option
     SIM_TRY(gf_jit_options(count, options, values, &log));
     sim_load_begin();
     CUresult result = sim_image_load(code, size, &log, &image);
-    if (result == CUDA_SUCCESS)
-        result = library_new(image, &library);
+    bool refused = result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    if (result == CUDA_SUCCESS || refused)
+        result = library_new(refused ? NULL : image, result, &library);
     sim_load_end();
     if (result == CUDA_SUCCESS)
         *out = SIM_POINTER(CUlibrary, library);
@@ -97,7 +106,12 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
 static CUresult acquire(CUlibrary handle, struct sim_library **library) {
     SIM_TRY(sim_enter());
     *library = sim_acquire(SIM_HANDLE(handle), SIM_LIBRARY);
-    return *library ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (!*library)
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult refused = (*library)->refused;
+    if (refused != CUDA_SUCCESS)
+        sim_release(*library);
+    return refused;
 }
 
 /* Closes the modules that `context` (NULL: any) has of the library. */
@@ -130,7 +144,7 @@ CUresult cuLibraryUnload(CUlibrary handle) {
     close_modules(library, NULL);
     sim_place_retire(library->place);
     pthread_mutex_lock(&library->lock);
-    for (uint32_t i = 0; i < sim_image_kernel_count(library->image); i++) {
+    for (uint32_t i = 0; library->image && i < sim_image_kernel_count(library->image); i++) {
         struct sim_entry *entry = library->entries[i];
         library->entries[i] = NULL;
         if (entry && sim_handle_close(entry->object.handle, SIM_KERNEL))

@@ -17,6 +17,7 @@ struct link_state {
     struct gf_jit_log log; /* points into the caller's option values until the link is destroyed */
     pthread_mutex_t lock;
     unsigned unnamed; /* inputs so far that got a name here */
+    CUresult over;    /* it was completed, well or not: what every further try is told */
 };
 
 static void destroy(void *pointer) {
@@ -120,7 +121,9 @@ static CUresult add(struct link_state *state, enum sim_image_kind kind, const vo
         snprintf(number, sizeof number, "input %u", ++state->unnamed);
         name = number;
     }
-    CUresult result = sim_link_add(state->link, kind, data, size, name, message, sizeof message);
+    CUresult result = state->over != CUDA_SUCCESS
+                          ? CUDA_ERROR_INVALID_VALUE
+                          : sim_link_add(state->link, kind, data, size, name, message, sizeof message);
     report(state, message, started);
     pthread_mutex_unlock(&state->lock);
     return result;
@@ -165,7 +168,14 @@ CUresult cuLinkComplete(CUlinkState handle, void **image, size_t *size) {
     if (image) {
         uint64_t started = sim_now_ns();
         pthread_mutex_lock(&state->lock);
-        result = sim_link_complete(state->link, &linked, &linked_size, message, sizeof message);
+        result = state->over;
+        if (result == CUDA_SUCCESS) {
+            result = sim_link_complete(state->link, &linked, &linked_size, message, sizeof message);
+            if (result == CUDA_SUCCESS)
+                state->over = CUDA_ERROR_INVALID_HANDLE;
+            else if (result == CUDA_ERROR_UNKNOWN)
+                state->over = result;
+        }
         report(state, message, started);
         pthread_mutex_unlock(&state->lock);
     }

@@ -50,7 +50,8 @@ struct sim_entry {
 
 struct sim_library {
     struct sim_object object;
-    struct sim_image *image;
+    struct sim_image *image; /* NULL: its code is none, as `refused` says to whoever uses it */
+    CUresult refused;
     struct sim_place *place; /* of the managed variables; NULL: there are none */
     uint8_t **managed;       /* their addresses (0: not one): the same in all contexts */
     pthread_mutex_t lock;

@@ -82,7 +82,6 @@ CUresult sim_node_work_begin(struct sim_node_work *work) {
     const CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &work->params.kernel;
     if (work->params.type != CU_GRAPH_NODE_TYPE_KERNEL)
         return CUDA_SUCCESS;
-    SIM_REQUIRE(kernel->func || kernel->kern);
     return sim_function_acquire(kernel->func ? kernel->func : (CUfunction)kernel->kern, &work->function);
 }
 

@@ -172,7 +172,7 @@ def test_code_comes_and_goes_meanwhile(faulty: Faulty, destination: Server) -> N
     close(guest, destination)
 
 
-COMPLETE, INVALID_VALUE, INVALID_PTX = handle("link", 1), 1, 218
+COMPLETE, UNRESOLVED, INVALID_VALUE, INVALID_PTX = handle("link", 1), handle("link", 2), 1, 218
 LINKED = handle("library", 7)
 
 
@@ -187,6 +187,8 @@ def test_links_that_are_not_complete_and_that_are(
     assert links.add(guest, links.CALLER, name=b"the caller").status == 0
     assert links.add(guest, b"nonsense\0").status == INVALID_PTX
     assert links.add(guest, links.FUNCTION).status == 0
+    assert links.create(guest, UNRESOLVED).status == 0
+    assert links.add(guest, links.CALLER, name=b"the caller", link=UNRESOLVED).status == 0
     assert links.create(guest, COMPLETE).status == 0
     links.add_all(guest, COMPLETE)
     image = links.image_of(links.complete(guest, COMPLETE))
@@ -195,7 +197,7 @@ def test_links_that_are_not_complete_and_that_are(
     rest = guest.call("sessionLinkImage", link=COMPLETE, offset=100, size=len(image) - 100)
     assert (rest.status, rest.payload) == (0, image[100:])
     assert links.add(guest, links.PRIVATE, link=COMPLETE).status == INVALID_VALUE
-    unresolved = links.complete(guest)
+    unresolved = links.complete(guest, UNRESOLVED)
     assert unresolved.status != 0
     assert b"the caller" in unresolved.payload
     assert links.add(guest, links.WORD).status == 0

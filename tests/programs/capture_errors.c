@@ -74,15 +74,18 @@ int main(void) {
                                          CU_STREAM_CAPTURE_MODE_RELAXED};
     CUstreamCaptureStatus status;
     CUdeviceptr memory;
+    CUgraphExec exec;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
 
     FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture(NULL, modes[0]));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamBeginCapture(origin, (CUstreamCaptureMode)-1));
     FAILS(CUDA_ERROR_ILLEGAL_STATE, cuStreamEndCapture(origin, &graph));
     FAILS(CUDA_ERROR_ILLEGAL_STATE, cuStreamEndCapture(NULL, &graph));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamEndCapture(origin, NULL));
+    FAILS(CUDA_ERROR_ILLEGAL_STATE, cuStreamEndCapture(origin, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamIsCapturing(origin, NULL));
     FAILS(CUDA_ERROR_ILLEGAL_STATE, cuStreamUpdateCaptureDependencies(origin, NULL, NULL, 0, 0));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuThreadExchangeStreamCaptureMode(NULL));
 
     for (int i = 0; i < 3; i++) {
         printf("mode %d\n", i);
@@ -116,6 +119,10 @@ int main(void) {
             begin(modes[i]);
             FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuEventSynchronize(before));
             ends_invalidated();
+            begin(modes[i]);
+            FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                  cuGraphExecDestroy(exec)); /* as PyTorch has met it */
+            ends_invalidated();
             CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
             begin(modes[i]);
             OK(cuThreadExchangeStreamCaptureMode(&relaxed));
@@ -140,10 +147,15 @@ int main(void) {
             ends_well();
         if (i < 2) {
             begin(modes[i]);
-            in_thread(end_elsewhere);
-            ends_well();
+            in_thread(end_elsewhere); /* the wrong thread ends it all the same */
+            EXPECT(cuStreamEndCapture(origin, &graph) == CUDA_ERROR_ILLEGAL_STATE && graph == NULL);
         }
+        begin(modes[i]);
+        OK(cuStreamEndCapture(origin, NULL)); /* nobody wants the graph */
+        OK(cuStreamSynchronize(origin));
     }
+
+    OK(cuGraphExecDestroy(exec));
 
     printf("forks\n");
     begin(modes[1]);

@@ -64,12 +64,18 @@ int main(void) {
     }
 
     OK(cuStreamBeginCaptureToGraph(origin, graph, &extra, NULL, 1, CU_STREAM_CAPTURE_MODE_RELAXED));
-    OK(cuGraphLaunch(exec, origin));
+    OK(cuMemsetD32Async(b, 5, WORDS, origin));
     OK(cuStreamEndCapture(origin, &same));
     EXPECT(same == graph);
     OK(cuGraphGetNodes(graph, NULL, &total));
     EXPECT(total == 8);
+    // what fails takes the graph with it, also one that was there before
+    OK(cuStreamBeginCaptureToGraph(origin, graph, &extra, NULL, 1, CU_STREAM_CAPTURE_MODE_RELAXED));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuGraphLaunch(exec, origin));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(origin, &same));
+    EXPECT(same == NULL);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphGetNodes(graph, NULL, &total));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(graph));
     OK(cuGraphExecDestroy(exec));
-    OK(cuGraphDestroy(graph));
     return check_failed;
 }

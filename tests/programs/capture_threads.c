@@ -61,7 +61,10 @@ static void *launches(void *unused) {
 
 static void *ends_it(void *unused) {
     OK(cuCtxSetCurrent(context));
-    ends(mode == CU_STREAM_CAPTURE_MODE_RELAXED ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    ends(mode == CU_STREAM_CAPTURE_MODE_RELAXED ? CUDA_SUCCESS
+         : mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+             ? CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+             : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED); // by `unsafe`
     return unused;
 }
 
@@ -100,10 +103,6 @@ int main(void) {
         in_thread(begins);
         in_thread(unsafe); // most likely at the same address as the one that has begun
         in_thread(ends_it);
-        if (mode != CU_STREAM_CAPTURE_MODE_RELAXED) { // nobody can end it but its stream's end
-            OK(cuStreamDestroy(stream));
-            OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        }
     }
     unsigned value = 0;
     OK(cuMemsetD32Async(memory, 7, 4, stream));

@@ -259,7 +259,7 @@ static void other_contexts(void) {
         .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
         .conditional = {.handle = handle, .type = CU_GRAPH_COND_TYPE_IF, .size = 1, .ctx = context}};
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
-    params.conditional.ctx = NULL;
+    params.conditional.ctx = own;
     OK(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
     CUgraph elsewhere;
     OK(cuGraphCreate(&elsewhere, 0));

@@ -51,7 +51,7 @@ int main(void) {
     EXPECT(number == 4 && nodes[0] == fill && nodes[3] == copy);
     number = 8;
     OK(cuGraphGetRootNodes(graph, nodes, &number));
-    EXPECT(number == 2 && nodes[0] == fill && nodes[1] == clear);
+    EXPECT(number == 2 && nodes[0] == clear && nodes[1] == fill); // the last first
     number = 8;
     OK(cuGraphGetEdges(graph, from, to, NULL, &number));
     EXPECT(number == 3);

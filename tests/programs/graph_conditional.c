@@ -65,17 +65,24 @@ int main(void) {
     CUDA_GRAPH_INSTANTIATE_PARAMS instantiate = {0};
     CALL(cuGraphInstantiateWithParams(&exec, graph, &instantiate));
     EXPECT(instantiate.result_out == CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED);
+    CUgraph clone;
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphClone(&clone, graph));
     CUgraphNodeParams params = {
         .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
         .conditional = {.handle = handle, .type = CU_GRAPH_COND_TYPE_SWITCH, .size = 0}};
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
     params.conditional.size = 1;
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+    params.conditional.ctx = context;
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, other, NULL, NULL, 0, &params));
     OK(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
     OK(cuGraphInstantiate(&exec, graph, 0));
     CUgraphExec second;
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphInstantiate(&second, graph, 0));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphClone(&other, graph));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphClone(&clone, graph));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphDestroy(other));
     return check_failed;
 }

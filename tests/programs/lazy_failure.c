@@ -1,7 +1,8 @@
 // A kernel that does not compile is told once, when it is loaded or launched, and spoils nothing else: what
-// is loaded afterwards loads and runs.
+// is loaded afterwards loads and runs. PTX that is none makes a library all the same, which is good for
+// nothing.
 //
-// device: sim   a GPU's driver compiles when it loads
+// device: sim   a GPU's driver compiles when it loads a module, and says of a library when it is used
 #include "driver.h"
 
 static const char broken_ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
@@ -12,6 +13,8 @@ static const char store_ptx[] =
     ".version 7.0\n.target sm_80\n.address_size 64\n"
     ".visible .entry set(.param .u64 p) {\n  .reg .u64 %a;\n  .reg .u32 %r;\n"
     "  ld.param.u64 %a, [p];\n  mov.u32 %r, 7;\n  st.global.u32 [%a], %r;\n  ret;\n}\n";
+
+static const char no_ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry broken( {\n}\n";
 
 int main(void) {
     start();
@@ -37,6 +40,18 @@ int main(void) {
     }
     EXPECT((first == CUDA_ERROR_INVALID_PTX) != (later == CUDA_ERROR_INVALID_PTX));
     OK(cuCtxSynchronize());
+    CUlibrary library;
+    CUkernel kernel;
+    CUmodule module_of;
+    unsigned count = 0;
+    OK(cuLibraryLoadData(&library, no_ptx, NULL, NULL, 0, NULL, NULL, 0));
+    FAILS(CUDA_ERROR_INVALID_PTX, cuLibraryGetKernel(&kernel, library, "broken"));
+    FAILS(CUDA_ERROR_INVALID_PTX, cuLibraryGetKernelCount(&count, library));
+    FAILS(CUDA_ERROR_INVALID_PTX, cuLibraryGetModule(&module_of, library));
+    FAILS(CUDA_ERROR_INVALID_PTX, cuLibraryGetGlobal(NULL, &(size_t){0}, library, "word"));
+    FAILS(CUDA_ERROR_INVALID_PTX, cuLibraryGetManaged(NULL, &(size_t){0}, library, "word"));
+    OK(cuLibraryUnload(library));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuLibraryUnload(library));
     if (loads)
         OK(cuModuleUnload(bad));
     OK(cuModuleUnload(loaded[0]));

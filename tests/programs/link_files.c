@@ -1,44 +1,7 @@
-// Inputs out of files and fatbins: PTX text, a fatbin that holds PTX, files that are missing, empty or no
-// image.
+// Inputs out of files: PTX text, a linked image, files that are missing, empty or no image.
 #include <unistd.h>
 
 #include "link.h"
-
-struct fatbin {
-    struct {
-        unsigned magic;
-        unsigned short version, header_size;
-        unsigned long size;
-    } container;
-    struct {
-        unsigned short kind, version;
-        unsigned header_size;
-        unsigned long size;
-        unsigned compressed, options;
-        unsigned short minor, major;
-        unsigned target;
-        unsigned char rest[0x40 - 0x20];
-    } entry;
-    char text[4096];
-};
-
-// A container with one entry: PTX, not compressed.
-static size_t wrap(struct fatbin *fatbin, const char *text) {
-    memset(fatbin, 0, sizeof *fatbin);
-    size_t padded = (strlen(text) + 8) / 8 * 8;
-    fatbin->container.magic = 0xba55ed50;
-    fatbin->container.version = 1;
-    fatbin->container.header_size = sizeof fatbin->container;
-    fatbin->container.size = sizeof fatbin->entry + padded;
-    fatbin->entry.kind = 1;
-    fatbin->entry.version = 0x0101;
-    fatbin->entry.header_size = sizeof fatbin->entry;
-    fatbin->entry.size = padded;
-    fatbin->entry.major = 7;
-    fatbin->entry.target = 80;
-    memcpy(fatbin->text, text, strlen(text));
-    return sizeof fatbin->container + fatbin->container.size;
-}
 
 static char path[] = "/tmp/gpuferry-link-XXXXXX";
 
@@ -49,7 +12,6 @@ static void write_file(const void *data, size_t size) {
 }
 
 int main(void) {
-    static struct fatbin fatbin;
     CUlinkState state;
     CUmodule loaded;
     void *image;
@@ -64,15 +26,12 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuLinkAddFile(state, CU_JIT_INPUT_PTX, NULL, 0, NULL, NULL));
     write_file(broken_ptx, strlen(broken_ptx));
     FAILS(CUDA_ERROR_INVALID_PTX, cuLinkAddFile(state, CU_JIT_INPUT_PTX, path, 0, NULL, NULL));
-    FAILS(CUDA_ERROR_INVALID_IMAGE, cuLinkAddFile(state, CU_JIT_INPUT_FATBINARY, path, 0, NULL, NULL));
+    FAILS(CUDA_ERROR_INVALID_PTX, cuLinkAddFile(state, CU_JIT_INPUT_FATBINARY, path, 0, NULL, NULL));
     write_file(caller_ptx, strlen(caller_ptx));
     OK(cuLinkAddFile(state, CU_JIT_INPUT_PTX, path, 0, NULL, NULL));
-    write_file(&fatbin, wrap(&fatbin, function_ptx));
-    OK(cuLinkAddFile(state, CU_JIT_INPUT_FATBINARY, path, 0, NULL, NULL));
-    size_t wrapped = wrap(&fatbin, variable_ptx);
-    OK(cuLinkAddData(state, CU_JIT_INPUT_FATBINARY, &fatbin, wrapped, "fatbin", 0, NULL, NULL));
-    FAILS(CUDA_ERROR_INVALID_IMAGE,
-          cuLinkAddData(state, CU_JIT_INPUT_FATBINARY, &fatbin, wrapped / 2, "fatbin", 0, NULL, NULL));
+    write_file(function_ptx, strlen(function_ptx));
+    OK(cuLinkAddFile(state, CU_JIT_INPUT_PTX, path, 0, NULL, NULL));
+    OK(ADD_PTX(state, variable_ptx, "variable"));
     OK(cuLinkComplete(state, &image, &size));
     write_file(image, size);
     OK(cuLinkDestroy(state));

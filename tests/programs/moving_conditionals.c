@@ -54,9 +54,10 @@ int main(int argc, char **argv) {
     OK(cuGraphCreate(&renewed, 0));
     CUgraphConditionalHandle handle = add_condition(renewed, 1);
     CUgraph body = *add_conditional(renewed, NULL, handle, CU_GRAPH_COND_TYPE_IF, 1, &choice);
+    CUgraphNode last = NULL;
     for (int round = 0; round < rounds_wanted(argc, argv); round++) {
         begin_round(round);
-        add_kernel(body, NULL, count_up, (void *[]){&counter});
+        last = add_kernel(body, last, count_up, (void *[]){&counter});
         OK(cuGraphInstantiate(&anew, renewed, 0));
         EXPECT(launched(anew, counter, 0) == (unsigned)round + 1);
         OK(cuGraphExecDestroy(anew));

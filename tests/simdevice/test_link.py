@@ -282,6 +282,8 @@ ROUND:
     assert link.add(text) == SUCCESS
     with pytest.raises(CudaError):
         link.complete()
+    link = new_link(cu)
+    assert link.add(text) == SUCCESS
     assert link.add(library(), LIBRARY) == SUCCESS
     go = function(cu, cu.out("cuModuleLoadData", link.complete()), "go")
     blocks = 7

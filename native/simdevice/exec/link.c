@@ -1,5 +1,6 @@
 #include "link.h"
 #include "service.h"
+#include "wire/fatbin.h"
 #include "wire/sha256.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -86,6 +87,13 @@ static CUresult take_object(const void *data, size_t size, struct sim_image_part
     return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
+/* Whatever is called a fatbin and does not look like one is text to NVIDIA's driver. */
+static bool is_taken_for_text(enum sim_image_kind kind, const void *data, size_t size) {
+    static const uint32_t magic = GF_FATBIN_MAGIC;
+    bool fatbin = size >= sizeof magic && memcmp(data, &magic, sizeof magic) == 0;
+    return kind == SIM_IMAGE_PTX || (kind == SIM_IMAGE_FATBIN && !fatbin);
+}
+
 static const char *name_of(enum sim_image_kind kind) {
     static const char *const names[] = {"PTX", "fatbin", "cubin", "object or library"};
     return names[kind];
@@ -95,15 +103,11 @@ CUresult sim_link_add(struct sim_link *link, enum sim_image_kind kind, const voi
                       const char *name, char *log, size_t log_size) {
     struct sim_image_parts parts;
     struct sim_blob checked;
-    if (link->cubin.data != NULL) {
-        snprintf(log, log_size, "%s comes too late: the link is complete", name);
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = kind == SIM_IMAGE_OBJECT ? take_object(data, size, &parts)
                                                : sim_image_sniff(data, size, &parts, log, log_size);
     if ((result == CUDA_SUCCESS && parts.kind != kind) || result == CUDA_ERROR_INVALID_IMAGE) {
         snprintf(log, log_size, "%s is no sound %s", name, name_of(kind));
-        return kind == SIM_IMAGE_PTX ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
+        return is_taken_for_text(kind, data, size) ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
     }
     if (result != CUDA_SUCCESS)
         return result;
@@ -125,9 +129,7 @@ CUresult sim_link_add(struct sim_link *link, enum sim_image_kind kind, const voi
 
 CUresult sim_link_complete(struct sim_link *link, const void **image, size_t *size, char *log,
                            size_t log_size) {
-    CUresult result = CUDA_SUCCESS;
-    if (link->cubin.data == NULL)
-        result = ask(link, SIM_SERVICE_LINK, ".cubin", &link->cubin, log, log_size);
+    CUresult result = ask(link, SIM_SERVICE_LINK, ".cubin", &link->cubin, log, log_size);
     if (result == CUDA_SUCCESS) {
         *image = link->cubin.data;
         *size = link->cubin.size;

@@ -13,7 +13,7 @@ CUresult sim_link_create(int target, unsigned most_registers, struct sim_link **
  * Then `log` has the reason, and the link is as it was. */
 CUresult sim_link_add(struct sim_link *link, enum sim_image_kind kind, const void *data, size_t size,
                       const char *name, char *log, size_t log_size);
-/* The image is an ELF file and belongs to the link; a second call gives the same one. CUDA_ERROR_UNKNOWN, as
+/* The image is an ELF file and belongs to the link. Called once. CUDA_ERROR_UNKNOWN, as
  * NVIDIA's driver says, for names that no input defines. */
 CUresult sim_link_complete(struct sim_link *link, const void **image, size_t *size, char *log,
                            size_t log_size);
