@@ -185,6 +185,9 @@ CUresult gf_cuCtxCreate_v2(CUcontext *pctx, unsigned flags, CUdevice dev) {
 
 CUresult gf_cuCtxDestroy_v2(CUcontext ctx) {
     struct gf_context *context = gf_context_find(ctx);
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     if (context == NULL || context->primary) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -292,7 +295,7 @@ CUresult gf_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned *flags, int *activ
 
 CUresult gf_cuCtxPushCurrent_v2(CUcontext ctx) {
     if (gf_context_find(ctx) == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return ctx == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
     }
     CUresult result = make_room();
     if (result == CUDA_SUCCESS) {

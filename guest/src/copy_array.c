@@ -153,7 +153,7 @@ CUresult gf_copy_line(const CUDA_MEMCPY3D *given, CUstream stream, bool behind) 
         if (array == NULL) {
             return sides[i].array == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
         }
-        if (array->height > 0 || array->depth > 0) {
+        if (array->depth > 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }

@@ -135,6 +135,7 @@ CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsig
 
 CUresult cuCtxDestroy_v2(CUcontext handle) {
     SIM_TRY(sim_enter());
+    SIM_REQUIRE(handle);
     struct sim_context *context = sim_context_of(handle);
     if (!context || context->is_primary)
         return CUDA_ERROR_INVALID_CONTEXT;

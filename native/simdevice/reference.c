@@ -61,10 +61,11 @@ static CUresult enter(const void *handle, enum sim_view_kind kind, struct sim_re
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     *reference = sim_acquire(SIM_HANDLE(handle), SIM_TEXREF);
-    SIM_REQUIRE(*reference);
+    if (!*reference)
+        return CUDA_ERROR_INVALID_HANDLE;
     if ((*reference)->kind != kind) {
         sim_release(*reference);
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_INVALID_HANDLE;
     }
     pthread_mutex_lock(&lock);
     return CUDA_SUCCESS;

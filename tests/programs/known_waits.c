@@ -48,9 +48,6 @@ int main(void) {
         QUIET(cuEventQuery(event)); // the other stream's wait has waited for it
     }
     OK(cuEventDestroy(event));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(event));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize((CUstream)0x1234));
     OK(cuStreamDestroy(other));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(other));
     return check_failed;
 }
