@@ -161,6 +161,9 @@ CUresult gf_cuCtxCreate_v2(CUcontext *pctx, unsigned flags, CUdevice dev) {
     if (!gf_is_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
+    if (gf_device_failure(dev) != CUDA_SUCCESS) {
+        return gf_device_failure(dev);
+    }
     uint64_t handle;
     struct gf_context *context = make_room() == CUDA_SUCCESS ? gf_context_new(&handle) : NULL;
     if (context == NULL) {
@@ -191,6 +194,7 @@ CUresult gf_cuCtxDestroy_v2(CUcontext ctx) {
     if (context == NULL || context->primary) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
+    const CUdevice device = context->device;
     struct gf_object *contents = end_contents(context, (uint64_t)ctx);
     struct gf_object *ended = gf_object_end(context, (uint64_t)ctx);
     CUresult result = CUDA_ERROR_INVALID_CONTEXT;
@@ -201,6 +205,11 @@ CUresult gf_cuCtxDestroy_v2(CUcontext ctx) {
         atomic_fetch_sub(&gf_own_contexts, 1);
         struct gf_req_cuCtxDestroy_v2 request = {.ctx = (uint64_t)ctx};
         result = gf_send_struct(GF_OP_cuCtxDestroy_v2, &request);
+        /* the server's primary context has failed as well, and is always there */
+        if (result == CUDA_SUCCESS && gf_device_recovers(device)) {
+            struct gf_req_cuDevicePrimaryCtxReset_v2 reset = {.dev = device};
+            result = gf_send_struct(GF_OP_cuDevicePrimaryCtxReset_v2, &reset);
+        }
     }
     gf_objects_release(contents);
     gf_objects_release(ended);
@@ -216,10 +225,16 @@ CUresult gf_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     }
     pthread_mutex_lock(&primary_lock);
     struct gf_context *primary = gf_primaries[dev];
-    primary->references++;
-    primary->flags = primary_flags[dev];
-    atomic_store_explicit(&primary->active, true, memory_order_release);
+    CUresult result = atomic_load(&primary->active) ? CUDA_SUCCESS : gf_device_failure(dev);
+    if (result == CUDA_SUCCESS) {
+        primary->references++;
+        primary->flags = primary_flags[dev];
+        atomic_store_explicit(&primary->active, true, memory_order_release);
+    }
     pthread_mutex_unlock(&primary_lock);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     *pctx = (CUcontext)gf_context_primary(dev);
     return CUDA_SUCCESS;
 }
@@ -228,7 +243,7 @@ static CUresult end_primary(CUdevice dev) {
     struct gf_context *primary = gf_primaries[dev];
     struct gf_object *ended = end_contents(primary, gf_context_primary(dev));
     atomic_store(&primary->active, false);
-    atomic_store(&primary->sticky, CUDA_SUCCESS);
+    gf_device_recovers(dev);
     take_limits(primary);
     struct gf_req_cuDevicePrimaryCtxReset_v2 request = {.dev = dev};
     CUresult result = gf_send_struct(GF_OP_cuDevicePrimaryCtxReset_v2, &request);

@@ -70,10 +70,15 @@ static void arrays(void) {
 
 static void contexts(void) {
     CUcontext own;
+    CUevent event;
     FAILS(CUDA_ERROR_INVALID_VALUE, cuCtxDestroy(NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuCtxPushCurrent(NULL));
     OK(cuCtxCreate(&own, NULL, CU_CTX_SCHED_AUTO, device));
+    OK(cuEventCreate(&event, CU_EVENT_DEFAULT));
     OK(cuCtxDestroy(own));
+    OK(cuCtxSetCurrent(context));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(event)); // it has ended with its context
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamWaitEvent(NULL, event, 0));
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuCtxDestroy(own));
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuCtxPushCurrent(own));
 }
