@@ -147,6 +147,7 @@ CUresult gf_copy_line(const CUDA_MEMCPY3D *given, CUstream stream, bool behind) 
         size_t offset;
     } sides[] = {{given->srcMemoryType, given->srcArray, given->srcXInBytes},
                  {given->dstMemoryType, given->dstArray, given->dstXInBytes}};
+    bool whole = true;
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
         if (sides[i].type != CU_MEMORYTYPE_ARRAY) {
             continue;
@@ -156,10 +157,13 @@ CUresult gf_copy_line(const CUDA_MEMCPY3D *given, CUstream stream, bool behind) 
         if (result != CUDA_SUCCESS) {
             return result;
         }
-        bool whole = given->WidthInBytes == 0 || (sides[i].offset % texel | given->WidthInBytes % texel) == 0;
-        if (gf_array_find(sides[i].array)->depth > 0 || !whole) {
+        if (gf_array_find(sides[i].array)->depth > 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
+        whole = whole && (sides[i].offset % texel | given->WidthInBytes % texel) == 0;
+    }
+    if (!whole && given->WidthInBytes > 0) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     CUDA_MEMCPY3D line = *given;
     line.Height = line.Depth = 1;

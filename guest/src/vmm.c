@@ -350,7 +350,8 @@ CUresult gf_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAl
     }
     size_t at = position(ptr);
     bool taken = at < mapping_count && mappings[at].address < ptr + size;
-    if (result == CUDA_SUCCESS && (!granular(ptr) || taken || size > allocation->size || !gf_window_is_reserved(ptr, size))) {
+    if (result == CUDA_SUCCESS &&
+        (!granular(ptr) || taken || size > allocation->size || !gf_window_is_reserved(ptr, size))) {
         result = CUDA_ERROR_INVALID_VALUE;
     }
     if (result == CUDA_SUCCESS && !make_room()) {

@@ -1,5 +1,5 @@
-/* Copies to and from the first line of arrays by offsets in bytes, and copies given as lists: each is a copy that copy.c
- * knows. */
+/* Copies to and from the first line of arrays by offsets in bytes, and copies given as lists: each is a copy
+ * that copy.c knows. */
 #include "array.h"
 #include "simdevice_implicit.h"
 

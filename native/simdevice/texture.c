@@ -65,15 +65,14 @@ CUresult cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resour
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(object && resource && texture);
     SIM_REQUIRE(resource->resType != CU_RESOURCE_TYPE_ARRAY || resource->res.array.hArray);
-    SIM_REQUIRE(resource->resType != CU_RESOURCE_TYPE_MIPMAPPED_ARRAY || resource->res.mipmap.hMipmappedArray);
+    SIM_REQUIRE(resource->resType != CU_RESOURCE_TYPE_MIPMAPPED_ARRAY ||
+                resource->res.mipmap.hMipmappedArray);
     struct sim_view view = {.kind = SIM_VIEW_TEXTURE};
     SIM_TRY(sim_view_of_resource(resource, &view));
     SIM_TRY(sim_view_narrow(resource, part, &view));
     SIM_TRY(sim_sampler_of(texture, &view, &view.sampler));
-    struct sim_record record = {.context = context,
-                                .kind = SIM_VIEW_TEXTURE,
-                                .resource = *resource,
-                                .texture = *texture};
+    struct sim_record record = {
+        .context = context, .kind = SIM_VIEW_TEXTURE, .resource = *resource, .texture = *texture};
     if (part)
         record.part = *part;
     return keep(&record, &view, object);

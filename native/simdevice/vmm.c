@@ -344,9 +344,9 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericA
     SIM_REQUIRE(pointer && size && flags == 0);
     pthread_mutex_lock(&lock);
     struct physical *physical = acquire(handle);
-    CUresult result = !physical                         ? CUDA_ERROR_INVALID_VALUE
+    CUresult result = !physical                        ? CUDA_ERROR_INVALID_VALUE
                       : !granular(size) || offset != 0 ? CUDA_ERROR_NOT_SUPPORTED
-                                                        : map(pointer, size, physical);
+                                                       : map(pointer, size, physical);
     if (physical)
         sim_release(physical);
     pthread_mutex_unlock(&lock);

@@ -12,7 +12,8 @@ int main(void) {
     OK(cuStreamCreateWithPriority(&one, CU_STREAM_NON_BLOCKING, -1));
     OK(cuStreamCreate(&other, CU_STREAM_DEFAULT));
     OK(cuStreamGetAttribute(one, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &value));
-    const CUsynchronizationPolicy first = value.syncPolicy; // NVIDIA's driver does not say CU_SYNC_POLICY_AUTO
+    const CUsynchronizationPolicy first =
+        value.syncPolicy; // NVIDIA's driver does not say CU_SYNC_POLICY_AUTO
     OK(cuStreamGetAttribute(one, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
     EXPECT(value.priority == -1);
     OK(cuStreamGetAttribute(NULL, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));

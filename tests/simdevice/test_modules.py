@@ -287,7 +287,9 @@ def test_launch_attributes(cu: Driver, context: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "error"), [("store", ILLEGAL_ADDRESS), ("trap", LAUNCH_FAILED)])
-def test_a_faulting_kernel_ends_all_contexts_of_its_device(cu: Driver, context: int, name: str, error: int) -> None:
+def test_a_faulting_kernel_ends_all_contexts_of_its_device(
+    cu: Driver, context: int, name: str, error: int
+) -> None:
     outer, inner = cu.out("cuCtxCreate_v2", 0, 1), cu.out("cuCtxCreate_v2", 0, 1)
     loaded = module(cu)
     stream, event = cu.stream(), cu.out("cuEventCreate", 0)
