@@ -65,7 +65,7 @@ KEYS_OF_KIND = {
     Kind.HANDLE: {"of", "use", "nullable", "absent", "error"},
     Kind.IN: {"size", "count", "nullable", "bulk"},
     Kind.PAYLOAD: {"size", "bulk"},
-    Kind.OUT: {"size", "count", "nullable"},
+    Kind.OUT: {"size", "count", "nullable", "error"},
     Kind.INOUT: {"size", "count", "nullable"},
     Kind.STRING: {"nullable"},
     Kind.HOST: {"size", "nullable"},

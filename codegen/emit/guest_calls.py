@@ -132,7 +132,7 @@ class Body:
         if arg.kind in BEHIND and not arg.nullable:
             size = arg.size or arg.count
             some = f" && {saturating(size, lambda name: f'(uint64_t){name}')} > 0" if size else ""
-            lines += refuse(f"{name} == NULL{some}", INVALID)
+            lines += refuse(f"{name} == NULL{some}", arg.error or INVALID)
         if arg.kind is Kind.FLAGS:
             allowed = f" & ~(unsigned)({' | '.join(arg.allow)})" if arg.allow else ""
             lines += refuse(f"({name}{allowed}) != 0", INVALID)

@@ -72,9 +72,7 @@ static bool has_a_form(const CUDA_ARRAY3D_DESCRIPTOR *desc, bool mipmapped) {
         !within(desc->Height, most[limits].height) || !within(desc->Depth, most[limits].depth)) {
         return false;
     }
-    bool gathers = desc->Flags & CUDA_ARRAY3D_TEXTURE_GATHER,
-         stores = desc->Flags & CUDA_ARRAY3D_SURFACE_LDST;
-    if (gathers && (shape != PLANE || stores)) {
+    if ((desc->Flags & CUDA_ARRAY3D_TEXTURE_GATHER) && shape != PLANE) {
         return false;
     }
     if ((desc->Flags & CUDA_ARRAY3D_SPARSE) && shape != PLANE && shape != VOLUME && shape != PLANES) {

@@ -468,7 +468,7 @@ CUresult gf_cuEventRecordWithFlags_send(CUevent hEvent, CUstream hStream, unsign
         return event == NULL ? CUDA_ERROR_INVALID_HANDLE : result;
     }
     if (flags != CU_EVENT_RECORD_DEFAULT) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_ILLEGAL_STATE; /* there is no capture */
     }
     gf_capture_release(event);
     return gf_event_send(event, GF_OP_cuEventRecordWithFlags, &request, sizeof request);

@@ -155,15 +155,21 @@ static bool valid_flags(unsigned flags) {
     return (flags & ~(unsigned)CU_CTX_FLAGS_MASK) == 0 && (schedule & (schedule - 1)) == 0;
 }
 
-CUresult gf_cuCtxCreate_v2(CUcontext *pctx, unsigned flags, CUdevice dev) {
+static CUresult check_new(const CUcontext *pctx, unsigned flags, CUdevice dev) {
     if (pctx == NULL || !valid_flags(flags)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!gf_is_device(dev)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    return gf_is_device(dev) ? gf_device_failure(dev) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult gf_cuCtxCreate_v2(CUcontext *pctx, unsigned flags, CUdevice dev) {
     uint64_t handle;
-    struct gf_context *context = make_room() == CUDA_SUCCESS ? gf_context_new(&handle) : NULL;
+    CUresult result = check_new(pctx, flags, dev);
+    result = result == CUDA_SUCCESS ? make_room() : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct gf_context *context = gf_context_new(&handle);
     if (context == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -172,7 +178,7 @@ CUresult gf_cuCtxCreate_v2(CUcontext *pctx, unsigned flags, CUdevice dev) {
     context->flags = flags;
     atomic_store(&context->active, true);
     struct gf_req_cuCtxCreate_v2 request = {.pctx = handle, .flags = flags, .dev = dev};
-    CUresult result = gf_send_struct(GF_OP_cuCtxCreate_v2, &request);
+    result = gf_send_struct(GF_OP_cuCtxCreate_v2, &request);
     if (result != CUDA_SUCCESS) {
         gf_object_discard(context);
         return result;
@@ -184,11 +190,22 @@ CUresult gf_cuCtxCreate_v2(CUcontext *pctx, unsigned flags, CUdevice dev) {
     return CUDA_SUCCESS;
 }
 
+/* The server's primary context has failed as well, and is always there. */
+static CUresult tell_destroyed(uint64_t handle, CUdevice device) {
+    struct gf_req_cuCtxDestroy_v2 request = {.ctx = handle};
+    struct gf_req_cuDevicePrimaryCtxReset_v2 reset = {.dev = device};
+    CUresult result = gf_send_struct(GF_OP_cuCtxDestroy_v2, &request);
+    return result == CUDA_SUCCESS && gf_device_recovers(device)
+               ? gf_send_struct(GF_OP_cuDevicePrimaryCtxReset_v2, &reset)
+               : result;
+}
+
 CUresult gf_cuCtxDestroy_v2(CUcontext ctx) {
     struct gf_context *context = gf_context_find(ctx);
     if (context == NULL || context->primary) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return ctx == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
     }
+    const CUdevice device = context->device;
     struct gf_object *contents = end_contents(context, (uint64_t)ctx);
     struct gf_object *ended = gf_object_end(context, (uint64_t)ctx);
     CUresult result = CUDA_ERROR_INVALID_CONTEXT;
@@ -197,36 +214,42 @@ CUresult gf_cuCtxDestroy_v2(CUcontext ctx) {
             pop();
         }
         atomic_fetch_sub(&gf_own_contexts, 1);
-        struct gf_req_cuCtxDestroy_v2 request = {.ctx = (uint64_t)ctx};
-        result = gf_send_struct(GF_OP_cuCtxDestroy_v2, &request);
+        result = tell_destroyed((uint64_t)ctx, device);
     }
     gf_objects_release(contents);
     gf_objects_release(ended);
     return result;
 }
 
-CUresult gf_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
-    if (pctx == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!gf_is_device(dev)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+static CUresult retain(CUdevice dev) {
     pthread_mutex_lock(&primary_lock);
     struct gf_context *primary = gf_primaries[dev];
-    primary->references++;
-    primary->flags = primary_flags[dev];
-    atomic_store_explicit(&primary->active, true, memory_order_release);
+    CUresult result = atomic_load(&primary->active) ? CUDA_SUCCESS : gf_device_failure(dev);
+    if (result == CUDA_SUCCESS) {
+        primary->references++;
+        primary->flags = primary_flags[dev];
+        atomic_store_explicit(&primary->active, true, memory_order_release);
+    }
     pthread_mutex_unlock(&primary_lock);
-    *pctx = (CUcontext)gf_context_primary(dev);
-    return CUDA_SUCCESS;
+    return result;
+}
+
+CUresult gf_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
+    if (pctx == NULL || !gf_is_device(dev)) {
+        return pctx == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE;
+    }
+    CUresult result = retain(dev);
+    if (result == CUDA_SUCCESS) {
+        *pctx = (CUcontext)gf_context_primary(dev);
+    }
+    return result;
 }
 
 static CUresult end_primary(CUdevice dev) {
     struct gf_context *primary = gf_primaries[dev];
     struct gf_object *ended = end_contents(primary, gf_context_primary(dev));
     atomic_store(&primary->active, false);
-    atomic_store(&primary->sticky, CUDA_SUCCESS);
+    gf_device_recovers(dev);
     take_limits(primary);
     struct gf_req_cuDevicePrimaryCtxReset_v2 request = {.dev = dev};
     CUresult result = gf_send_struct(GF_OP_cuDevicePrimaryCtxReset_v2, &request);
@@ -293,7 +316,7 @@ CUresult gf_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned *flags, int *activ
 
 CUresult gf_cuCtxPushCurrent_v2(CUcontext ctx) {
     if (gf_context_find(ctx) == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return ctx == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
     }
     CUresult result = make_room();
     if (result == CUDA_SUCCESS) {

@@ -21,5 +21,9 @@ struct gf_context *gf_context_current(void);
 uint64_t gf_context_current_handle(void);
 /* What the program has made current. */
 uint64_t gf_context_shown(void);
+/* What has failed on a device of this program's; and, when a context has ended, whether it was the last one
+ * of a device that had failed, which is as good as new by that. */
+CUresult gf_device_failure(CUdevice device);
+bool gf_device_recovers(CUdevice device);
 /* CUDA_SUCCESS if the context is active and has not failed; else what every call in it returns. */
 CUresult gf_context_usable(const struct gf_context *context);

@@ -450,8 +450,8 @@ static bool is_memory_type(CUmemorytype type) {
 CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
     bool some = p->WidthInBytes > 0 && p->Height > 0 && p->Depth > 0;
     CUresult result;
-    if (p->srcLOD != 0 || p->dstLOD != 0 || !is_memory_type(p->srcMemoryType) ||
-        !is_memory_type(p->dstMemoryType)) {
+    if (p->srcLOD != 0 || p->dstLOD != 0 ||
+        (some && (!is_memory_type(p->srcMemoryType) || !is_memory_type(p->dstMemoryType)))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (some && gf_capture_any() && gf_capture_takes(stream, GF_FORM_MEMCPY, p, &result)) {

@@ -144,18 +144,26 @@ CUresult gf_copy_line(const CUDA_MEMCPY3D *given, CUstream stream, bool behind) 
     const struct {
         CUmemorytype type;
         CUarray array;
-    } sides[] = {{given->srcMemoryType, given->srcArray}, {given->dstMemoryType, given->dstArray}};
+        size_t offset;
+    } sides[] = {{given->srcMemoryType, given->srcArray, given->srcXInBytes},
+                 {given->dstMemoryType, given->dstArray, given->dstXInBytes}};
+    bool whole = true;
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
         if (sides[i].type != CU_MEMORYTYPE_ARRAY) {
             continue;
         }
-        const struct gf_array *array = gf_array_find(sides[i].array);
-        if (array == NULL) {
-            return sides[i].array == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        uint64_t wire, extents[3], texel;
+        CUresult result = gf_array_look_up(sides[i].array, &wire, extents, &texel);
+        if (result != CUDA_SUCCESS) {
+            return result;
         }
-        if (array->height > 0 || array->depth > 0) {
+        if (gf_array_find(sides[i].array)->depth > 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
+        whole = whole && (sides[i].offset % texel | given->WidthInBytes % texel) == 0;
+    }
+    if (!whole && given->WidthInBytes > 0) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     CUDA_MEMCPY3D line = *given;
     line.Height = line.Depth = 1;

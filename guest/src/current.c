@@ -51,11 +51,29 @@ uint32_t gf_context_wire_id(void) {
     return context_of(gf_thread.context_id) == NULL ? 0 : gf_thread.context_id;
 }
 
+/* Failures reach all contexts of a device, until none is left. */
+static _Atomic int failures[GF_DEVICES_MAX];
+
+CUresult gf_device_failure(CUdevice device) {
+    return (CUresult)atomic_load_explicit(&failures[device], memory_order_relaxed);
+}
+
+bool gf_device_recovers(CUdevice device) {
+    struct gf_table *table = &gf_tables[GF_HANDLE_CONTEXT];
+    for (uint32_t i = 0; i < atomic_load(&table->slots); i++) {
+        const struct gf_context *each = gf_table_at(table, i);
+        if (each != NULL && each->device == device && each->green == 0 && atomic_load(&each->active)) {
+            return false;
+        }
+    }
+    return atomic_exchange(&failures[device], CUDA_SUCCESS) != CUDA_SUCCESS;
+}
+
 CUresult gf_context_usable(const struct gf_context *context) {
     if (!atomic_load_explicit(&context->active, memory_order_acquire)) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
-    return (CUresult)atomic_load_explicit(&context->sticky, memory_order_relaxed);
+    return gf_device_failure(context->device);
 }
 
 CUresult gf_context_check(void) {
@@ -71,7 +89,7 @@ CUresult gf_context_check(void) {
 bool gf_session_sticky(uint32_t context_id, CUresult error) {
     struct gf_context *context = gf_destroys_context(error) ? context_of(context_id) : NULL;
     if (context != NULL) {
-        atomic_store(&context->sticky, (int)error);
+        atomic_store(&failures[context->device], (int)error);
     }
     return context != NULL;
 }

@@ -198,7 +198,7 @@ CUresult gf_cuModuleLoad(CUmodule *module, const char *fname) {
 
 CUresult gf_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc) {
     struct gf_callable *callable = gf_callable_find((uint64_t)hfunc);
-    if (hmod == NULL) {
+    if (hmod == NULL || hfunc == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (callable == NULL) {

@@ -42,8 +42,17 @@ CUresult gf_texture_line_width(CUarray_format format, unsigned channels, size_t 
     return CUDA_SUCCESS;
 }
 
+static bool names_none(const CUDA_RESOURCE_DESC *resource) {
+    return (resource->resType == CU_RESOURCE_TYPE_ARRAY && resource->res.array.hArray == NULL) ||
+           (resource->resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY &&
+            resource->res.mipmap.hMipmappedArray == NULL);
+}
+
 CUresult gf_texture_create(CUtexObject *value, const CUDA_RESOURCE_DESC *resource,
                            const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *part) {
+    if (names_none(resource)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     struct gf_req_sessionTextureCreate request = {.wanted = 0};
     struct gf_bytes behind;
     gf_bytes_begin(&behind);
@@ -71,7 +80,6 @@ CUresult gf_texture_create(CUtexObject *value, const CUDA_RESOURCE_DESC *resourc
     object->value = reply.value;
     object->resource = *resource;
     object->texture = *texture;
-    object->has_part = part != NULL;
     if (part != NULL) {
         object->part = *part;
     }
@@ -82,7 +90,7 @@ CUresult gf_texture_create(CUtexObject *value, const CUDA_RESOURCE_DESC *resourc
 
 CUresult gf_surface_create(CUsurfObject *value, const CUDA_RESOURCE_DESC *resource) {
     struct gf_req_sessionSurfaceCreate request = {.wanted = 0};
-    if (resource->resType != CU_RESOURCE_TYPE_ARRAY) {
+    if (resource->resType != CU_RESOURCE_TYPE_ARRAY || names_none(resource)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = gf_encode_CUDA_RESOURCE_DESC(resource, NULL, request.resource);
@@ -114,12 +122,13 @@ CUresult gf_surface_create(CUsurfObject *value, const CUDA_RESOURCE_DESC *resour
     return CUDA_SUCCESS;
 }
 
+/* NVIDIA's driver does not say that there was no such object. */
 CUresult gf_cuTexObjectDestroy(CUtexObject value) {
     struct gf_texture_object *object = texture_of(value);
     uint64_t wire = object != NULL ? atomic_load(&object->object.handle) : 0;
     struct gf_object *ended = object != NULL ? gf_object_end(object, wire) : NULL;
     if (ended == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_SUCCESS;
     }
     CUresult result =
         gf_send_struct(GF_OP_cuTexObjectDestroy, &(struct gf_req_cuTexObjectDestroy){.texObject = wire});
@@ -132,7 +141,7 @@ CUresult gf_cuSurfObjectDestroy(CUsurfObject value) {
     uint64_t wire = object != NULL ? atomic_load(&object->object.handle) : 0;
     struct gf_object *ended = object != NULL ? gf_object_end(object, wire) : NULL;
     if (ended == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_SUCCESS;
     }
     CUresult result =
         gf_send_struct(GF_OP_cuSurfObjectDestroy, &(struct gf_req_cuSurfObjectDestroy){.surfObject = wire});
@@ -160,7 +169,7 @@ CUresult gf_texture_sampler(CUtexObject value, CUDA_TEXTURE_DESC *texture) {
 
 CUresult gf_texture_part(CUtexObject value, CUDA_RESOURCE_VIEW_DESC *part) {
     const struct gf_texture_object *object = texture_of(value);
-    if (object == NULL || !object->has_part) {
+    if (object == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *part = object->part;

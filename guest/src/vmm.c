@@ -200,7 +200,7 @@ CUresult gf_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllo
                                          CUmemAllocationHandleType handleType, unsigned long long flags) {
     struct gf_memory_allocation *allocation;
     uint64_t wire;
-    if (shareableHandle == NULL || flags != 0) {
+    if (shareableHandle == NULL || flags != 0 || handleType == CU_MEM_HANDLE_TYPE_NONE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
@@ -258,19 +258,18 @@ static CUresult import(const struct gf_ipc_handle *told, CUmemGenericAllocationH
 CUresult gf_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                            CUmemAllocationHandleType shHandleType) {
     struct gf_ipc_handle told;
-    if (handle == NULL) {
+    if (handle == NULL || osHandle == NULL || shHandleType == CU_MEM_HANDLE_TYPE_NONE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    if (!gf_descriptor_read((int)(intptr_t)osHandle, &told)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult result = gf_ipc_check(&told, GF_IPC_PHYSICAL);
+    CUresult result = gf_descriptor_read((int)(intptr_t)osHandle, &told)
+                          ? gf_ipc_check(&told, GF_IPC_PHYSICAL)
+                          : CUDA_ERROR_INVALID_VALUE;
     return result == CUDA_ERROR_INVALID_CONTEXT ? import_own(&told, handle)
            : result == CUDA_SUCCESS             ? import(&told, handle)
-                                                : result;
+                                                : CUDA_ERROR_UNKNOWN; /* as NVIDIA's driver calls it */
 }
 
 CUresult gf_cuMemRelease(CUmemGenericAllocationHandle handle) {
@@ -302,15 +301,12 @@ CUresult gf_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, vo
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* NVIDIA's driver finds no room for a size or an alignment that cannot be. An address is only a wish. */
+/* An address is only a wish. */
 CUresult gf_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
                                 unsigned long long flags) {
     uint64_t address;
-    if (ptr == NULL || flags != 0) {
+    if (ptr == NULL || flags != 0 || size == 0 || size % 4096 != 0 || (alignment & (alignment - 1)) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (size == 0 || size % 4096 != 0 || (alignment & (alignment - 1)) != 0) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = gf_window_reserve(size, alignment, &address);
     if (result == CUDA_SUCCESS) {
@@ -345,14 +341,18 @@ CUresult gf_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAl
                      unsigned long long flags) {
     struct gf_memory_allocation *allocation;
     uint64_t wire;
-    if (ptr == 0 || !granular(ptr) || size == 0 || !granular(size) || offset != 0 || flags != 0) {
+    if (ptr == 0 || size == 0 || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     pthread_mutex_lock(&lock);
     CUresult result = gf_memory_allocation_look_up(handle, &allocation, &wire);
+    if (result == CUDA_SUCCESS && (!granular(size) || offset != 0)) {
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    }
     size_t at = position(ptr);
     bool taken = at < mapping_count && mappings[at].address < ptr + size;
-    if (result == CUDA_SUCCESS && (taken || size > allocation->size || !gf_window_is_reserved(ptr, size))) {
+    if (result == CUDA_SUCCESS &&
+        (!granular(ptr) || taken || size > allocation->size || !gf_window_is_reserved(ptr, size))) {
         result = CUDA_ERROR_INVALID_VALUE;
     }
     if (result == CUDA_SUCCESS && !make_room()) {
@@ -462,8 +462,13 @@ CUresult gf_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
 
 CUresult gf_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr) {
     struct gf_mapping mapping;
-    if (flags == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        !gf_is_device(location->id) || !gf_mapping_find(ptr, &mapping)) {
+    if (flags == NULL || location == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !gf_is_device(location->id)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (!gf_mapping_find(ptr, &mapping)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *flags = mapping.access[location->id];

@@ -344,8 +344,8 @@ CUresult gf_get_export_table(const void **table, const CUuuid *id) {
         if (memcmp(tables[i].id, id->bytes, sizeof tables[i].id))
             continue;
         *table = tables[i].slots;
-        return *table ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+        return *table ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
     log_unknown(id);
-    return CUDA_ERROR_NOT_FOUND;
+    return CUDA_ERROR_INVALID_VALUE;
 }

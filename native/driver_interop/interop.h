@@ -37,8 +37,9 @@ struct gf_interop_driver {
 };
 extern const struct gf_interop_driver gf_interop_driver;
 
-/* cuGetProcAddress_v2. With a null status, cuGetProcAddress. */
-CUresult gf_get_proc_address(const char *symbol, void **function, int version, cuuint64_t flags,
+/* cuGetProcAddress, and cuGetProcAddress_v2, which `tells` by null and the status that there is no such
+ * function, and succeeds. */
+CUresult gf_get_proc_address(const char *symbol, void **function, int version, cuuint64_t flags, bool tells,
                              CUdriverProcAddressQueryResult *status);
 
 /* cuGetExportTable. */

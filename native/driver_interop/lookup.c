@@ -17,7 +17,7 @@ static size_t first_row(const char *name) {
     return low;
 }
 
-CUresult gf_get_proc_address(const char *symbol, void **function, int version, cuuint64_t flags,
+CUresult gf_get_proc_address(const char *symbol, void **function, int version, cuuint64_t flags, bool tells,
                              CUdriverProcAddressQueryResult *status) {
     const cuuint64_t known =
         CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
@@ -43,7 +43,7 @@ CUresult gf_get_proc_address(const char *symbol, void **function, int version, c
                   : begin == end ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND
                                  : CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
     if (!found)
-        return CUDA_ERROR_NOT_FOUND;
+        return tells ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
     if (!function)
         return CUDA_ERROR_INVALID_VALUE;
     *function = gf_runtime_function(found->function);

@@ -203,6 +203,7 @@ CUresult DRIVER(cuMemAdvise_v2)(CUdeviceptr devPtr, size_t count, CUmem_advise a
     bool names_one =
         advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION || advice >= CU_MEM_ADVISE_SET_ACCESSED_BY;
     result = names_one ? managed_location(location) : CUDA_SUCCESS;
+    result = result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result; /* not a prefetch's */
     return result == CUDA_SUCCESS ? managed_note(&memory, devPtr, count, advice, location) : result;
 }
 

@@ -41,7 +41,7 @@ static bool is_other_format(CUarray_format format) {
 static CUresult check_flags(unsigned flags, enum sim_shape shape) {
     SIM_REQUIRE(!(flags & ~(unsigned)FLAGS));
     if (flags & CUDA_ARRAY3D_TEXTURE_GATHER)
-        SIM_REQUIRE(shape == SIM_2D && !(flags & CUDA_ARRAY3D_SURFACE_LDST));
+        SIM_REQUIRE(shape == SIM_2D);
     if (flags & CUDA_ARRAY3D_SPARSE) {
         SIM_REQUIRE(shape == SIM_2D || shape == SIM_3D || shape == SIM_2D_LAYERED);
         return CUDA_ERROR_NOT_SUPPORTED;

@@ -62,7 +62,7 @@ struct sim_context *sim_context_of(CUcontext handle) {
 }
 
 CUresult sim_context_error(const struct sim_context *context) {
-    return (CUresult)atomic_load_explicit(&context->error, memory_order_acquire);
+    return (CUresult)atomic_load_explicit(&context->device->error, memory_order_acquire);
 }
 
 CUresult sim_context_check(const struct sim_context *context) {
@@ -80,9 +80,16 @@ CUresult sim_context_current(struct sim_context **context) {
     return green && atomic_load(&green->gone) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : sim_context_check(*context);
 }
 
+void sim_contexts_recover(struct sim_device *device) {
+    for (const struct sim_context *each = sim_contexts(); each; each = atomic_load(&each->next))
+        if (each->device == device && !each->green && atomic_load(&each->active))
+            return;
+    atomic_store(&device->error, CUDA_SUCCESS);
+}
+
 void sim_context_fail(struct sim_context *context, CUresult error) {
     int none = CUDA_SUCCESS;
-    if (atomic_compare_exchange_strong(&context->error, &none, (int)error)) {
+    if (atomic_compare_exchange_strong(&context->device->error, &none, (int)error)) {
         const char *name = "?";
         cuGetErrorName(error, &name);
         sim_message(SIM_LOG_INFO, "context %llu of device %d ended by %s", (unsigned long long)context->id,

@@ -22,7 +22,6 @@ struct sim_context {
     bool is_primary;
     _Atomic bool
         active; /* by sim_context_set_active. false: destroyed, or a primary context that nobody retains */
-    _Atomic int error; /* the sticky CUresult */
     _Atomic unsigned flags;
     unsigned api_version;
     uint64_t id;
@@ -65,6 +64,8 @@ struct sim_context *sim_context_named(CUcontext handle);
 /* Success, or why the context cannot be used. */
 CUresult sim_context_check(const struct sim_context *context);
 CUresult sim_context_error(const struct sim_context *context);
-/* Makes the error sticky if it is one that ends a context. */
+/* Makes the error sticky, in all contexts of its device. */
 void sim_context_fail(struct sim_context *context, CUresult error);
+/* A context of the device has ended; with the last one its error goes. */
+void sim_contexts_recover(struct sim_device *device);
 bool sim_context_flags_valid(unsigned flags);

@@ -81,7 +81,7 @@ void sim_context_tear_down(struct sim_context *context) {
     sim_handle_close_all(SIM_MIPMAP, context);
     sim_memory_free_context(context);
     atomic_store(&context->peers, 0);
-    atomic_store(&context->error, CUDA_SUCCESS);
+    sim_contexts_recover(context->device);
     set_default_limits(context);
     context->cache_config = CU_FUNC_CACHE_PREFER_NONE;
     if (!sim_context_any_active()) /* whoever comes next finds nothing of what kernels left */
@@ -98,6 +98,7 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal) {
     SIM_TRY(check(out, flags, ordinal));
     struct sim_device *device = sim_device_at(ordinal);
     struct sim_context *context;
+    SIM_TRY((CUresult)atomic_load(&device->error));
     SIM_TRY(context_new(device, flags, &context));
     if (!sim_thread_push(context))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -135,6 +136,7 @@ CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsig
 
 CUresult cuCtxDestroy_v2(CUcontext handle) {
     SIM_TRY(sim_enter());
+    SIM_REQUIRE(handle);
     struct sim_context *context = sim_context_of(handle);
     if (!context || context->is_primary)
         return CUDA_ERROR_INVALID_CONTEXT;

@@ -8,6 +8,7 @@
 #include "capture.h"
 #include "graph.h"
 #include "memory.h"
+#include "refused.h"
 #include "stream.h"
 #include <stdlib.h>
 #include <string.h>
@@ -354,6 +355,8 @@ static CUresult copy_sides(CUstream stream, const struct side *to, const struct 
                            size_t height, size_t depth, bool synchronous) {
     struct box box = {.width = width, .height = height, .depth = depth};
     CUmemorytype to_type, from_type;
+    if (!width || !height || !depth)
+        return sim_refuse_stream(stream); /* whatever else it says */
     CUresult result = locate_sides(to, from, &box, &to_type, &from_type);
     if (result == CUDA_SUCCESS)
         result = copy_box(stream, &box, to_type, from_type, synchronous);

@@ -1,5 +1,5 @@
-/* Copies to and from 1-D arrays by offsets in bytes, and copies given as lists: each is a copy that copy.c
- * knows. */
+/* Copies to and from the first line of arrays by offsets in bytes, and copies given as lists: each is a copy
+ * that copy.c knows. */
 #include "array.h"
 #include "simdevice_implicit.h"
 
@@ -16,9 +16,9 @@ static CUresult copy(CUstream stream, CUDA_MEMCPY3D *c, size_t size, bool synchr
         struct sim_array *array = sim_acquire(SIM_HANDLE(sides[i].array), SIM_ARRAY);
         if (!array)
             return CUDA_ERROR_INVALID_HANDLE;
-        bool one_dimensional = array->shape == SIM_1D;
+        bool has_lines = array->shape == SIM_1D || array->shape == SIM_2D;
         sim_release(array);
-        SIM_REQUIRE(one_dimensional);
+        SIM_REQUIRE(has_lines);
     }
     c->WidthInBytes = size;
     c->Height = c->Depth = 1;

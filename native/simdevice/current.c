@@ -8,6 +8,7 @@
 
 CUresult cuCtxPushCurrent_v2(CUcontext handle) {
     SIM_TRY(sim_enter());
+    SIM_REQUIRE(handle);
     struct sim_context *context = sim_context_named(handle);
     if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;

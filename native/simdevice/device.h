@@ -12,6 +12,7 @@ struct sim_device {
     uint64_t memory;
     _Atomic uint64_t memory_used;
     _Atomic uint64_t memory_parting; /* not used any more, and not free yet: who needs it waits */
+    _Atomic int error;               /* the sticky CUresult of all its contexts, until none is left */
     struct sim_context *primary;     /* lives as long as the process; active while retained */
     struct sim_pool *default_pool;
     _Atomic uint64_t current_pool; /* handle */

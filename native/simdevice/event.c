@@ -194,7 +194,7 @@ static CUresult record_or_capture(struct sim_event *event, struct sim_stream *st
     if (flags & CU_EVENT_RECORD_EXTERNAL) {
         CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
                                     .eventRecord = {.event = SIM_POINTER(CUevent, event)}};
-        return sim_capture_takes_params(stream, &params, &result) ? result : CUDA_ERROR_INVALID_VALUE;
+        return sim_capture_takes_params(stream, &params, &result) ? result : CUDA_ERROR_ILLEGAL_STATE;
     }
     if (event->context != stream->context)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -303,7 +303,8 @@ static CUresult finished_at(struct sim_event *event, uint64_t *ns) {
 
 CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start_handle, CUevent end_handle) {
     struct sim_event *start, *end;
-    SIM_REQUIRE(milliseconds);
+    if (!milliseconds)
+        return CUDA_ERROR_INVALID_HANDLE; /* as NVIDIA's driver calls it */
     SIM_TRY(acquire(start_handle, &start));
     CUresult result = acquire(end_handle, &end);
     if (result == CUDA_SUCCESS) {

@@ -185,7 +185,7 @@ CUresult cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config) {
 
 CUresult cuFuncGetModule(CUmodule *module, CUfunction handle) {
     struct sim_function *function;
-    SIM_REQUIRE(module);
+    SIM_REQUIRE(module && handle);
     SIM_TRY(sim_function_acquire(handle, &function));
     *module = SIM_POINTER(CUmodule, function->module);
     sim_release(function);
@@ -194,8 +194,7 @@ CUresult cuFuncGetModule(CUmodule *module, CUfunction handle) {
 
 CUresult cuFuncGetName(const char **name, CUfunction handle) {
     struct sim_function *function;
-    SIM_REQUIRE(name);
-    SIM_TRY(sim_function_acquire(handle, &function));
+    SIM_REQUIRE(name && sim_function_acquire(handle, &function) == CUDA_SUCCESS);
     *name = function->info->name;
     sim_release(function);
     return CUDA_SUCCESS;
@@ -293,8 +292,7 @@ CUresult cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache config, CUdevice d
 
 CUresult cuKernelGetName(const char **name, CUkernel handle) {
     struct sim_entry *entry;
-    SIM_REQUIRE(name);
-    SIM_TRY(acquire_entry(handle, &entry));
+    SIM_REQUIRE(name && acquire_entry(handle, &entry) == CUDA_SUCCESS);
     *name = entry->info->name;
     sim_release(entry);
     return CUDA_SUCCESS;

@@ -58,11 +58,11 @@ const struct gf_interop_driver gf_interop_driver = {
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status) {
-    return gf_get_proc_address(symbol, function, version, flags, status);
+    return gf_get_proc_address(symbol, function, version, flags, true, status);
 }
 
 CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags) {
-    return gf_get_proc_address(symbol, function, version, flags, NULL);
+    return gf_get_proc_address(symbol, function, version, flags, false, NULL);
 }
 
 CUresult cuGetExportTable(const void **table, const CUuuid *id) {

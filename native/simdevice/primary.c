@@ -21,9 +21,13 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice ordinal) {
     SIM_TRY(find(ordinal, &primary));
     SIM_REQUIRE(out);
     pthread_mutex_lock(&life);
-    primary->retained++;
-    sim_context_set_active(primary, true);
+    CUresult result = atomic_load(&primary->active) ? CUDA_SUCCESS : sim_context_error(primary);
+    if (result == CUDA_SUCCESS) {
+        primary->retained++;
+        sim_context_set_active(primary, true);
+    }
     pthread_mutex_unlock(&life);
+    SIM_TRY(result);
     *out = SIM_POINTER(CUcontext, primary);
     return CUDA_SUCCESS;
 }

@@ -9,9 +9,3 @@ CUresult cuProfilerStart(void) {
 CUresult cuProfilerStop(void) {
     return cuProfilerStart();
 }
-
-CUresult cuProfilerInitialize(const char *config, const char *output, CUoutput_mode mode) {
-    SIM_TRY(sim_enter());
-    SIM_REQUIRE(config && output && (unsigned)mode <= CU_OUT_CSV);
-    return cuProfilerStart();
-}

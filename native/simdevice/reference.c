@@ -61,10 +61,11 @@ static CUresult enter(const void *handle, enum sim_view_kind kind, struct sim_re
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     *reference = sim_acquire(SIM_HANDLE(handle), SIM_TEXREF);
-    SIM_REQUIRE(*reference);
+    if (!*reference)
+        return CUDA_ERROR_INVALID_HANDLE;
     if ((*reference)->kind != kind) {
         sim_release(*reference);
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_INVALID_HANDLE;
     }
     pthread_mutex_lock(&lock);
     return CUDA_SUCCESS;
@@ -192,11 +193,13 @@ CUresult cuTexRefDestroy(CUtexref handle) {
 }
 
 /* What the reference of a handle reads from here on; without a resource nothing is bound. */
-static CUresult bind(CUtexref handle, const CUDA_RESOURCE_DESC *resource) {
+static CUresult bind(CUtexref handle, bool valid, const CUDA_RESOURCE_DESC *resource) {
     struct sim_reference *reference;
     struct sim_view view = {.kind = SIM_VIEW_TEXTURE};
     SIM_TRY(enter(handle, SIM_VIEW_TEXTURE, &reference));
-    CUresult result = resource ? sim_view_of_resource(resource, &view) : CUDA_SUCCESS;
+    CUresult result = !valid     ? CUDA_ERROR_INVALID_VALUE
+                      : resource ? sim_view_of_resource(resource, &view)
+                                 : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return leave(reference, result);
     reference->bound = resource;
@@ -211,13 +214,13 @@ static CUresult bind(CUtexref handle, const CUDA_RESOURCE_DESC *resource) {
 CUresult cuTexRefSetArray(CUtexref handle, CUarray array, unsigned int flags) {
     CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_ARRAY};
     resource.res.array.hArray = array;
-    return flags == CU_TRSA_OVERRIDE_FORMAT ? bind(handle, &resource) : CUDA_ERROR_INVALID_VALUE;
+    return bind(handle, flags == CU_TRSA_OVERRIDE_FORMAT, &resource);
 }
 
 CUresult cuTexRefSetMipmappedArray(CUtexref handle, CUmipmappedArray mipmap, unsigned int flags) {
     CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY};
     resource.res.mipmap.hMipmappedArray = mipmap;
-    return flags == CU_TRSA_OVERRIDE_FORMAT ? bind(handle, &resource) : CUDA_ERROR_INVALID_VALUE;
+    return bind(handle, flags == CU_TRSA_OVERRIDE_FORMAT, &resource);
 }
 
 static CUresult format_of(CUtexref handle, CUarray_format *format, int *channels) {
@@ -238,7 +241,7 @@ CUresult cuTexRefSetAddress_v2(size_t *offset, CUtexref handle, CUdeviceptr addr
     resource.res.linear.devPtr = address - over;
     resource.res.linear.numChannels = (unsigned)channels;
     resource.res.linear.sizeInBytes = bytes + over;
-    SIM_TRY(bind(handle, address ? &resource : NULL));
+    SIM_TRY(bind(handle, true, address ? &resource : NULL));
     if (offset)
         *offset = over;
     return CUDA_SUCCESS;
@@ -247,14 +250,15 @@ CUresult cuTexRefSetAddress_v2(size_t *offset, CUtexref handle, CUdeviceptr addr
 CUresult cuTexRefSetAddress2D_v3(CUtexref handle, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr address,
                                  size_t pitch) {
     CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_PITCH2D};
-    SIM_REQUIRE(desc);
+    if (!desc)
+        return bind(handle, false, NULL);
     resource.res.pitch2D.devPtr = address;
     resource.res.pitch2D.format = desc->Format;
     resource.res.pitch2D.numChannels = desc->NumChannels;
     resource.res.pitch2D.width = desc->Width;
     resource.res.pitch2D.height = desc->Height;
     resource.res.pitch2D.pitchInBytes = pitch;
-    return bind(handle, &resource);
+    return bind(handle, true, &resource);
 }
 
 #define SET(handle, check, what)                                                                             \

@@ -8,10 +8,9 @@ struct sim_record {
     struct sim_record *previous, *next; /* of its context */
     uint32_t number;
     enum sim_view_kind kind;
-    bool has_part;
     CUDA_RESOURCE_DESC resource;
     CUDA_TEXTURE_DESC texture;
-    CUDA_RESOURCE_VIEW_DESC part;
+    CUDA_RESOURCE_VIEW_DESC part; /* zero: there is none */
 };
 
 static struct sim_record *records[SIM_MOST_VIEWS]; /* by the view's number, which is the object */
@@ -65,15 +64,15 @@ CUresult cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resour
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(object && resource && texture);
+    SIM_REQUIRE(resource->resType != CU_RESOURCE_TYPE_ARRAY || resource->res.array.hArray);
+    SIM_REQUIRE(resource->resType != CU_RESOURCE_TYPE_MIPMAPPED_ARRAY ||
+                resource->res.mipmap.hMipmappedArray);
     struct sim_view view = {.kind = SIM_VIEW_TEXTURE};
     SIM_TRY(sim_view_of_resource(resource, &view));
     SIM_TRY(sim_view_narrow(resource, part, &view));
     SIM_TRY(sim_sampler_of(texture, &view, &view.sampler));
-    struct sim_record record = {.context = context,
-                                .kind = SIM_VIEW_TEXTURE,
-                                .has_part = part,
-                                .resource = *resource,
-                                .texture = *texture};
+    struct sim_record record = {
+        .context = context, .kind = SIM_VIEW_TEXTURE, .resource = *resource, .texture = *texture};
     if (part)
         record.part = *part;
     return keep(&record, &view, object);
@@ -84,6 +83,7 @@ CUresult cuSurfObjectCreate(CUsurfObject *object, const CUDA_RESOURCE_DESC *reso
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(object && resource && resource->resType == CU_RESOURCE_TYPE_ARRAY);
     struct sim_array *array = sim_acquire(SIM_HANDLE(resource->res.array.hArray), SIM_ARRAY);
+    SIM_REQUIRE(resource->res.array.hArray);
     if (!array)
         return CUDA_ERROR_INVALID_HANDLE;
     sim_release(array); /* whatever its flags: SURFACE_LDST is asked of references alone */
@@ -101,7 +101,7 @@ static CUresult destroy(unsigned long long object, enum sim_view_kind kind) {
     if (record)
         end(record);
     pthread_mutex_unlock(&lock);
-    return record ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS; /* whatever it named */
 }
 
 CUresult cuTexObjectDestroy(CUtexObject object) {
@@ -150,7 +150,7 @@ CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *desc, CUtexObject object) 
 CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *desc, CUtexObject object) {
     struct sim_record record;
     SIM_TRY(look(object, SIM_VIEW_TEXTURE, &record));
-    SIM_REQUIRE(desc && record.has_part);
+    SIM_REQUIRE(desc);
     *desc = record.part;
     return CUDA_SUCCESS;
 }

@@ -226,7 +226,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(shareable && flags == 0);
+    SIM_REQUIRE(shareable && flags == 0 && type != CU_MEM_HANDLE_TYPE_NONE);
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
     pthread_mutex_lock(&lock);
@@ -249,11 +249,12 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     struct sim_device *device;
     uint64_t size;
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(handle);
+    SIM_REQUIRE(handle && shareable && type != CU_MEM_HANDLE_TYPE_NONE);
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
     int fd = (int)(intptr_t)shareable;
-    SIM_REQUIRE(sim_shareable_check(fd, "", &device, &size) && granular(size));
+    if (!sim_shareable_check(fd, "", &device, &size) || !granular(size))
+        return CUDA_ERROR_UNKNOWN; /* NVIDIA's driver calls whatever is no such descriptor that */
     if (!device)
         return CUDA_ERROR_INVALID_DEVICE;
     struct physical *physical = calloc(1, sizeof *physical);
@@ -279,9 +280,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t size, size_t alignment, CUdeviceptr wanted,
                              unsigned long long flags) {
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(pointer && flags == 0);
-    /* NVIDIA's driver finds no room for a size or an alignment that cannot be */
-    if (!size || size % SIM_PAGE != 0 || size > UINT64_C(1) << 46 || (alignment & (alignment - 1)) != 0)
+    SIM_REQUIRE(pointer && flags == 0 && size && size % SIM_PAGE == 0 && (alignment & (alignment - 1)) == 0);
+    if (size > UINT64_C(1) << 46)
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct sim_range *range = calloc(1, sizeof *range);
     if (!range)
@@ -316,7 +316,7 @@ CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size) {
 /* Lock held. */
 static CUresult map(CUdeviceptr pointer, size_t size, struct physical *physical) {
     struct sim_range reservation;
-    SIM_REQUIRE(size <= physical->size);
+    SIM_REQUIRE(granular(pointer) && size <= physical->size);
     SIM_REQUIRE(sim_ranges_find(&reservations, pointer, &reservation));
     SIM_REQUIRE(size <= reservation.base + reservation.size - pointer);
     struct sim_range *range = sim_memory_range(SIM_RANGE_MAPPED, physical->device, NULL, size,
@@ -341,10 +341,12 @@ static CUresult map(CUdeviceptr pointer, size_t size, struct physical *physical)
 CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(pointer && granular(pointer) && size && granular(size) && offset == 0 && flags == 0);
+    SIM_REQUIRE(pointer && size && flags == 0);
     pthread_mutex_lock(&lock);
     struct physical *physical = acquire(handle);
-    CUresult result = physical ? map(pointer, size, physical) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = !physical                        ? CUDA_ERROR_INVALID_VALUE
+                      : !granular(size) || offset != 0 ? CUDA_ERROR_NOT_SUPPORTED
+                                                       : map(pointer, size, physical);
     if (physical)
         sim_release(physical);
     pthread_mutex_unlock(&lock);
@@ -516,8 +518,9 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
 
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr pointer) {
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(flags && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE);
-    SIM_REQUIRE(sim_device_at(location->id));
+    SIM_REQUIRE(flags && location);
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_at(location->id))
+        return CUDA_ERROR_INVALID_DEVICE;
     struct sim_range range;
     SIM_REQUIRE(sim_ranges_find(&sim_memory, pointer, &range) && range.kind == SIM_RANGE_MAPPED);
     *flags = range.writable >> location->id & 1   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE

@@ -20,7 +20,7 @@ CUresult cuDriverGetVersion(int *version) {
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status) {
-    CUresult result = gf_get_proc_address(symbol, function, version, flags, status);
-    printf("%s %s\n", result == CUDA_SUCCESS ? "found" : "missing", symbol);
+    CUresult result = gf_get_proc_address(symbol, function, version, flags, true, status);
+    printf("%s %s\n", function && *function ? "found" : "missing", symbol);
     return result;
 }

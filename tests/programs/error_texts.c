@@ -1,4 +1,4 @@
-// Names and texts of all errors; an unknown one is refused.
+// Names and texts of errors; an unknown one is refused. How many there are each driver knows for itself.
 #include "driver.h"
 
 int main(void) {
@@ -13,8 +13,9 @@ int main(void) {
             continue;
         length += (size_t)snprintf(all + length, sizeof all - length, "%d %s %s\n", error, name, text);
         known++;
+        if (error % 100 < 4)
+            printf("%d %s %s\n", error, name, text);
     }
-    fputs(all, stdout);
     EXPECT(known > 90);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGetErrorName((CUresult)12345, &name));
     EXPECT(strstr(all, "700 CUDA_ERROR_ILLEGAL_ADDRESS an illegal memory access was encountered\n") != NULL);

@@ -157,7 +157,7 @@ static void errors(void) {
     EXPECT(type == CU_MEMORYTYPE_DEVICE && is_managed == 1);
     OK(cuMemAdvise(address, 100, CU_MEM_ADVISE_SET_READ_MOSTLY, at_device(0)));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAdvise(address, 101, CU_MEM_ADVISE_SET_READ_MOSTLY, at_device(0)));
-    FAILS(CUDA_ERROR_INVALID_DEVICE, cuMemAdvise(address, 100, CU_MEM_ADVISE_SET_ACCESSED_BY, at_device(99)));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAdvise(address, 100, CU_MEM_ADVISE_SET_ACCESSED_BY, at_device(99)));
     FAILS(CUDA_ERROR_INVALID_DEVICE, cuMemPrefetchAsync(address, 100, at_device(99), 0, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamAttachMemAsync(NULL, address, 0, 9));
     OK(cuStreamAttachMemAsync(NULL, address, 0, CU_MEM_ATTACH_GLOBAL));

@@ -1,6 +1,7 @@
 // The interfaces of CUDA 2 and 3 with sizes and addresses of 32 bits: what fits is done, and device memory
 // that such a program could not name is out of memory, not a wrong address.
 //
+// device: sim (NVIDIA's driver of today says CUDA_ERROR_INVALID_CONTEXT to all that wants a context)
 // compile: -Wno-deprecated-declarations
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>

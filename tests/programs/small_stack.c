@@ -1,6 +1,8 @@
 // All that a program does first is done by a thread with a stack of 32 KiB, from cuInit on: the session's
 // begin, memory, copies of every size, a module, launches, streams, events, a graph, and the end of it all.
 // What a program does again and again is done by a thread with the least stack that there is.
+//
+// device: sim (NVIDIA's driver dies where a thread has 16 KiB)
 #include <pthread.h>
 
 #include "driver.h"

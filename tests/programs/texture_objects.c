@@ -69,8 +69,6 @@ static void rows(void) {
     OK(cuMemcpyDtoH(&last, to + ((HEIGHT - 1) * WIDTH + 7) * 4, 4));
     EXPECT(last == 7);
     OK(cuTexObjectDestroy(object));
-    resource.res.pitch2D.width = 9;
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(&object, &resource, &sampler, NULL));
     OK(cuMemFree(data));
     OK(cuMemFree(to));
 }
@@ -139,13 +137,13 @@ static void errors(CUtexObject good, CUsurfObject surface) {
     EXPECT(back.resType == CU_RESOURCE_TYPE_ARRAY && back.res.array.hArray == image);
     OK(cuTexObjectGetTextureDesc(&sampler_back, good));
     EXPECT(sampler_back.filterMode == CU_TR_FILTER_MODE_POINT);
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectGetResourceViewDesc(&part, good));
+    OK(cuTexObjectGetResourceViewDesc(&part, good)); // of all of it
     OK(cuSurfObjectGetResourceDesc(&back, surface));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectGetResourceDesc(NULL, good));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectGetResourceDesc(&back, 0));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectDestroy(0));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectDestroy(54321));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuSurfObjectDestroy(54321));
+    OK(cuTexObjectDestroy(0)); // nobody looks whether there is one
+    OK(cuTexObjectDestroy(54321));
+    OK(cuSurfObjectDestroy(54321));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(NULL, &desc, &sampler, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(&object, NULL, &sampler, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(&object, &desc, NULL, NULL));
@@ -155,8 +153,8 @@ static void errors(CUtexObject good, CUsurfObject surface) {
     desc.flags = 1;
     FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(&object, &desc, &sampler, NULL));
     desc = of_array(NULL);
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cuTexObjectCreate(&object, &desc, &sampler, NULL));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cuSurfObjectCreate(&object, &desc));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(&object, &desc, &sampler, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuSurfObjectCreate(&object, &desc));
     desc = (CUDA_RESOURCE_DESC){.resType = CU_RESOURCE_TYPE_LINEAR};
     desc.res.linear.devPtr = words + 4;
     desc.res.linear.format = CU_AD_FORMAT_FLOAT;
@@ -178,7 +176,7 @@ static void destroyed_behind_its_launch(void) {
     OK(cuLaunchKernel(fetch, HEIGHT, 1, 1, WIDTH, 1, 1, 0, stream,
                       (void *[]){&object, &out, &nothing, &nothing}, NULL));
     OK(cuTexObjectDestroy(object));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectDestroy(object));
+    OK(cuTexObjectDestroy(object));
     other = linear();
     OK(cuMemsetD32(flag, 1, 1));
     OK(cuStreamSynchronize(stream));
@@ -214,7 +212,7 @@ int main(void) {
     EXPECT(passing != bilinear && gone != point && point != memory);
     OK(cuTexObjectDestroy(passing));
     OK(cuTexObjectDestroy(gone));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectDestroy(gone));
+    OK(cuTexObjectDestroy(gone));
     errors(point, surface);
     rows();
     destroyed_behind_its_launch();

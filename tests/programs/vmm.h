@@ -9,13 +9,13 @@ static CUmemAllocationProp properties;
 static size_t granule;
 
 static inline CUmemAccessDesc access_of(CUmemAccess_flags flags) {
-    return (CUmemAccessDesc){{CU_MEM_LOCATION_TYPE_DEVICE, {device}}, flags};
+    return (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}, .flags = flags};
 }
 
 static inline void start_vmm(void) {
     start();
     properties = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}}};
+                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
     OK(cuMemGetAllocationGranularity(&granule, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     EXPECT(granule > 0 && (granule & (granule - 1)) == 0);
 }
@@ -42,7 +42,7 @@ static inline void allow(CUdeviceptr address, size_t size, CUmemAccess_flags fla
 }
 
 static inline unsigned long long rights(CUdeviceptr address) {
-    CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
     unsigned long long flags = 99;
     QUIET(cuMemGetAccess(&flags, &here, address));
     return flags;

@@ -5,7 +5,7 @@
 int main(void) {
     start_vmm();
     CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {device}},
-                  nowhere = {CU_MEM_LOCATION_TYPE_DEVICE, {1000}};
+                  nowhere = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1000};
     CUmemAccessDesc both[2] = {access_of(CU_MEM_ACCESS_FLAGS_PROT_READ),
                                access_of(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
     CUmemAccessDesc one = both[1], wrong;
@@ -34,7 +34,7 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemSetAccess(base, 2 * granule, &wrong, 1));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetAccess(NULL, &here, base));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetAccess(&flags, NULL, base));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetAccess(&flags, &nowhere, base));
+    FAILS(CUDA_ERROR_INVALID_DEVICE, cuMemGetAccess(&flags, &nowhere, base));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetAccess(&flags, &here, base + 3 * granule));
     EXPECT(rights(base) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
 

@@ -37,9 +37,9 @@ static void wrong_memory(void) {
 
 static void wrong_reservations(void) {
     CUdeviceptr address = 0;
-    FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAddressReserve(&address, 0, 0, 0, 0));
-    FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAddressReserve(&address, granule + 1, 0, 0, 0));
-    FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAddressReserve(&address, granule, 3, 0, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&address, 0, 0, 0, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&address, granule + 1, 0, 0, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&address, granule, 3, 0, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&address, granule, 0, 0, 1));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(NULL, granule, 0, 0, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(0, granule));
@@ -56,9 +56,9 @@ static void wrong_maps(void) {
     CUdeviceptr base = reserve(4 * granule);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(0, granule, 0, handle, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, 0, 0, handle, 0));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, granule + 4096, 0, handle, 0));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuMemMap(base, granule + 4096, 0, handle, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base + 4096, granule, 0, handle, 0));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, granule, granule, handle, 0)); // an offset must be 0
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuMemMap(base, granule, granule, handle, 0)); // an offset must be 0
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, 3 * granule, 0, handle, 0));   // more than there is
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base + 3 * granule, 2 * granule, 0, handle, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, 2 * granule, 0, handle, 1));

@@ -43,7 +43,7 @@ static void importer(void) {
     int descriptor = hear_descriptor();
     OK(cuMemImportFromShareableHandle(&memory, told(descriptor), DESCRIPTOR));
     OK(cuMemGetAllocationPropertiesFromHandle(&properties, memory));
-    EXPECT(properties.requestedHandleTypes == DESCRIPTOR && properties.location.id == device);
+    EXPECT(properties.location.id == device);
     CUdeviceptr address = mapped(memory);
     OK(cuMemRelease(memory));
     EXPECT(word_at(address) == 7 && word_at(address + SIZE - 4) == 7);
@@ -78,16 +78,18 @@ int main(int count, char **arguments) {
     int descriptor = -1, unused, nothing = open("/dev/null", O_RDWR), ends[2];
     OK(cuMemCreate(&memory, SIZE, &shareable, 0));
     OK(cuMemCreate(&unshared, SIZE, &plain, 0));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&none, SIZE, &fabric, 0));
+    CUresult refused = cuMemCreate(&none, SIZE, &fabric, 0); // by a GPU with NVLink, or one without
+    EXPECT(refused == CUDA_ERROR_NOT_PERMITTED || refused == CUDA_ERROR_NOT_SUPPORTED);
     OK(cuMemExportToShareableHandle(&descriptor, memory, DESCRIPTOR, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&unused, unshared, DESCRIPTOR, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(NULL, memory, DESCRIPTOR, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&unused, memory, DESCRIPTOR, 1));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(&none, told(nothing), DESCRIPTOR));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(&none, told(-1), DESCRIPTOR));
+    FAILS(CUDA_ERROR_UNKNOWN, cuMemImportFromShareableHandle(&none, told(nothing), DESCRIPTOR));
+    FAILS(CUDA_ERROR_UNKNOWN, cuMemImportFromShareableHandle(&none, told(-1), DESCRIPTOR));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(&none, NULL, DESCRIPTOR));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(NULL, told(descriptor), DESCRIPTOR));
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 && write(ends[0], garbage, 64) == 64);
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(&none, told(ends[1]), DESCRIPTOR));
+    FAILS(CUDA_ERROR_UNKNOWN, cuMemImportFromShareableHandle(&none, told(ends[1]), DESCRIPTOR));
     OK(cuMemRelease(unshared));
 
     CUdeviceptr address = mapped(memory);

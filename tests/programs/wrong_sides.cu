@@ -51,9 +51,6 @@ int main() {
     RT_CALL(cudaMemcpy(back, host, BYTES, cudaMemcpyDeviceToDevice));
 
     RT_OK(cudaFree(other));
-    RT_FAILS(cudaErrorInvalidValue, cudaMemcpy(one, other, BYTES, cudaMemcpyHostToDevice));
-    RT_FAILS(cudaErrorInvalidValue, cudaMemcpy(other, one, BYTES, cudaMemcpyDeviceToHost));
-    RT_FAILS(cudaErrorInvalidValue, cudaMemcpy(back, other, 16, cudaMemcpyDefault));
     RT_OK(cudaMemcpy(back, one, BYTES, cudaMemcpyDeviceToHost));
     return check_failed;
 }

@@ -52,7 +52,7 @@ def create(cu: Driver, *desc: int) -> int:
         ((4, 4, 13, FLOAT, 4, CUBEMAP | LAYERED), INVALID_VALUE),
         ((4, 4, 0, U8, 1, 0xDEADBEEF), INVALID_VALUE),
         ((4, 4, 0, U8, 1, GATHER), SUCCESS),
-        ((4, 4, 0, U8, 1, GATHER | SURFACE), INVALID_VALUE),
+        ((4, 4, 0, U8, 1, GATHER | SURFACE), SUCCESS),
         ((4, 4, 6, U8, 1, GATHER | CUBEMAP), INVALID_VALUE),
         ((4, 0, 0, U8, 1, GATHER), INVALID_VALUE),
         ((4, 4, 0, U8, 1, SPARSE), NOT_SUPPORTED),
@@ -128,7 +128,8 @@ def test_copies_by_offset(cu: Driver, context: int) -> None:
     cu.ok("cuMemcpyAtoH_v2", back, array, 0, 16)
     assert back.raw[:16] == data[:4] + data[::-1][:8] + data[12:16]
     cu.ok("cuMemcpyHtoA_v2", array, 0, data, 0)
-    for target, offset, size in ((array, 4, 256), (array, 256, 4), (flat, 0, 16), (0, 0, 4)):
+    cu.ok("cuMemcpyHtoA_v2", flat, 0, data, 256)  # its first line
+    for target, offset, size in ((array, 4, 256), (array, 256, 4), (flat, 4, 256), (flat, 256, 4), (0, 0, 4)):
         assert cu.status("cuMemcpyHtoA_v2", target, offset, data, size) == INVALID_VALUE
     for each in (array, other, flat):
         cu.ok("cuArrayDestroy", each)
@@ -178,7 +179,7 @@ def test_objects(cu: Driver, context: int) -> None:
     cu.ok("cuTexObjectGetTextureDesc", by(TextureDesc()), first)
     for number in (0, second, 1 << 40):
         assert cu.status("cuTexObjectGetResourceDesc", by(back), number) == INVALID_VALUE
-        assert cu.status("cuTexObjectDestroy", number) == INVALID_VALUE
+        cu.ok("cuTexObjectDestroy", number)  # as NVIDIA's driver does not say that there is none
     assert cu.status("cuTexObjectGetResourceDesc", None, first) == INVALID_VALUE
     plain_surface = int(cu.out("cuSurfObjectCreate", by(described(plain))))  # SURFACE is for references
     cu.ok("cuSurfObjectDestroy", plain_surface)

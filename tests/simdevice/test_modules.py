@@ -287,8 +287,10 @@ def test_launch_attributes(cu: Driver, context: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "error"), [("store", ILLEGAL_ADDRESS), ("trap", LAUNCH_FAILED)])
-def test_a_faulting_kernel_ends_its_context_only(cu: Driver, context: int, name: str, error: int) -> None:
-    inner = cu.out("cuCtxCreate_v2", 0, 0)
+def test_a_faulting_kernel_ends_all_contexts_of_its_device(
+    cu: Driver, context: int, name: str, error: int
+) -> None:
+    outer, inner = cu.out("cuCtxCreate_v2", 0, 1), cu.out("cuCtxCreate_v2", 0, 1)
     loaded = module(cu)
     stream, event = cu.stream(), cu.out("cuEventCreate", 0)
     freed = cu.alloc(1 << 20)
@@ -309,8 +311,13 @@ def test_a_faulting_kernel_ends_its_context_only(cu: Driver, context: int, name:
     ]:
         assert cu.status(call, *given) == error, call
     cu.ok("cuCtxDestroy_v2", inner)
-    cu.free(cu.alloc(16))
+    assert cu.status("cuCtxSynchronize") == error
+    assert cu.status("cuCtxCreate_v2", OUT, 0, 1) == error
+    cu.ok("cuCtxDestroy_v2", outer)
+    cu.free(cu.alloc(16))  # on the other device
     cu.ok("cuCtxSynchronize")
+    with cu.context(1):
+        cu.free(cu.alloc(16))
 
 
 def test_reset_heals_a_primary_context(cu: Driver) -> None:

@@ -223,11 +223,16 @@ def test_pointers_to_functions(cu: Driver) -> None:
         for call, pointer, number in zip(calls, tables, (25, 26), strict=True):
             assert launch(cu, call, pack(out, pointer)) == SUCCESS
             assert word(cu, out, 4) == 5 + number
-        for pointer in (tables[1], tables[0] + 16, tables[0] + 1, 0, out):
+    for number in range(5):  # each of them ends all contexts
+        with cu.context():
+            others = word(cu, address(cu, "cuModuleGetGlobal_v2", module(cu, image(26)), "operations"))
             with cu.context():
-                mine = function(cu, module(cu, image(25)), "call")
+                loaded = module(cu, image(25))
+                table = word(cu, address(cu, "cuModuleGetGlobal_v2", loaded, "operations"))
+                out = cu.alloc(4)
+                pointer = (others, table + 16, table + 1, 0, out)[number]
                 arguments = pack(out, ctypes.c_uint64(pointer))
-                assert launch(cu, mine, arguments) == SUCCESS
+                assert launch(cu, function(cu, loaded, "call"), arguments) == SUCCESS
                 assert cu.status("cuCtxSynchronize") == ILLEGAL_ADDRESS
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from .driver import INVALID_VALUE, OUT_OF_MEMORY, Driver
+from .driver import INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, Driver
 
 MIB2 = 2 << 20
 OUT = ctypes.byref(ctypes.c_uint64())
@@ -176,9 +176,9 @@ def test_retained_handle_and_properties(cu: Driver, context: int) -> None:
 @pytest.mark.parametrize(
     ("function", "arguments", "error"),
     [
-        ("cuMemAddressReserve", (MIB2 + 1, 0, 0, 0), OUT_OF_MEMORY),
-        ("cuMemAddressReserve", (0, 0, 0, 0), OUT_OF_MEMORY),
-        ("cuMemAddressReserve", (MIB2, 3, 0, 0), OUT_OF_MEMORY),
+        ("cuMemAddressReserve", (MIB2 + 1, 0, 0, 0), INVALID_VALUE),
+        ("cuMemAddressReserve", (0, 0, 0, 0), INVALID_VALUE),
+        ("cuMemAddressReserve", (MIB2, 3, 0, 0), INVALID_VALUE),
         ("cuMemAddressReserve", (MIB2, 0, 0, 1), INVALID_VALUE),
         ("cuMemCreate", (MIB2 + 4096, ctypes.byref(properties()), 0), INVALID_VALUE),
         ("cuMemCreate", (0, ctypes.byref(properties()), 0), INVALID_VALUE),
@@ -188,7 +188,7 @@ def test_retained_handle_and_properties(cu: Driver, context: int) -> None:
     ],
 )
 def test_bad_arguments(cu: Driver, function: str, arguments: tuple[object, ...], error: int) -> None:
-    """As NVIDIA's driver answers them (hip-tests)."""
+    """As NVIDIA's driver answers them."""
     assert cu.status(function, OUT, *arguments) == error
 
 
@@ -231,7 +231,7 @@ def test_access_errors(cu: Driver, context: int) -> None:
         assert set_access(pointer, 2 * MIB2, access, 0) == INVALID_VALUE
         for wrong in (Access(Location(1, 0), 2), Access(Location(0, 0), 3), Access(Location(1, 9), 3)):
             assert set_access(pointer, 2 * MIB2, wrong) == INVALID_VALUE
-        assert cu.status("cuMemGetAccess", OUT, ctypes.byref(Location(1, 9)), pointer) == INVALID_VALUE
+        assert cu.status("cuMemGetAccess", OUT, ctypes.byref(Location(1, 9)), pointer) == INVALID_DEVICE
         assert (
             cu.status("cuMemGetAccess", OUT, ctypes.byref(Location(1, 0)), pointer + 3 * MIB2)
             == INVALID_VALUE
@@ -249,10 +249,11 @@ def test_mapping_errors_and_limit(cu: Driver, context: int) -> None:
             (pointer, 2 * MIB2, 0, handle, 0),  # larger than the memory
             (pointer + 2 * MIB2, MIB2, 0, handle, 0),  # outside
             (pointer + 4096, MIB2, 0, handle, 0),
-            (pointer, MIB2, MIB2, handle, 0),
             (pointer, MIB2, 0, handle + 16, 0),
         ):
             assert cu.status("cuMemMap", *arguments) == INVALID_VALUE
+        assert cu.status("cuMemMap", pointer, MIB2, MIB2, handle, 0) == NOT_SUPPORTED
+        assert cu.status("cuMemMap", pointer, 4096, 0, handle, 0) == NOT_SUPPORTED
         cu.ok("cuMemMap", pointer, MIB2, 0, handle, 0)
         assert cu.status("cuMemMap", pointer, MIB2, 0, handle, 0) == INVALID_VALUE
         cu.ok("cuMemUnmap", pointer, MIB2)

@@ -17,6 +17,11 @@ class Known:
 KNOWN: tuple[Known, ...] = (
     Known(
         r"with a context",
+        r"cu(Tex|Surf)RefGet\w+ \w+ null",
+        "there is no reference either: which of the two is looked at first",
+    ),
+    Known(
+        r"with a context",
         r"cuGraphConditionalHandleCreate ctx null",
         "the graph has a value of another context",
     ),
