@@ -162,6 +162,18 @@ static void read_code(void) {
         refuse("GPUFERRY_SIM_CODE", text, "run or skip");
 }
 
+static void read_placing(void) {
+    const char *text = getenv("GPUFERRY_SIM_VARIABLES");
+    if (!text || !*text || strcmp(text, "image") == 0)
+        config.placing = SIM_PLACED_BY_IMAGE;
+    else if (strcmp(text, "layout") == 0)
+        config.placing = SIM_PLACED_BY_LAYOUT;
+    else if (strcmp(text, "process") == 0)
+        config.placing = SIM_PLACED_BY_PROCESS;
+    else
+        refuse("GPUFERRY_SIM_VARIABLES", text, "image, layout or process");
+}
+
 static void read_turns(void) {
     const char *folder = getenv("GPUFERRY_SIM_TURNS");
     if (!folder || !*folder)
@@ -197,6 +209,7 @@ static void read_all(void) {
     config.memory = read_size("GPUFERRY_SIM_MEMORY", UINT64_C(8) << 30);
     config.output_most = read_size("GPUFERRY_SIM_OUTPUT", UINT64_MAX);
     read_code();
+    read_placing();
     read_turns();
     read_compute_capability();
     read_instances();
