@@ -16,6 +16,7 @@ enum sim_open {
     SIM_OPEN_DELAY,     /* how long a stream's work takes to begin */
     SIM_OPEN_INLINE,    /* whether a waiting host thread does its own work */
     SIM_OPEN_BLOCKS,    /* in which order the blocks of a grid start */
+    SIM_OPEN_CONDITIONS, /* whether a conditional value that was given up comes again */
     SIM_OPEN_COUNT,
 };
 
