@@ -7,6 +7,7 @@ import hashlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpuferry.migration.elsewhere import merged
@@ -219,7 +220,7 @@ def test_a_graph_was_given_its_address(here: Server, there: Server, counting: Co
     address, graph, guest = counting.address(), handle("graph_exec", 0), counting.guest
     guest.send("sessionGraphBegin", exec=graph)
     function = handle("kernel", counting.names.index("count"))
-    shape = {"grid": (1, 1, 1), "block": (1, 1, 1), "shared": 0, "attributes": 0, "params": 8}
+    shape: dict[str, Any] = {"grid": (1, 1, 1), "block": (1, 1, 1), "shared": 0, "attributes": 0, "params": 8}
     guest.send(
         "sessionGraphKernel", exec=graph, function=function, **shape, payload=struct.pack("<Q", address)
     )
@@ -260,7 +261,7 @@ TOKEN = token_of("both monitors")
 @pytest.fixture(scope="module")
 def monitors() -> Iterator[list[harness.Monitor]]:
     """Two GPU servers."""
-    settings = {**APART, "GPUFERRY_TOKEN": TOKEN}
+    settings: dict[str, Any] = {**APART, "GPUFERRY_TOKEN": TOKEN}
     with (
         harness.monitor("--pool", "1", server=None, **settings) as one,
         harness.monitor("--pool", "1", server=None, **settings) as other,
@@ -297,7 +298,7 @@ def test_a_program_that_asks_stays(monitors: list[harness.Monitor]) -> None:
 
 
 @contextlib.contextmanager
-def one_monitor(*options: str, **settings: str) -> Iterator[harness.Monitor]:
+def one_monitor(*options: str, **settings: Any) -> Iterator[harness.Monitor]:
     """With an idle API server on each of its two devices."""
     with harness.monitor("--pool", "1", *options, server=None, GPUFERRY_TOKEN=TOKEN, **settings) as running:
         running.wait_for(lambda s: [one.pool_idle for one in s.devices] == [1, 1], "two API servers")
