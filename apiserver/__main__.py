@@ -22,13 +22,25 @@ def main() -> int:
         "--control-fd", type=int, required=True, help="inherited SOCK_SEQPACKET socket to the monitor"
     )
     parser.add_argument("--confine-fd", type=int, help="a file that says what it gives up in a jail")
+    parser.add_argument(
+        "--fixed-addresses", action="store_true", help="not to have a randomised address space"
+    )
+    parser.add_argument("--addresses-fixed", action="store_true", help="it has none, and is in its jail")
     options = parser.parse_args()
     confinement = None
     if options.confine_fd is not None:
         from .confinement import Confinement
 
         confinement = Confinement.read(options.confine_fd)
-        confinement.enter(options.control_fd)
+        if not options.addresses_fixed:
+            confinement.enter(options.control_fd, options.confine_fd)
+    # In the jail: a process that could gain capabilities by beginning again would get a random one.
+    if options.fixed_addresses or options.addresses_fixed:
+        from . import layout
+
+        layout.leave() if options.addresses_fixed else layout.fix()
+    if options.confine_fd is not None:
+        os.close(options.confine_fd)
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     libc.mallopt(M_ARENA_MAX, 2)  # an arena per thread would cost more memory than it saves time

@@ -64,6 +64,7 @@ include "core/shared_moves.pxi"
 include "core/aliases.pxi"
 include "core/aside.pxi"
 include "core/hash.pxi"
+include "core/pointers.pxi"
 include "core/residency.pxi"
 include "core/images.pxi"
 include "core/links.pxi"
@@ -134,6 +135,7 @@ cdef class Core:
         self.s = s
         self._pinned = []
         s.images.globals = new cpp_map[uint64_t, Global]()
+        s.images.lent = new cpp_map[uint64_t, uint64_t]()
         s.images.held = new vector[PBytes]()
         s.waiters.threads = new vector[pthread_t]()
         s.move.pinned = new vector[uint64_t]()
@@ -613,8 +615,9 @@ cdef class Core:
         finally:
             free(state)
 
-    def variable(self, uint64_t owner, uint32_t context, bytes name) -> tuple[int, int] | None:
-        """Address and size of a module's or library's variable in a context (as headers name it); None: it has none."""
+    def variable(self, uint64_t owner, uint32_t context, bytes name) -> tuple[int, int, bool] | None:
+        """Address and size of a module's or library's variable in a context (as headers name it), and whether the program
+        was told; None: it has none."""
         cdef cu.CUdeviceptr address = 0
         cdef size_t size = 0
         cdef const char *text = name
@@ -626,7 +629,43 @@ cdef class Core:
         if status == cu.CUDA_ERROR_NOT_FOUND:
             return None
         _check(status, "looking for a variable")
-        return address, size
+        return address, size, is_handed_out(self.s, address, size)
+
+    def pointing(self, pages: list[int], ranges: list[tuple[int, int]]) -> int:
+        """A word within the first one to the last address of a range, if there is one in these pages, as the second mapping
+        has them; 0: there is none."""
+        cdef vector[uint64_t] aside
+        cdef vector[uint64_t] bounds = _bounds(ranges)
+        cdef uint64_t page
+        cdef uint64_t word = 0
+        cdef uint64_t began = now()
+        cdef int status = cu.CUDA_SUCCESS
+        self._look(False)
+        try:
+            for page in pages:
+                if page & (PAGE - 1) or not is_aside(self.s, page, PAGE):
+                    raise ValueError(f"{page:#x} is no page that is mapped a second time")
+                aside.push_back(aside_of(self.s, page))
+            with nogil:
+                if not aside.empty() and not bounds.empty():
+                    status = cu.cuCtxSetCurrent(self.s.device.primary.cu)
+                    status = status or pointer_on_device(self.s, aside.data(), aside.size(), bounds.data(),
+                                                         bounds.size() // 2, &word)
+        finally:
+            self.s.turn.own += now() - began
+            self._looked()
+        _check(status, "looking for addresses in memory")
+        return word
+
+    def pointing_here(self, const uint8_t[::1] data not None, ranges: list[tuple[int, int]], bint anywhere) -> int:
+        """Likewise in host memory: in its aligned words, or (`anywhere`) in all."""
+        cdef vector[uint64_t] bounds = _bounds(ranges)
+        cdef uint64_t word
+        if data.shape[0] == 0:
+            return 0
+        with nogil:
+            word = pointer_into(&data[0], data.shape[0], 1 if anywhere else sizeof(word), bounds.data(), bounds.size() // 2)
+        return word
 
     def arrays(self) -> list[tuple[int, int, int, int, int]]:
         """Of every array: handle, context as a header names it, bytes of a row, rows, layers."""
@@ -1098,6 +1137,15 @@ cdef class Core:
     def links(self) -> bytes:
         """struct gf_device_link from each device to each, where they are several"""
         return self._links
+
+
+cdef vector[uint64_t] _bounds(ranges):
+    """From first and last addresses."""
+    cdef vector[uint64_t] bounds
+    for first, last in ranges:
+        bounds.push_back(first)
+        bounds.push_back(last - first)
+    return bounds
 
 
 def blank_pages(const uint8_t[::1] data not None) -> list[bool]:

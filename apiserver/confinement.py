@@ -39,8 +39,9 @@ class Confinement(NamedTuple):
 
     @classmethod
     def read(cls, descriptor: int) -> Confinement:
-        """What this file says, as JSON; closes it."""
-        with open(descriptor, encoding="utf-8") as file:
+        """What this file says, as JSON."""
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        with open(descriptor, encoding="utf-8", closefd=False) as file:
             return cls(**json.load(file))
 
     def enter(self, *kept: int) -> None:

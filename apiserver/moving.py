@@ -133,6 +133,7 @@ class Mover:
             reason=moved.reason,
             seconds=moved.report.seconds,
             pause=moved.report.pause_seconds,
+            variables_elsewhere=moved.report.variables_elsewhere,
         )
         self._progress.say(node_pb2.FromServer(moved=moved))
 
@@ -144,7 +145,7 @@ class Mover:
 
     def _source(self, stack: contextlib.ExitStack) -> Source:
         sessions = {each.seat: each.session for each in self.order.members}
-        order = Order(self.order.strategy, self.order.drain_seconds, sessions)
+        order = Order(self.order.strategy, self.order.drain_seconds, sessions, self.order.variables_stay)
         gate = None
         if self._gate is not None:
             gate = Gate(self._gate, self._progress.stop, self._sockets[0].fileno())

@@ -45,11 +45,16 @@ def name(op: int) -> str:
 def describe(frame: bytes) -> str:
     """What a frame asks for, as a text for messages."""
     head = header(frame)
-    if head.op == OPERATIONS["sessionGetGlobal"]:
+    if tells_address(frame):
         return f"the address of the variable {frame[HEADER.size + HANDLE.size :].decode(errors='replace')}"
     if head.op in (OPERATIONS["sessionTextureCreate"], OPERATIONS["sessionSurfaceCreate"]):
         return f"{name(head.op)} (kernels know the object by the number that this device's driver gave it)"
     return name(head.op)
+
+
+def tells_address(frame: bytes) -> bool:
+    """Whether its answer tells the program where a module variable lies."""
+    return header(frame).op in (OPERATIONS["sessionGetGlobal"], OPERATIONS["sessionGetManaged"])
 
 
 def header(frame: bytes | bytearray | memoryview) -> Header:

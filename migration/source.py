@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpuferry.specs._generated import migration_pb2
@@ -13,10 +13,11 @@ from gpuferry.specs._generated.wire import REPLIES, REQUESTS
 from . import frames, mapped, variables, versions
 from .abc import Movable, Observer
 from .copy import Contents, Precopy, choose, hot_last
+from .elsewhere import Elsewhere, Variable
 from .errors import ARRIVING, Cancelled, LinkBroken, Lost, MigrationError, Refused
 from .frames import ARRAY_IN, COPY_IN, HANDLE, IMAGE_DATA, PRIMARY, Kept
 from .gate import Alone, Meeting, Stage
-from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, RUN_PATIENCE, SLOWEST
+from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, RUN_PATIENCE, SLOWEST, require
 from .mapped import Mapped
 from .report import Progress
 from .sharing import OwnFrames, Shared
@@ -28,6 +29,7 @@ EVENT = REQUESTS["sessionRestoreEvent"]
 BEGUN = REQUESTS["sessionRestoreOutput"]
 INPUT_CHUNK = 64 << 10
 VARIABLE_FOUND = REPLIES["sessionGetGlobal"]
+LOCATE = frames.OPERATIONS["sessionRestoreVariable"]
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Order:
     strategy: migration_pb2.Strategy = migration_pb2.STRATEGY_AUTO
     drain_seconds: float = 0.0
     sessions: Mapping[int, int] = field(default_factory=dict)  # of the program's processes, by seat
+    variables_stay: bool = False  # none may lie elsewhere
 
 
 @dataclass
@@ -44,6 +47,7 @@ class Code:
     """The images of the session, and the modules and libraries that were made of them."""
 
     names: dict[bytes, set[str]] = field(default_factory=dict)  # by hash
+    indirect: bool = False  # functions may be called by their addresses
     sent: set[bytes] = field(default_factory=set)
 
 
@@ -174,14 +178,22 @@ class Source:
             if self._progress.report.strategy == migration_pb2.STRATEGY_PRECOPY:
                 pages = self._contents.lacking(pages)
             self._contents.send(pages)
-            self._send_variables()
-            self._send_arrays()
+            elsewhere = self._send_variables()
+            self._send_arrays(elsewhere)
+            self._look_for(elsewhere, mapped.pages(mappings))
             self._shared.show()
             self._others.meet(Stage.SHOWN, self._all_patience)
             self._opened_bytes = self._shared.open()
             self._send_state()
             self._shared.claim()
             self._target.wire.settle()
+
+    def _look_for(self, elsewhere: Elsewhere, pages: list[int]) -> None:
+        """In all else that moves: memory, what made the session's objects, and calls that wait."""
+        elsewhere.look_at_pages(pages)
+        for frame, _ in self._journal:
+            elsewhere.look(frame, frames.describe(frame), anywhere=True)
+        elsewhere.look(self._core.unread(), "a call that waits", anywhere=True)
 
     @property
     def _all_patience(self) -> float:
@@ -228,7 +240,8 @@ class Source:
         kept = self._own.only(kept)
         self._send_images(kept)
         for each in kept:
-            self._target.wire.replay(each, frames.describe(each.frame))
+            told = ", which its program was told" if frames.tells_address(each.frame) else ""
+            self._target.wire.replay(each, frames.describe(each.frame) + told)
         self._target.wire.settle()
         self._contents.forget(self._mapped.apply(kept))
 
@@ -248,7 +261,9 @@ class Source:
         for digest in wanted:
             image = bytes(images[digest])
             if digest in loaded:
-                self._code.names[digest] = names_of_variables(image)
+                found = variables_of(image)
+                self._code.names[digest] = found.names
+                self._code.indirect |= found.indirect
             if digest in self._code.sent:
                 continue
             self._code.sent.add(digest)
@@ -263,30 +278,76 @@ class Source:
         known = set(aliased)
         return [each for each in self._mapped.mappings() if each in known]
 
-    def _send_variables(self) -> None:
-        """Their contents; they must have the same addresses, for device memory may point to them."""
-        for owner, context, digest in frames.owners(self._journal):
-            for name in sorted(self._code.names[digest]):
-                self._send_variable(owner, context, name)
+    def _send_variables(self) -> Elsewhere:
+        """Their contents. Returns those that lie elsewhere there: nothing that moves may hold where."""
+        found = [each for owner in frames.owners(self._journal) for each in self._variables(*owner)]
+        there = self._locate(found)
+        moved = [(each, place) for each, place in zip(found, there, strict=True) if each.address != place]
+        elsewhere = Elsewhere(self._core, [each for each, _ in moved])
+        alone = self._others.alone and not self._core.imports()
+        elsewhere.check(alone, self._code.indirect, self._order.variables_stay)
+        self._progress.report.variables_elsewhere = len(elsewhere)
+        for each, place in zip(found, there, strict=True):
+            self._send_variable(each, place, elsewhere)
+        return elsewhere
 
-    def _send_variable(self, owner: int, context: int, name: str) -> None:
-        found = self._core.variable(owner, context, name.encode())
-        if found is None:
-            if is_constant(name):
-                return
-            raise Refused(f"nobody can say where the variable {name} of its code lies")
-        address, size = found
-        frame = frames.pack("sessionGetGlobal", HANDLE.pack(owner), len(name.encode()), context)
-        answer = frames.digest(frames.OPERATIONS["sessionGetGlobal"], 0, VARIABLE_FOUND.pack(address, size))
-        kept = Kept(frame + name.encode(), answer)
+    def _variables(self, owner: int, context: int, digest: bytes) -> Iterator[Variable]:
+        names = sorted(self._code.names[digest])
+        placed = {name: self._core.variable(owner, context, name.encode()) for name in names}
+        lacking = [name for name in names if placed[name] is None]
+        for name in lacking:
+            if not is_constant(name):
+                raise Refused(f"nobody can say where the variable {name} of its code lies")
+        for name, where in placed.items():
+            if where is not None:
+                yield Variable(owner, context, name, *where, texts=bool(lacking))
+
+    def _locate(self, found: list[Variable]) -> list[int]:
+        """Where they lie there. A destination that cannot be asked must have them at the same addresses."""
+        ask = self._target.ask
+        if ask is None or LOCATE in self._target.lacks:
+            for each in found:
+                self._require_same(each)
+            return [each.address for each in found]
+        places: list[int] = []
+
+        def take(variable: Variable) -> Callable[[int, memoryview], None]:
+            def note(status: int, body: memoryview) -> None:
+                require(status, f"looking for the variable {variable.name}")
+                address, size = VARIABLE_FOUND.unpack_from(body)
+                if size != variable.size:
+                    raise Refused(f"the variable {variable.name} has another size there")
+                places.append(address)
+
+            return note
+
+        for each in found:
+            ask(
+                "sessionRestoreVariable",
+                HANDLE.pack(each.owner),
+                take(each),
+                each.name.encode(),
+                each.context,
+            )
+        self._target.wire.settle()
+        return places
+
+    def _require_same(self, variable: Variable) -> None:
+        name = variable.name.encode()
+        frame = frames.pack("sessionGetGlobal", HANDLE.pack(variable.owner), len(name), variable.context)
+        found = VARIABLE_FOUND.pack(variable.address, variable.size)
+        kept = Kept(frame + name, frames.digest(frames.OPERATIONS["sessionGetGlobal"], 0, found))
         self._target.wire.replay(kept, frames.describe(kept.frame))
-        for at in range(0, size, CHUNK):
-            buffer = memoryview(bytearray(min(CHUNK, size - at)))
-            self._core.read_variable(address + at, buffer)
-            body = COPY_IN.pack(0, address + at, 0, len(buffer), 1)
-            self._target.wire.tell("sessionCopyIn", body, buffer, context)
 
-    def _send_arrays(self) -> None:
+    def _send_variable(self, variable: Variable, place: int, elsewhere: Elsewhere) -> None:
+        for at in range(0, variable.size, CHUNK):
+            buffer = memoryview(bytearray(min(CHUNK, variable.size - at)))
+            self._core.read_variable(variable.address + at, buffer)
+            elsewhere.look(buffer, f"the variable {variable.name}")
+            body = COPY_IN.pack(0, place + at, 0, len(buffer), 1)
+            self._target.wire.tell("sessionCopyIn", body, buffer, variable.context)
+
+    def _send_arrays(self, elsewhere: Elsewhere) -> None:
         """What arrays hold, by rows: they have no addresses. New ones are zero on the other side."""
         for handle, context, row, rows, layers in self._core.arrays():
             most = max(CHUNK // row, 1)
@@ -295,6 +356,7 @@ class Source:
                     count = min(most, rows - at)
                     buffer = memoryview(bytearray(row * count))
                     self._core.read_array(handle, at, layer, count, buffer)
+                    elsewhere.look(buffer, "an array")
                     if buffer != bytes(len(buffer)):
                         body = ARRAY_IN.pack(0, handle, 0, at, layer, row, count)
                         self._target.wire.tell("sessionArrayIn", body, buffer, context)
@@ -324,12 +386,12 @@ class Source:
             yield
 
 
-def names_of_variables(image: bytes) -> set[str]:
-    """Return the names of the variables in a loaded image. Raises CannotMove if the image cannot move."""
+def variables_of(image: bytes) -> variables.Variables:
+    """Return the variables in a loaded image. Raises Refused if the image cannot move."""
     found = variables.find(image)
     if found.heap:
         raise Refused("its kernels allocate memory themselves (malloc), which nobody can enumerate")
-    return found.names
+    return found
 
 
 def is_constant(name: str) -> bool:

@@ -17,11 +17,19 @@ from .copy import Filed, Nearby, Streamed
 from .errors import LinkBroken, Lost
 from .file import Writer
 from .frames import HEADER, PRIMARY, RESUMABLE
-from .link import Link, require
+from .link import Answer, Link, require
 from .place import GivenFile, NewFile
 
 TAKE_OVER = REQUESTS["sessionRestoreTakeOver"]
 DONE = REQUESTS["sessionRestoreDone"]
+
+
+class Ask(Protocol):
+    """Link.ask"""
+
+    def __call__(
+        self, op: str, body: bytes, take: Answer, payload: bytes | memoryview = b"", context: int = 0, /
+    ) -> None: ...
 
 
 class Target(Protocol):
@@ -34,6 +42,10 @@ class Target(Protocol):
     @property
     def lacks(self) -> Collection[int]:
         """Wire ids of operations of this build that the target lacks or lays out otherwise."""
+
+    @property
+    def ask(self) -> Ask | None:
+        """Sends a frame and takes its answer; None: nobody is there yet who could answer."""
 
     @property
     def comparable(self) -> bool:
@@ -72,6 +84,10 @@ class _Linked:
 
     def __init__(self, link: Link) -> None:
         self.wire = self.link = link
+
+    @property
+    def ask(self) -> Ask | None:
+        return self.link.ask
 
     def done(self, mapped_bytes: int) -> None:
         self.link.tell("sessionRestoreDone", DONE.pack(mapped_bytes), context=PRIMARY)
@@ -137,6 +153,7 @@ class Remote(_Linked):
 class Suspended:
     """A file. A keeper holds the guest's socket until somebody plays it."""
 
+    ask = None
     comparable = False
     lacks: Collection[int] = ()
 

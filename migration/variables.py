@@ -15,6 +15,8 @@ from . import images
 from .errors import Refused
 
 VARIABLES = (".nv.global", ".nv.constant")  # sections
+PARAMETERS = ".nv.constant0."  # a section for each kernel
+INTERNAL = "$__internal_"  # in the names of functions that the compiler brings, for example to divide
 MOST_SECTIONS = 1 << 16
 HEAP = {"malloc", "free"}  # what a kernel calls to get memory that nobody can enumerate
 
@@ -25,6 +27,7 @@ _DECLARED = re.compile(r"\.ptr\s+\.(?:global|const)(?=\s)|(?<![\w$.])\.(extern|g
 _ATTRIBUTE = re.compile(r"\.attribute\s*\([^)]*\)?|\.align\s+\d+|\.\w+")
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 _OPAQUE = re.compile(r"\.(?:texref|surfref|samplerref)\b")
+_INDIRECT = re.compile(r"\.call(?:prototype|targets)\b")  # without which a text calls nothing by its address
 _WORD = re.compile(r"\w+")
 _LINKAGE = {".visible", ".weak", ".common"}
 
@@ -35,6 +38,7 @@ class Variables:
 
     names: set[str] = field(default_factory=set)
     heap: bool = False  # its kernels allocate memory
+    indirect: bool = False  # its kernels may call functions by their addresses
 
 
 def find(image: bytes) -> Variables:
@@ -55,6 +59,8 @@ def _of_text(text: bytes, found: Variables) -> None:
             found.names.update(_names(declaration))
         if _declared_function(statement) in HEAP:
             found.heap = True
+        if _INDIRECT.search(statement):
+            found.indirect = True
 
 
 def _bare(text: str) -> str:
@@ -127,23 +133,30 @@ def _of_elf(part: bytes, found: Variables) -> None:
         if file["e_shnum"] > MOST_SECTIONS:
             raise ELFError(f"it has {file['e_shnum']} sections")
         left = len(part) + MOST_SECTIONS
+        entries = set[str]()
+        for section in file.iter_sections():
+            if section.name.startswith(PARAMETERS):
+                entries.add(section.name.removeprefix(PARAMETERS))
         for section in file.iter_sections():
             if isinstance(section, SymbolTableSection):
                 left -= section.num_symbols() * section["sh_entsize"]
                 if left < 0:
                     raise ELFError("its symbols are more than it can hold")
-                _of_symbols(file, section, found)
+                _of_symbols(file, section, entries, found)
     except (ELFError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise Refused(f"the variables of its code cannot be listed: an ELF file ({error})") from None
 
 
-def _of_symbols(file: ELFFile, table: SymbolTableSection, found: Variables) -> None:
+def _of_symbols(file: ELFFile, table: SymbolTableSection, entries: set[str], found: Variables) -> None:
     for symbol in table.iter_symbols():
         where = symbol["st_shndx"]
         if where == "SHN_UNDEF":
             found.heap = found.heap or symbol.name in HEAP
         elif symbol["st_info"]["type"] == "STT_OBJECT" and _holds_variables(file, where):
             found.names.add(symbol.name)
+        elif symbol["st_info"]["type"] == "STT_FUNC" and symbol.name not in entries:
+            # Nothing in the file tells whether its address is taken. Of the compiler's own it never is.
+            found.indirect = found.indirect or INTERNAL not in symbol.name
 
 
 def _holds_variables(file: ELFFile, section: int | str) -> bool:

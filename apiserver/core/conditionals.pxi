@@ -36,21 +36,58 @@ cdef void drop_condition_fillers(Session *s) noexcept nogil:
     s.graphs.fillers.clear()
 
 
+cdef int make_condition_filler(Session *s, GraphExec *g, gf_req_sessionGraphCondition *q,
+                               ConditionFiller *filler) noexcept nogil:
+    """A value in a graph of its own."""
+    cdef int status = cu.cuGraphCreate(&filler.graph, 0)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    status = make_condition(g, filler.graph, q, &filler.value)
+    if status != cu.CUDA_SUCCESS:
+        cu.cuGraphDestroy(filler.graph)
+    s.graphs.last = filler.value
+    return status
+
+
+cdef int learn_numbering(Session *s, GraphExec *g, gf_req_sessionGraphCondition *q) noexcept nogil:
+    """Whether the driver gives a value that was given up again, and if not, which one comes next. Each session does so
+    before its first value, wherever it is: so the next value is the same there, if nothing else is different."""
+    cdef ConditionFiller one
+    cdef ConditionFiller other
+    cdef int status
+    if s.graphs.numbering_known:
+        return cu.CUDA_SUCCESS
+    status = make_condition_filler(s, g, q, &one)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    cu.cuGraphDestroy(one.graph)
+    status = make_condition_filler(s, g, q, &other)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    cu.cuGraphDestroy(other.graph)
+    s.graphs.step = other.value - one.value
+    s.graphs.numbering_known = True
+    return status
+
+
 cdef int clear_way(Session *s, GraphExec *g, gf_req_sessionGraphCondition *q) noexcept nogil:
-    """Makes values, each in a graph of its own, until the wanted one comes; that one is given up again."""
+    """Makes values, each in a graph of its own, until the wanted one would be next. Of a driver that gives the lowest, that
+    is when it came and is given up again; of one that only counts on, when the one before it came. Where it does not come,
+    whoever asks finds another one, and the move is refused."""
     cdef ConditionFiller filler
     cdef int status
     give_up_condition_filler(s, q.wanted)
     while s.graphs.fillers.size() < FILLER_LIMIT:
-        status = cu.cuGraphCreate(&filler.graph, 0)
+        if s.graphs.step != 0 and (s.graphs.last + s.graphs.step == q.wanted or s.graphs.last >= q.wanted):
+            return cu.CUDA_SUCCESS
+        status = make_condition_filler(s, g, q, &filler)
         if status != cu.CUDA_SUCCESS:
             return status
-        status = make_condition(g, filler.graph, q, &filler.value)
-        if status != cu.CUDA_SUCCESS or filler.value == q.wanted:
+        if s.graphs.step == 0 and filler.value == q.wanted:
             cu.cuGraphDestroy(filler.graph)
             return status
         s.graphs.fillers.push_back(filler)
-    return cu.CUDA_ERROR_NOT_FOUND
+    return cu.CUDA_SUCCESS
 
 
 cdef int on_sessionGraphCondition(Session *s, Frame *f, gf_req_sessionGraphCondition *q,
@@ -62,12 +99,13 @@ cdef int on_sessionGraphCondition(Session *s, Frame *f, gf_req_sessionGraphCondi
     cdef int status
     if graph == NULL or (q.wanted != 0 and not s.arrival.restoring):
         return cu.CUDA_ERROR_INVALID_VALUE
-    status = may_hold(s, NODE_COST) or enter(s, g.base.context)
+    status = may_hold(s, NODE_COST) or enter(s, g.base.context) or learn_numbering(s, g, q)
     if status == cu.CUDA_SUCCESS and q.wanted != 0:
         status = clear_way(s, g, q)
     status = status or make_condition(g, graph, q, &value)
     if status != cu.CUDA_SUCCESS:
         return status
+    s.graphs.last = value
     if q.wanted != 0 and value != q.wanted:
         return cu.CUDA_ERROR_NOT_FOUND
     condition.value = value

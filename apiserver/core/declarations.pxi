@@ -5,7 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, getenv, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset, strlen, strncmp
-from cython.operator cimport dereference, predecrement
+from cython.operator cimport dereference, predecrement, preincrement
 from libcpp.algorithm cimport sort
 from libcpp.map cimport map as cpp_map
 from libcpp.set cimport set as cpp_set

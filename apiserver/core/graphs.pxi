@@ -11,6 +11,7 @@ cdef enum:
 
 cdef void begin_graphs(Session *s) noexcept nogil:
     s.graphs.nodes = 0
+    s.graphs.numbering_known = False
     if s.graphs.fillers == NULL:
         s.graphs.fillers = new vector[ConditionFiller]()
 

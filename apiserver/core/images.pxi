@@ -512,14 +512,19 @@ cdef int drop_function(Session *s, Function *function) noexcept nogil:
     return cu.CUDA_SUCCESS
 
 
+cdef void leave_variable(Session *s, uint64_t address) noexcept nogil:
+    """One image less has handed it out. s.lock is held."""
+    s.images.globals[0][address].users -= 1
+    if s.images.globals[0][address].users == 0:
+        s.images.globals.erase(address)
+
+
 cdef void unload_bytes(Session *s, Image *image) noexcept nogil:
     """Nothing of the image is handed out or loaded any more."""
     cdef uint64_t address
     pthread_mutex_lock(&s.lock)
     for address in image.variables[0]:
-        s.images.globals[0][address].users -= 1
-        if s.images.globals[0][address].users == 0:
-            s.images.globals.erase(address)
+        leave_variable(s, address)
     pthread_mutex_unlock(&s.lock)
     if image.source != NULL:
         spend_apart(s, -<int64_t>(image.source.size + LOAD_COST))
@@ -586,6 +591,35 @@ cdef void hand_out(Session *s, Image *owner, uint64_t address, uint64_t size) no
     if owner.variables.insert(address).second:
         s.images.globals[0][address].users += 1
     s.images.globals[0][address].size = size
+    s.images.lent.erase(address)
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef void lend_out(Session *s, uint64_t handle, Image *owner, uint64_t address, uint64_t size) noexcept nogil:
+    """As hand_out, until it is taken back; what was handed out stays so."""
+    cdef bint told
+    pthread_mutex_lock(&s.lock)
+    told = owner.variables.count(address) > 0
+    pthread_mutex_unlock(&s.lock)
+    if not told:
+        hand_out(s, owner, address, size)
+        s.images.lent[0][address] = handle
+
+
+cdef void take_back_lent(Session *s) noexcept nogil:
+    """What the program was never told is not its to copy to."""
+    cdef cpp_map[uint64_t, uint64_t].iterator at
+    cdef uint64_t address
+    cdef Image *owner
+    pthread_mutex_lock(&s.lock)
+    at = s.images.lent.begin()
+    while at != s.images.lent.end():
+        address = dereference(at).first
+        owner = <Image *>find_any(s, dereference(at).second, MODULE, LIBRARY)
+        if owner != NULL and owner.variables.erase(address) > 0:
+            leave_variable(s, address)
+        preincrement(at)
+    s.images.lent.clear()
     pthread_mutex_unlock(&s.lock)
 
 

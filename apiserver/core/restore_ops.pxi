@@ -159,6 +159,21 @@ cdef int sessionRestoreUse_call(Session *s, Frame *f, gf_req_sessionRestoreUse *
     return status
 
 
+cdef int sessionRestoreVariable_call(Session *s, Frame *f, gf_req_sessionRestoreVariable *q, Image *owner,
+                                     const uint8_t *text, size_t length, uint64_t *address, uint64_t *size) noexcept nogil:
+    cdef char name[4096]
+    cdef int status
+    if not text_of(text, length, name, sizeof(name)):
+        return cu.CUDA_ERROR_NOT_FOUND
+    if owner.module != NULL:
+        status = cu.cuModuleGetGlobal(<cu.CUdeviceptr *>address, <size_t *>size, owner.module, name)
+    else:
+        status = cu.cuLibraryGetGlobal(<cu.CUdeviceptr *>address, <size_t *>size, owner.library, name)
+    if status == cu.CUDA_SUCCESS:
+        lend_out(s, q.owner, owner, address[0], size[0])
+    return status
+
+
 cdef int sessionRestoreEvent_call(Session *s, Frame *f, gf_req_sessionRestoreEvent *q, Event *event) noexcept nogil:
     cdef Context *context = event.base.context
     if q.age < 0:
@@ -408,6 +423,7 @@ cdef void end_restore(Session *s) noexcept nogil:
     drop_hasher(s)
     drop_fillers(s)
     drop_condition_fillers(s)
+    take_back_lent(s)
     end_extent_exports(s)
     for i in range(s.arrival.descriptors.size()):
         close(s.arrival.descriptors[0][i])

@@ -91,6 +91,7 @@ class Broker(PoolListener):
             connect,
             self.dispatch,
             steward.begin,
+            config.move_variables == "same",
         )
         self._handover = HandOver(config, tenancy, steward.begin)
         self._tenancy = tenancy

@@ -42,7 +42,8 @@ U32_MOST = (1 << 32) - 1
 OPTIONAL = {
     number
     for number, name in wire.OPERATIONS.items()
-    if name in ("sessionRestoreCounters", "sessionRestoreTls", "sessionRestoreOrphan")
+    if name
+    in ("sessionRestoreCounters", "sessionRestoreTls", "sessionRestoreOrphan", "sessionRestoreVariable")
 }
 
 log = structlog.get_logger()

@@ -73,6 +73,7 @@ class Orders:
         connect: Callable[[Session, str], Coroutine[None, None, Link]],
         dispatch: Callable[[], None],
         begin: Callable[[ApiServer, node_pb2.Grant], None],
+        variables_stay: bool,
     ) -> None:
         self._placer = placer
         self._sessions = sessions
@@ -82,6 +83,7 @@ class Orders:
         self._pool = pool
         self._connect = connect  # to another GPU server, by name
         self._dispatch = dispatch  # carry out what the policy decides
+        self._variables_stay = variables_stay  # none may lie elsewhere after a move
         self._begin = begin  # enters how much of a session may be on its device
         self.expected = set[int]()  # API servers of their own that are started for sessions that move
 
@@ -437,6 +439,7 @@ class Orders:
                 remote=remote,
                 file=file,
                 members=migration.gang.named(),
+                variables_stay=self._variables_stay,
             )
         )
 

@@ -51,7 +51,7 @@ class Pool:
         self.neighbourhood = Neighbourhood(config.has_tenants)
         checked = CHECKED if config.checks_tenants else {}
         self._server_launch = Launch(
-            config.server_command,
+            (*config.server_command, *(("--fixed-addresses",) if config.fixes_addresses else ())),
             environment,
             config.ready_timeout,
             jail,

@@ -63,6 +63,13 @@ class Config(MonitorOptions):
         return self.simulated and self.check_kernels != "off"
 
     @property
+    def fixes_addresses(self) -> bool:
+        """Whether API servers have no randomised address space."""
+        return not self.own_command and (
+            self.address_space == "fixed" or (self.address_space == "auto" and not self.simulated)
+        )
+
+    @property
     def context_cost(self) -> int:
         """Bytes that an API server's context takes of a real GPU (DGSF: 303 MB; newer drivers: more)."""
         return 0 if self.simulated else 640 * MIB

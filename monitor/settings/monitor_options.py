@@ -120,6 +120,12 @@ class Admission:
         "What tenants may have: sessions, memory, queue, connections, calls, wall, weight, processes; of "
         "`default`: those of whom nothing else is said",
     )
+    move_variables: str = option(
+        options.choice("follow", "same"),
+        "follow",
+        "A session some of whose module variables have other addresses where it is to go: moved if nothing is"
+        " found that holds the old ones, or refused",
+    )
     migration: str = option(
         options.choice(*MOVERS),
         "off",
@@ -209,6 +215,12 @@ class Safety:
     )
     jail_memory: int = option(
         options.size(), 4 << 30, "Host memory that a jail may take, beside a simulated device's"
+    )
+    address_space: str = option(
+        options.choice("auto", "fixed", "random"),
+        "auto",
+        "Whether API servers have the same address space, so that sessions find their module variables at the"
+        " same addresses when they move, or one at random; auto: the same with NVIDIA's driver",
     )
 
 

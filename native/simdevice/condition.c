@@ -3,10 +3,11 @@
 #include "addresses.h"
 #include "memory.h"
 #include "pages.h"
+#include "variance.h"
 #include <stdlib.h>
 
 /* Each value has a page of its own: the lowest one that is free, so the same calls give the same handles in
- * every process. */
+ * every process; or the one behind the last, as if none came again. */
 enum { PLACES = (SIM_CONDITIONS_END - SIM_CONDITIONS_BEGIN) / SIM_PAGE };
 
 static bool taken[PLACES];
@@ -17,6 +18,8 @@ static uint64_t place_of(unsigned number) {
 }
 
 static bool take_place(uint64_t *address) {
+    if (lowest == PLACES && sim_choice(SIM_OPEN_CONDITIONS, 2))
+        lowest = 0; /* all came once */
     while (lowest < PLACES && (taken[lowest] || !sim_pages_new_at(place_of(lowest), SIM_PAGE)))
         taken[lowest++] = true;
     if (lowest == PLACES)
@@ -30,7 +33,7 @@ static void give_place(uint64_t address) {
     unsigned number = (unsigned)((address - SIM_CONDITIONS_BEGIN) / SIM_PAGE);
     sim_pages_free(address, SIM_PAGE);
     taken[number] = false;
-    if (number < lowest)
+    if (number < lowest && !sim_choice(SIM_OPEN_CONDITIONS, 2))
         lowest = number;
 }
 

@@ -169,6 +169,18 @@ static void read_loads(void) {
         refuse("GPUFERRY_SIM_LOADS", text, "free or wait");
 }
 
+static void read_placing(void) {
+    const char *text = getenv("GPUFERRY_SIM_VARIABLES");
+    if (!text || !*text || strcmp(text, "image") == 0)
+        config.placing = SIM_PLACED_BY_IMAGE;
+    else if (strcmp(text, "layout") == 0)
+        config.placing = SIM_PLACED_BY_LAYOUT;
+    else if (strcmp(text, "process") == 0)
+        config.placing = SIM_PLACED_BY_PROCESS;
+    else
+        refuse("GPUFERRY_SIM_VARIABLES", text, "image, layout or process");
+}
+
 static void read_turns(void) {
     const char *folder = getenv("GPUFERRY_SIM_TURNS");
     if (!folder || !*folder)
@@ -205,6 +217,7 @@ static void read_all(void) {
     config.output_most = read_size("GPUFERRY_SIM_OUTPUT", UINT64_MAX);
     read_code();
     read_loads();
+    read_placing();
     read_turns();
     read_compute_capability();
     read_instances();

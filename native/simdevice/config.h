@@ -7,6 +7,13 @@
 #define SIM_NAME_TEXT     96
 #define SIM_MAX_INSTANCES 7 /* as many as NVIDIA's GPUs can be divided into */
 
+/* Where variables and code of an image lie (GPUFERRY_SIM_VARIABLES). */
+enum sim_placing {
+    SIM_PLACED_BY_IMAGE,   /* the same image has the same places in every process */
+    SIM_PLACED_BY_LAYOUT,  /* places follow from where the process has its libraries */
+    SIM_PLACED_BY_PROCESS, /* each process has others */
+};
+
 struct sim_config {
     CUresult error; /* what cuInit answers because of a setting that makes no sense */
     int driver_version;
@@ -16,6 +23,7 @@ struct sim_config {
     const char *turns;    /* a folder: processes that share a device take turns; NULL: they do not */
     int peers;            /* whether devices reach each other's memory */
     int check;            /* whether kernels are held to their own memory */
+    enum sim_placing placing;
     bool skip_code;       /* kernels are loaded and never run */
     bool loads_wait;      /* images are loaded alone, and when nothing is under way */
     int dirty;            /* whether new memory begins with something other than zeros */

@@ -1,10 +1,12 @@
 #include "placement.h"
 #include "addresses.h"
+#include "config.h"
 #include "pages.h"
 #include "variance.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define REGION_PAGES ((SIM_VARIABLES_END - SIM_VARIABLES_BEGIN) / SIM_PAGE)
 #define PROBES       64
@@ -117,11 +119,27 @@ static void quit_family(struct sim_place *place) {
     leave_family(place->family);
 }
 
+/* What makes the places of this process others than those of another. Lock held. */
+static uint64_t layout(void) {
+    static uint64_t drawn;
+    switch (sim_config_get()->placing) {
+    case SIM_PLACED_BY_LAYOUT:
+        return (uint64_t)&families / SIM_PAGE;
+    case SIM_PLACED_BY_PROCESS:
+        while (!drawn)
+            if (getrandom(&drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
+                drawn = 0;
+        return drawn;
+    default:
+        return 0;
+    }
+}
+
 /* From where its number says, onwards past what is taken. */
 static bool map(struct sim_place *place) {
     uint64_t seed;
     memcpy(&seed, place->family->content, sizeof seed);
-    uint64_t elsewhere = sim_choice(SIM_OPEN_VARIABLES, UINT64_MAX);
+    uint64_t elsewhere = sim_choice(SIM_OPEN_VARIABLES, UINT64_MAX) + layout();
     uint64_t page = mix(mix(seed + place->what + elsewhere) + place->instance);
     for (int probe = 0; probe < PROBES; probe++, page += place->size / SIM_PAGE + 1) {
         place->base = SIM_VARIABLES_BEGIN + page % REGION_PAGES * SIM_PAGE;

@@ -30,6 +30,7 @@ class Session:
     driver_version = 13000
     relayed = False
     comparable = True
+    ask: Any = None
     lacks = ()
 
     def __init__(self, fails: str = "", error: BaseException | None = None) -> None:

@@ -73,6 +73,7 @@ def test_driver_version_needs_no_init() -> None:
         ("GPUFERRY_SIM_DRIVER_VERSION", "1", "driver version"),
         ("GPUFERRY_SIM_LOG", "loud", "info or debug"),
         ("GPUFERRY_SIM_DIRTY", "yes", "0 or 1"),
+        ("GPUFERRY_SIM_VARIABLES", "anywhere", "image, layout or process"),
         ("GPUFERRY_SIM_PEERS", "2", "0 or 1"),
         ("GPUFERRY_SIM_VARIANCE", "-1", "a seed"),
     ],

@@ -40,4 +40,8 @@ cdef struct ConditionFiller:
 
 cdef struct Graphs:
     uint64_t nodes
+    # How the driver numbers values of conditional nodes:
+    bint numbering_known
+    uint64_t step               # from one to the next; 0: one that was given up comes again
+    uint64_t last               # that it gave
     vector[ConditionFiller] *fillers    # values that are kept from being given, in a session that comes from another server

@@ -6,8 +6,8 @@
 # Read by: -
 # Offers: append begin_images borrow_bytes drop_all_bytes drop_function drop_image end_receiving
 #   find_function_or_kernel find_kernel find_library find_module find_module_or_library find_variable forget_forms
-#   free_image give_back_bytes hand_out hold_made hold_source is_handed_out leave_source let_go link_module
-#   loaded_images new_image prove_bytes receive_bytes retire_library retire_module run_load text_of
+#   free_image give_back_bytes hand_out hold_made hold_source is_handed_out leave_source lend_out let_go link_module
+#   loaded_images new_image prove_bytes receive_bytes retire_library retire_module run_load take_back_lent text_of
 
 cdef struct Global:
     uint64_t size
@@ -27,6 +27,7 @@ ctypedef Bytes *PBytes
 
 cdef struct Images:
     cpp_map[uint64_t, Global] *globals  # variables that were handed out, by address
+    cpp_map[uint64_t, uint64_t] *lent   # of these, what only a move asked for: handles of owners, by address
     vector[PBytes] *held
     uint64_t bytes
     uint64_t clock

@@ -1,10 +1,10 @@
 # Room: move
 # Holds: what whoever moves the session has in the primary context.
 # Lock: move.lock; in a session that is being restored it is the dispatcher's
-# Home: hash
+# Home: hash pointers
 # Changed by: _core
 # Read by: aside
-# Offers: drop_hasher drop_side_stream end_move hash_pages prepare_side_stream
+# Offers: drop_hasher drop_side_stream end_move hash_pages pointer_into pointer_on_device prepare_side_stream
 
 cdef enum:
     SHAPES = 2
