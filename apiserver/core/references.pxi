@@ -47,7 +47,7 @@ cdef int sessionSurfaceReference_call(Session *s, Frame *f, gf_req_sessionSurfac
 
 cdef int find_texture_reference(Session *s, Frame *f, uint64_t handle, TextureReference **found) noexcept nogil:
     found[0] = <TextureReference *>find(s, handle, TEXTURE_REFERENCE)
-    return cu.CUDA_SUCCESS if found[0] != NULL else cu.CUDA_ERROR_INVALID_VALUE
+    return cu.CUDA_SUCCESS if found[0] != NULL else cu.CUDA_ERROR_INVALID_HANDLE
 
 
 cdef int drop_texture_reference(Session *s, TextureReference *reference) noexcept nogil:
@@ -63,7 +63,7 @@ cdef int drop_texture_reference(Session *s, TextureReference *reference) noexcep
 cdef int retire_texture_reference(Session *s, Frame *f, uint64_t handle) noexcept nogil:
     cdef TextureReference *reference = <TextureReference *>find(s, handle, TEXTURE_REFERENCE)
     if reference == NULL or not reference.created:
-        return cu.CUDA_ERROR_INVALID_VALUE
+        return cu.CUDA_ERROR_INVALID_HANDLE if reference == NULL else cu.CUDA_ERROR_INVALID_VALUE
     return drop_texture_reference(s, reference)
 
 

@@ -164,7 +164,7 @@ def test_a_reset_of_the_primary_context_mends_a_sticky_error(server: Server) -> 
     assert server.connect().sync().status == 0
 
 
-def test_a_failure_ends_with_its_context(server: Server) -> None:
+def test_a_failure_ends_with_the_contexts_of_its_device(server: Server) -> None:
     guest = server.connect()
     params, second = struct.pack("<QI", 8, 1), handle("context", 1)
     guest.send("cuCtxCreate_v2", pctx=second, flags=0, dev=0)
@@ -173,8 +173,11 @@ def test_a_failure_ends_with_its_context(server: Server) -> None:
     guest.send("sessionLaunch", context=2, function=kernel, stream=0, payload=params, **shape)
     assert guest.call("cuCtxSynchronize", context=2).status == ILLEGAL_ADDRESS
     reply = guest.sync()
-    assert (reply.status, reply.latched) == (0, 0)
+    assert (reply.status, reply.latched) == (ILLEGAL_ADDRESS, 0)
     assert guest.call("cuCtxDestroy_v2", ctx=second).status == 0
+    assert guest.call("cuDevicePrimaryCtxReset_v2", dev=0).status == 0
+    reply = guest.sync()
+    assert (reply.status, reply.latched) == (0, 0)
     guest.close()
     assert server.ended().clean
 

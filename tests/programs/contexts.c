@@ -11,6 +11,8 @@ static void *other_thread(void *argument) {
     CUcontext current = (CUcontext)1;
     OK(cuCtxGetCurrent(&current));
     EXPECT(current == NULL);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuCtxDestroy(NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuCtxPushCurrent(NULL));
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuMemAlloc(argument, 4096));
     OK(cuCtxPushCurrent(created));
     OK(cuMemAlloc(argument, 4096));
