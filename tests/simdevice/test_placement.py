@@ -132,9 +132,10 @@ def test_the_same_in_every_process_whatever_else_is_loaded() -> None:
 
 
 def test_elsewhere_in_each_process() -> None:
-    """As NVIDIA's driver may do it: variables and code, and all of them."""
-    one, other = (process(0, "+1", "?1", GPUFERRY_SIM_VARIABLES="process") for _ in range(2))
-    assert all(here != there for here, there in zip(one["?1"], other["?1"], strict=True))
+    """Variables, as NVIDIA's driver does it. Functions are known by what they are, wherever that is."""
+    one, other = (process(0, "+1", "?1", GPUFERRY_SIM_VARIABLES="process")["?1"] for _ in range(2))
+    differ = [here != there for here, there in zip(one, other, strict=True)]
+    assert differ == [True] * len(NAMES) + [False]
 
 
 def test_instances_of_an_image_have_numbers(cu: Driver, context: int) -> None:
