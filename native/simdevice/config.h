@@ -7,7 +7,7 @@
 #define SIM_NAME_TEXT     96
 #define SIM_MAX_INSTANCES 7 /* as many as NVIDIA's GPUs can be divided into */
 
-/* Where variables and code of an image lie (GPUFERRY_SIM_VARIABLES). */
+/* Where variables of an image lie (GPUFERRY_SIM_VARIABLES). */
 enum sim_placing {
     SIM_PLACED_BY_IMAGE,   /* the same image has the same places in every process */
     SIM_PLACED_BY_LAYOUT,  /* places follow from where the process has its libraries */

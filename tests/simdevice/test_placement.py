@@ -103,10 +103,15 @@ print(json.dumps(found))
 """
 
 
-def process(device: int, *steps: str) -> dict[str, list[int]]:
+def process(device: int, *steps: str, **settings: str) -> dict[str, list[int]]:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(device), *steps],
-        env={**os.environ, "GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_SIM_PYTHON": sys.executable},
+        env={
+            **os.environ,
+            "GPUFERRY_SIM_DEVICES": "2",
+            "GPUFERRY_SIM_PYTHON": sys.executable,
+            **settings,
+        },
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
@@ -124,6 +129,13 @@ def test_the_same_in_every_process_whatever_else_is_loaded() -> None:
     assert plain == other
     everything = [each for found in plain.values() for each in found]
     assert len(set(everything)) == len(everything)
+
+
+def test_elsewhere_in_each_process() -> None:
+    """Variables, as NVIDIA's driver does it. Functions are known by what they are, wherever that is."""
+    one, other = (process(0, "+1", "?1", GPUFERRY_SIM_VARIABLES="process")["?1"] for _ in range(2))
+    differ = [here != there for here, there in zip(one, other, strict=True)]
+    assert differ == [True] * len(NAMES) + [False]
 
 
 def test_instances_of_an_image_have_numbers(cu: Driver, context: int) -> None:

@@ -26,7 +26,14 @@ ptx = b".version 7.0\\n.target sm_80\\n.address_size 64\\n.visible .global .u32 
 module, variable = ctypes.c_void_p(), ctypes.c_uint64()
 assert cu.cuModuleLoadData(ctypes.byref(module), ptx) == 0
 assert cu.cuModuleGetGlobal_v2(ctypes.byref(variable), None, module, b"word") == 0
+def value():
+    graph, made = ctypes.c_void_p(), ctypes.c_uint64()
+    assert cu.cuGraphCreate(ctypes.byref(graph), 0) == 0
+    assert cu.cuGraphConditionalHandleCreate(ctypes.byref(made), graph, None, 0, 0) == 0
+    assert cu.cuGraphDestroy(graph) == 0
+    return made.value
 print(json.dumps({
+    "condition": value() == value(),
     "multiprocessors": number(cu.cuDeviceGetAttribute, ctypes.c_int, 16, 0),
     "threads": number(cu.cuDeviceGetAttribute, ctypes.c_int, 39, 0),
     "peers": number(cu.cuDeviceCanAccessPeer, ctypes.c_int, 0, 1),
