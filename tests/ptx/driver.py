@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -64,20 +65,24 @@ def call(name: str, *arguments: object) -> None:
 
 @functools.cache
 def use_device() -> None:
-    """Makes the primary context of device 0 current."""
+    """Makes the primary context of device 0 current. There is another device, for what a test may ruin."""
     context = ctypes.c_void_p()
+    c, name = ctypes.CDLL(None), b"GPUFERRY_SIM_DEVICES"
+    before = os.environb.get(name)
+    c.setenv(name, b"2", 1)  # for the driver, which reads it once, and not for processes of other tests
     call("cuInit", 0)
+    c.setenv(name, before, 1) if before else c.unsetenv(name)
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
     call("cuCtxSetCurrent", context)
 
 
 @contextmanager
 def own_context() -> Iterator[None]:
-    """A context that a test may ruin."""
+    """A context that a test may ruin, and with it all others of its device."""
     use_device()
     before, context = ctypes.c_void_p(), ctypes.c_void_p()
     call("cuCtxGetCurrent", ctypes.byref(before))
-    call("cuCtxCreate_v2", ctypes.byref(context), 0, 0)
+    call("cuCtxCreate_v2", ctypes.byref(context), 0, 1)
     try:
         yield
     finally:
