@@ -27,6 +27,7 @@ RESTORING = [op for op in CHECKED if operations()[op].variant.restore]
 INCOMPLETE = {
     "sessionLaunch": "the kernel would be given an address that it must not touch",
     "sessionImageData": "its one byte would be taken for the image that is loaded later",
+    "sessionLinkComplete": "the link is over: another operation asks for its image",
     "sessionHostCopyIn": "no stream waits for it",
     "sessionHostCopyOut": "no stream waits for it",
     "sessionMemUnmap": "nothing is mapped there",
