@@ -43,7 +43,8 @@ END
 }
 programs() {
     # Not what else the machine's Python has for pytest.
-    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "$venv/bin/python" -m pytest -p xdist -p pytest_timeout -q -n "${WORKERS:-8}" -m "not slow" -p no:cacheprovider --tb=short "$@"
+    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "$venv/bin/python" -m pytest -p xdist -p pytest_timeout -p no:cacheprovider \
+        -q -n "${WORKERS:-8}" -m "not slow" --tb=short "$@"
 }
 machine() {
     nvidia-smi

@@ -58,8 +58,8 @@ static void send_map(const struct gf_backing *backing, uint64_t first, uint64_t 
 static void unmap_run(struct gf_backing *backing, uint64_t first) {
     struct gf_granule *granules = backing->granules;
     uint64_t length = granules[first].run_length;
-    gf_hook(
-        GF_BEFORE_UNMAP); /* the server maps what comes there when the device is done with what was there */
+    /* The server maps what comes there when the device is done with what was there. */
+    gf_hook(GF_BEFORE_UNMAP);
     send_unmap(backing, first, length);
     memset(&granules[first], 0, length * sizeof *granules);
     backing->mapped -= length;
