@@ -631,21 +631,27 @@ cdef class Core:
         _check(status, "looking for a variable")
         return address, size, is_handed_out(self.s, address, size)
 
+    cdef vector[uint64_t] _aside(self, list pages) except *:
+        """The second mappings of these pages. The session is looked at."""
+        cdef vector[uint64_t] found
+        cdef uint64_t page
+        for page in pages:
+            if page & (PAGE - 1) or not is_aside(self.s, page, PAGE):
+                raise ValueError(f"{page:#x} is no page that is mapped a second time")
+            found.push_back(aside_of(self.s, page))
+        return found
+
     def pointing(self, pages: list[int], ranges: list[tuple[int, int]]) -> int:
         """A word within the first one to the last address of a range, if there is one in these pages, as the second mapping
         has them; 0: there is none."""
         cdef vector[uint64_t] aside
         cdef vector[uint64_t] bounds = _bounds(ranges)
-        cdef uint64_t page
         cdef uint64_t word = 0
         cdef uint64_t began = now()
         cdef int status = cu.CUDA_SUCCESS
         self._look(False)
         try:
-            for page in pages:
-                if page & (PAGE - 1) or not is_aside(self.s, page, PAGE):
-                    raise ValueError(f"{page:#x} is no page that is mapped a second time")
-                aside.push_back(aside_of(self.s, page))
+            aside = self._aside(pages)
             with nogil:
                 if not aside.empty() and not bounds.empty():
                     status = cu.cuCtxSetCurrent(self.s.device.primary.cu)
@@ -850,15 +856,11 @@ cdef class Core:
         """16 bytes for each page at these addresses, as the second mapping has them."""
         cdef vector[uint64_t] aside
         cdef vector[uint8_t] out
-        cdef uint64_t page
         cdef uint64_t began = now()
         cdef int status
         self._look(False)
         try:
-            for page in pages:
-                if page & (PAGE - 1) or not is_aside(self.s, page, PAGE):
-                    raise ValueError(f"{page:#x} is no page that is mapped a second time")
-                aside.push_back(aside_of(self.s, page))
+            aside = self._aside(pages)
             out.resize(aside.size() * HASH_SIZE)
             with nogil:
                 status = cu.cuCtxSetCurrent(self.s.device.primary.cu)

@@ -25,7 +25,7 @@ DONE = REQUESTS["sessionRestoreDone"]
 
 
 class Ask(Protocol):
-    """Link.ask"""
+    """Sends a request to the other end and has `take` take its answer; as Link.ask does."""
 
     def __call__(
         self, op: str, body: bytes, take: Answer, payload: bytes | memoryview = b"", context: int = 0, /

@@ -6,17 +6,21 @@
 #include <stdint.h>
 
 enum gf_moment {
-    GF_BEFORE_END, /* of an image or an array, and what else the server waits for the device for in its
-                      dispatcher */
+    /* before an image or an array ends, or what else the server's dispatcher waits for the device for */
+    GF_BEFORE_END,
     GF_BEFORE_LOAD,
-    GF_BEFORE_UNMAP, /* of memory: the server maps what comes there when the device is done with what was
-                        there */
-    GF_BEFORE_WORK,  /* that may touch any memory is given to the device */
-    GF_BEFORE_WAIT,  /* for the device, or a question how far it is */
+    /* before memory is unmapped: the server maps what comes there once the device is done with the old */
+    GF_BEFORE_UNMAP,
+    /* before the device is given work that may touch any memory */
+    GF_BEFORE_WORK,
+    /* before a wait for the device, or a question how far it is */
+    GF_BEFORE_WAIT,
     GF_AFTER_WAIT,
-    GF_DONE, /* what was waited for is done */
+    /* what was waited for is done */
+    GF_DONE,
     GF_NOT_DONE,
-    GF_IDLE, /* all that the context had to do is done */
+    /* all that the context had to do is done */
+    GF_IDLE,
     GF_MOMENTS,
 };
 

@@ -26,7 +26,7 @@ def value(guest: Guest, exec_: int) -> int:
 
 
 def takes(guest: Guest, exec_: int, value: int) -> None:
-    """The server knows the value."""
+    """The value is still one of this graph: a conditional node may go by it."""
     node = {"graph": 0, "type": 0, "size": 1}
     assert guest.call("sessionGraphConditional", exec=exec_, value=value, **node).status == 0
 

@@ -35,4 +35,14 @@ static inline CUdeviceptr allocate(size_t bytes) {
 #define LAUNCH(function, blocks, threads, stream, ...)                                                       \
     cuLaunchKernel((function), (blocks), 1, 1, (threads), 1, 1, 0, (stream), (void *[]){__VA_ARGS__}, NULL)
 
+// Kernels still run, and what they do is seen.
+static inline void expect_it_still_works(void) {
+    CUdeviceptr word = allocate(4);
+    unsigned value = 0;
+    OK(cuMemsetD32(word, 4, 1));
+    OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &word));
+    OK(cuMemcpyDtoH(&value, word, 4));
+    EXPECT(value == 5);
+}
+
 #endif

@@ -64,11 +64,6 @@ int main(void) {
     primary();
     full();
     arrays();
-    CUdeviceptr word = allocate(4);
-    unsigned value = 0;
-    OK(cuMemsetD32(word, 4, 1));
-    OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &word));
-    OK(cuMemcpyDtoH(&value, word, 4));
-    EXPECT(value == 5);
+    expect_it_still_works();
     return check_failed;
 }

@@ -64,6 +64,19 @@ static inline void prepare(struct logs *logs) {
     logs->values[LOG_INFO_SIZE] = (void *)sizeof logs->info;
 }
 
+// Three errors are told in a buffer for eight bytes, and nothing behind it is touched.
+static inline void overflow(struct logs *logs) {
+    CUlinkState state;
+    prepare(logs);
+    logs->values[LOG_ERROR_SIZE] = (void *)8;
+    memset(logs->error, '#', sizeof logs->error);
+    OK(cuLinkCreate(5, logs->options, logs->values, &state));
+    for (int i = 0; i < 3; i++)
+        FAILS(CUDA_ERROR_INVALID_PTX, ADD_PTX(state, broken_ptx, "broken"));
+    EXPECT(logs->error[8] == '#');
+    OK(cuLinkDestroy(state));
+}
+
 // What go() of a loaded image stores.
 static inline unsigned run_go(CUmodule loaded) {
     CUfunction go = NULL;
