@@ -10,7 +10,8 @@ from gpuferry.monitor.policy.invocations import POLICIES
 
 from .world import World
 
-# Never idle while anything waits that could run: not those with queues of GPUs or pools.
+# Never idle while anything waits that could run. Not so by their definition: queues of GPUs (rr, rro3), waits
+# for a GPU that has the function (lalb, lalbo3, auto), a pool of GPUs for each function (kaas-exclusive).
 CONSERVING = ("fcfs", "batch", "sjf", "eevdf", "mqfq", "lb", "kaas-affinity")
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in POLICIES),
@@ -19,6 +20,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("lb", {"pool": 5, "evict": "end"}),
     ("mqfq", {"tokens": 1, "pool": 6, "overrun": 0.0}),
     ("mqfq", {"limit": 0.4, "leaves": "paper", "ttl": 1.0}),
+    ("kaas-affinity", {"tokens": 3, "returns": "base", "pool": 9}),
     ("kaas-exclusive", {"rule": "paper"}),
     ("auto", {"tokens": 2, "pool": 7, "overrun": 1.0}),
 ]
@@ -37,7 +39,7 @@ class Chaos:
 
     def deploy(self, number: int) -> None:
         limit = self.chance.choice([1, 2, 1 << 60, 1 << 60])
-        memory = self.chance.randint(0, 30)
+        memory = self.chance.choice([*[self.chance.randint(0, 30)] * 3, self.chance.choice([60, 100])])
         self.world.function(f"f{number:02}", memory, replicas=limit, weight=self.chance.choice([1.0, 2.0]))
 
     def step(self) -> None:
@@ -83,7 +85,10 @@ class Chaos:
 
     def check_conserving(self) -> None:
         world = self.world
-        if world.name not in CONSERVING or world.options:
+        tokens = world.options.get("tokens", 2 if world.name == "mqfq" else 1)
+        every = len(world.replicas) + sum(not live.lost for live in world.live.values())
+        full = every >= world.options.get("pool", 1 << 60) and not world.replicas
+        if world.name not in CONSERVING or full:
             return
         for invocation in world.waiting.values():
             function = world.functions[invocation.function]
@@ -91,15 +96,21 @@ class Chaos:
             if mine >= function.replicas:
                 continue
             for gpu, memory in world.gpus.items():
-                tokens = 2 if world.name == "mqfq" else 1
                 busy = sum(live.run.gpu == gpu for live in world.live.values())
                 room = memory - world.pinned(gpu) >= function.memory
-                assert busy >= tokens or not room or (world.name == "mqfq" and self.throttled(function.name))
+                assert busy >= tokens or not room or self.held_back(function.name, busy)
 
-    def throttled(self, name: str) -> bool:
-        """Or the one whose turn it is waits for room."""
+    def held_back(self, name: str, busy: int) -> bool:
+        """Whether the policy has a reason for it: the one whose turn it is waits for room, a GPU is kept for
+        somebody, the function is ahead of the others, or the GPU is busy enough with what it runs.
+        """
         policy: Any = self.world.policy
-        return bool(policy.state(name).value == "throttled" or policy._line.first())
+        if self.world.name == "kaas-affinity":
+            return bool(policy._room._flow)
+        limited = "limit" in self.world.options and busy > 0
+        throttled = self.world.name == "mqfq" and policy.state(name).value == "throttled"
+        first = policy._line.best(policy._startable)
+        return limited or throttled or bool(first and first.function.name != name)
 
     def drain(self) -> None:
         """Everything that is there comes to an end, in some order."""
@@ -115,11 +126,10 @@ class Chaos:
 
 def play(name: str, options: dict[str, Any], events: int, seed: int = 1) -> None:
     chaos = Chaos(name, options, seed)
-    for number in range(events):
+    for _ in range(events):
         chaos.step()
-        if number % 10 == 0:
-            chaos.world.audit()
-            chaos.check_conserving()
+        chaos.world.audit()
+        chaos.check_conserving()
     chaos.drain()
     world = chaos.world
     world.audit()

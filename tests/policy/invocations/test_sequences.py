@@ -87,6 +87,18 @@ def test_its_only_replica_follows_to_another_gpu() -> None:
     assert made.log == ["a@0 cold", "b@0 cold", "send a", "a@1 return"]
 
 
+def test_what_was_deployed_with_more_memory_does_not_come_back_where_it_does_not_fit() -> None:
+    """The function is smaller from now on and has room beside what runs; its replica of before has not."""
+    made = world("fcfs", functions="b", tokens=2)
+    made.function("a", 80, replicas=1)
+    made.finish(made.arrive("a"))
+    made.arrive("b")  # a's memory leaves
+    made.function("a", 40, replicas=1)
+    made.arrive("a")
+    assert made.log == ["a@0 cold", "send a", "b@0 cold", "end a", "a@0 cold"]
+    made.audit()
+
+
 def test_what_no_gpu_can_hold_and_what_waits_too_long_is_refused() -> None:
     made = world("fcfs")
     made.function("large", 101)

@@ -235,4 +235,4 @@ class World:
                 key for key, (function, where) in self.replicas.items() if function == name and where is None
             }
             assert {replica.id for replica in flow.away} == away
-        assert sorted([*self.waiting, *self.live, *self.over]) == list(range(1, self.issued + 1))
+        assert len(self.waiting) + len(self.live) + len(self.over) == self.issued
