@@ -77,7 +77,9 @@ class CfsAffinity(Books):
     # -- which GPUs are whose
 
     def _pack(self) -> None:
-        """Give each function the GPU with the most room left, then each GPU that has none a function."""
+        """Give each function the GPU with the most room left of those that hold it, then each GPU that has
+        none a function.
+        """
         if self._packed:
             return
         self._packed = True
@@ -89,7 +91,8 @@ class CfsAffinity(Books):
             return
         taken = set()
         for flow in self._homes:
-            card = max(cards, key=lambda one: (room[one], -one.index))
+            large = [card for card in cards if card.memory >= flow.function.memory]
+            card = max(large or cards, key=lambda one: (room[one], -one.index))
             room[card] -= flow.function.memory
             taken.add(card)
             self._homes[flow].append(card)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import count, islice
 from typing import Any
 
 import pytest
@@ -32,7 +33,8 @@ class Chaos:
     def __init__(self, name: str, options: dict[str, Any], seed: int) -> None:
         self.chance = random.Random(seed)
         self.world = World(name, options)
-        for gpu in range(4):
+        self.fresh = count()  # numbers of GPUs
+        for gpu in islice(self.fresh, 4):
             self.world.gpu(gpu, self.chance.choice([60, 100]))
         for number in range(12):
             self.deploy(number)
@@ -77,7 +79,7 @@ class Chaos:
             if len(world.gpus) > 2 and chance.random() < 0.5:
                 world.lose_gpu(chance.choice([*world.gpus]))
             elif len(world.gpus) < 6:
-                world.gpu(max(world.gpus) + 1 + len(world.over), 100)
+                world.gpu(next(self.fresh), 100)
         elif len(world.functions) > 6 and chance.random() < 0.5:
             world.remove(chance.choice([*world.functions]))
         else:
