@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from ..policy.invocations import Decision, Function, Invocation, Run, build
@@ -24,6 +25,8 @@ EVERYTHING = sys.maxsize  # tokens, where nobody said how many, as long as no GP
 
 
 def _unbounded(policy: str, options: Mapping[str, Any]) -> Books:
+    """For a GPU of which nothing is known, neither how much of it is in use."""
+    options = {name: value for name, value in options.items() if name != "limit"}
     try:
         return build(policy, tokens=EVERYTHING, **options)
     except ValueError:  # it runs one at a time
@@ -82,8 +85,10 @@ class Schedule:
             given = read_options(policy, options or {}, without=("tokens",))
             if tokens:
                 given["tokens"] = tokens
-            self._fresh = lambda: build(policy, **given)
-            self._policy = self._fresh() if tokens else _unbounded(policy, given)
+            self._fresh = partial(build, policy, **given)
+            self._policy = self._fresh()
+            if not tokens:
+                self._policy = _unbounded(policy, given)
         except ValueError as error:
             raise ConfigError(f"--policy {policy}: {error}") from None
         self.gpus: dict[int, int] = {GPU: MEMORY}

@@ -4,12 +4,12 @@ functions that are removed while they wait.
 
 from __future__ import annotations
 
+import time
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from gpuferry.monitor.functions import schedule as module
 from gpuferry.monitor.functions.config import FunctionsOptions
 from gpuferry.monitor.functions.deployment import Deployment
 from gpuferry.monitor.functions.engine import Engine
@@ -80,9 +80,20 @@ def begun(schedule: Schedule, *functions: str) -> list[int]:
     return [decision.gpu for decision in schedule.decisions() if isinstance(decision, Run)]
 
 
-@pytest.mark.parametrize(("policy", "tokens"), [("fcfs", 1), ("lalb", 1), ("mqfq", 2), ("auto", 1)])
-def test_as_soon_as_gpus_are_known_each_runs_as_many_as_the_policy_has_it(policy: str, tokens: int) -> None:
-    schedule = Schedule(policy, 0)
+@pytest.mark.parametrize(
+    ("policy", "options", "tokens"),
+    [
+        ("fcfs", {}, 1),
+        ("lalb", {}, 1),
+        ("mqfq", {}, 2),
+        ("auto", {}, 1),
+        ("mqfq", {"limit": "0.4"}, 1),  # one alone is estimated at 0.5
+    ],
+)
+def test_as_soon_as_gpus_are_known_each_runs_as_many_as_the_policy_has_it(
+    policy: str, options: dict[str, str], tokens: int
+) -> None:
+    schedule = Schedule(policy, 0, options)
     schedule.deploy(Deployment("a", source="x", most=9))
     assert len(begun(schedule, *"aaaaaa")) == 6  # nobody knows how many there may be
     for number in range(6):
@@ -95,7 +106,7 @@ def test_as_soon_as_gpus_are_known_each_runs_as_many_as_the_policy_has_it(policy
 
 def test_what_was_measured_before_gpus_were_known_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     schedule = Schedule("sjf", 0)
     for name in ("a", "gone"):
         schedule.deploy(Deployment(name, source="x", most=9))
@@ -116,7 +127,7 @@ def test_what_was_measured_before_gpus_were_known_is_not_forgotten(monkeypatch: 
 
 def test_a_gpu_is_as_utilised_as_its_tokens_were_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     occupancy = Occupancy()
     occupancy.begin(1, 0)
     now = 1.0
@@ -136,7 +147,7 @@ def test_a_gpu_is_as_utilised_as_its_tokens_were_in_use(monkeypatch: pytest.Monk
 def test_tokens_follow_utilisation_where_that_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of four, each estimated at 0.5 at first; in truth one in use is a quarter."""
     now = 0.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     schedule = Schedule("mqfq", 4, {"limit": "0.6"})
     schedule.deploy(Deployment("a", source="x", most=9))
     schedule.take({0: 64})
