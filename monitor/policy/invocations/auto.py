@@ -117,7 +117,8 @@ class Auto(FlowPolicy):
         ahead: list[tuple[float, int, Flow]] = []
         bound = self._overrun * max(1, self._tokens * len(self._cards))
         room = card.memory - card.pinned
-        self._keep_room(room, bound)
+        if card.pinned:
+            self._keep_room(room, bound)
         may_start = self._total < self._pool or bool(self._idle)
         for flow in self._candidates(card):
             if flow not in self._line or not may_start or self._room.bars(flow, card):

@@ -153,17 +153,23 @@ class Exclusive(Books):
         waiting = self._first_who_may(unused)
         if waiting is None:
             return False
-        for cards in (self._mine(waiting), unused):
-            if able := [card for card in cards if card.open > 0 and self._fits(waiting, card)]:
-                card = min(able, key=lambda one: one.index)
-                if cards is unused:
-                    self._own(card, waiting)
-                self._begin(card, waiting, waiting.head)
-                return True
-        victim = self._victim_of(waiting)
-        assert victim is not None
-        self._rob(victim, waiting)
+        card = self._idle_for(waiting, unused)
+        if card is None:
+            victim = self._victim_of(waiting)
+            assert victim is not None
+            self._rob(victim, waiting)
+            return True
+        if card in self._unused:
+            self._own(card, waiting)
+        self._begin(card, waiting, waiting.head)
         return True
+
+    def _idle_for(self, flow: Flow, unused: list[Card]) -> Card | None:
+        """An idle GPU of its own that is large enough, else one that nobody has."""
+        for cards in (self._mine(flow) if flow in self._ready else (), unused):
+            if able := [card for card in cards if card.open > 0 and self._fits(flow, card)]:
+                return min(able, key=lambda one: one.index)
+        return None
 
     def _fits(self, flow: Flow, card: Card) -> bool:
         return card.memory >= flow.function.memory
@@ -181,27 +187,29 @@ class Exclusive(Books):
         """Who waits longest of those that can be given a GPU; who fits on none of them is skipped."""
         victim = self._pools.first()
         largest = self._size[victim] if victim else 0
+        rankings = [self._ready]
+        for size, ranking in self._waiters.items():
+            if unused or (victim and self._may_rob(size, largest)):
+                rankings.append(ranking)
         hopeless: set[tuple[int, int]] = set()  # sizes of pools and memory, for which nobody can be robbed
 
-        def has_one(flow: Flow) -> bool:
-            mine = self._mine(flow)
-            return self._startable(flow) and any(card.open > 0 and self._fits(flow, card) for card in mine)
-
-        def finds_one(flow: Flow) -> bool:
+        def may(flow: Flow) -> bool:
             if not self._startable(flow):
                 return False
-            if any(self._fits(flow, card) for card in unused):
-                return True
             case = self._size[flow], flow.function.memory
+            if self._idle_for(flow, unused):
+                return True
             if case not in hopeless and self._victim_of(flow) is None:
                 hopeless.add(case)
             return case not in hopeless
 
-        found = [self._ready.best(has_one)]
-        for size, ranking in self._waiters.items():
-            if unused or (victim and self._may_rob(size, largest)):
-                found.append(ranking.best(finds_one))
-        return min((flow for flow in found if flow), key=lambda flow: self._turn[flow.head.id], default=None)
+        first = self._longest([ranking.first() for ranking in rankings])
+        if first is None or may(first):
+            return first
+        return self._longest([ranking.best(may) for ranking in rankings])
+
+    def _longest(self, flows: list[Flow | None]) -> Flow | None:
+        return min((flow for flow in flows if flow), key=lambda flow: self._turn[flow.head.id], default=None)
 
     def _may_rob(self, size: int, victim: int) -> bool:
         return size < victim if self._paper else size == 0 or size + 1 < victim

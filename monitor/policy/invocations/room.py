@@ -26,7 +26,8 @@ class Room:
             return
         large = [card for card in cards if card.memory >= flow.function.memory]
         if large and not any(card.holds(flow) for card in large):
-            self._flow, self._card = flow, min(large, key=lambda card: (card.pinned, card.index))
+            self._flow = flow
+            self._card = min(large, key=lambda card: (card.others, card.pinned, card.index))
 
     def bars(self, flow: Flow, card: Card) -> bool:
         """Whether the function may not begin on this GPU, which is kept for another one."""
