@@ -153,15 +153,15 @@ class Exclusive(Books):
         waiting = self._first_who_may(unused)
         if waiting is None:
             return False
-        card = self._idle_for(waiting, unused)
-        if card is None:
+        free = self._idle_for(waiting, unused)
+        if free is None:
             victim = self._victim_of(waiting)
             assert victim is not None
             self._rob(victim, waiting)
             return True
-        if card in self._unused:
-            self._own(card, waiting)
-        self._begin(card, waiting, waiting.head)
+        if free in self._unused:
+            self._own(free, waiting)
+        self._begin(free, waiting, waiting.head)
         return True
 
     def _idle_for(self, flow: Flow, unused: list[Card]) -> Card | None:
