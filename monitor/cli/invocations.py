@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import terminal
 from .errors import CliError, Exit, reason
 
 if TYPE_CHECKING:
     from ..simulator.azure import Slice
-    from ..simulator.invocations.runs import Advance, Report
+    from ..simulator.invocations.runs import Advance, Report, Variant
     from ..simulator.invocations.workload import Server
 
 COMPARED = ("fcfs", "lalbo3", "mqfq", "auto")
@@ -38,46 +38,69 @@ def compare_with(paper: str, seeds: Sequence[int], folder: Path, as_json: bool) 
     print(f"pictures, and why rows are out of tolerance: {page}", file=sys.stderr)
 
 
+def variants(policies: Sequence[str], of_all: Mapping[str, str], pairs: Sequence[str]) -> list[Variant]:
+    """The policies with their options. `of_all`: those that each must have; `pairs`: NAME=VALUE, of whichever
+    have it.
+    """
+    from ..policy.invocations import POLICIES, build
+    from ..policy.invocations.build import options_of, read_options
+    from ..simulator.invocations.runs import Variant
+
+    given: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (equals and name):
+            raise CliError(Exit.USAGE, f"--option {pair}: NAME=VALUE is wanted")
+        given[name] = text
+    found = []
+    for policy in policies:
+        if policy not in POLICIES:
+            raise CliError(
+                Exit.USAGE, f"--policy {policy}: no such thing", f"choose from {', '.join(POLICIES)}"
+            )
+        has = options_of(policy)
+        mine = {name: text for name, text in given.items() if name in has or len(policies) == 1}
+        try:
+            values = read_options(policy, {**of_all, **mine})
+            build(policy, **values)
+        except ValueError as error:
+            raise CliError(Exit.USAGE, f"--policy {policy}: {error}") from None
+        found.append(Variant(policy, policy, values))
+    for name in given:
+        if not any(name in options_of(policy) for policy in policies):
+            has_each = "; ".join(f"{policy}: {', '.join(options_of(policy))}" for policy in policies)
+            raise CliError(Exit.USAGE, f"--option {name}: none of these policies has it", has_each)
+    return found
+
+
 def replay(
     trace: Path,
     part: Slice,
     server: Server,
-    policies: Sequence[str],
-    options: Mapping[str, Any],
+    compared: Sequence[Variant],
     seeds: Sequence[int],
     folder: Path,
     files: Mapping[str, Path | None],
     as_json: bool,
 ) -> None:
-    """Policies over a user's trace. `options` are those of the policies; `files`: durations and memory."""
+    """Policies over a user's trace. `files`: durations and memory."""
     from dataclasses import replace
     from statistics import fmean
 
     from rich.table import Table
 
-    from ..policy.invocations import POLICIES
     from ..simulator.azure import TraceError
-    from ..simulator.invocations.runs import Comparison, Report, plain
+    from ..simulator.invocations.runs import Comparison, Report
     from ..simulator.invocations.trace import replay as read
-    from ..simulator.paper import row
+    from ..simulator.paper import interval
 
-    for name in policies:
-        if name not in POLICIES:
-            raise CliError(
-                Exit.USAGE, f"--policy {name}: no such thing", f"choose from {', '.join(POLICIES)}"
-            )
     try:
         with _progress() as advance:
             done = Comparison(
-                lambda seed: read(trace, replace(part, seed=seed), server, **files),
-                plain(*policies, **options),
-                seeds,
-                advance,
+                lambda seed: read(trace, replace(part, seed=seed), server, **files), compared, seeds, advance
             )
-    except (OSError, TraceError, UnicodeDecodeError) as error:
+    except (OSError, TraceError) as error:
         raise CliError(Exit.FAILED, f"cannot read the trace: {reason(error)}") from None
-    except (TypeError, ValueError) as error:
-        raise CliError(Exit.USAGE, f"a policy does not take these options: {error}") from None
     page = _write(folder, Report(done.title, shown=[done.shown()]))
     figures = ("mean", "p50", "p99", "between", "miss", "throughput")
     if as_json:
@@ -89,10 +112,9 @@ def replay(
     shown_table.add_column("policy", no_wrap=True)
     for figure in (*figures, "95 % of mean"):
         shown_table.add_column(figure, justify="right", no_wrap=True)
-    for name in policies:
-        interval = row(name, 0.0, done.each(name, "mean"), 0.0, 0.0).interval
+    for name in done.numbers:
         cells = [f"{fmean(done.each(name, figure)):.3f}" for figure in figures]
-        shown_table.add_row(name, *cells, f"± {interval:.3f}")
+        shown_table.add_row(name, *cells, f"± {interval(done.each(name, 'mean')):.3f}")
     terminal.console().print(shown_table)
     print(f"pictures: {page}", file=sys.stderr)
 

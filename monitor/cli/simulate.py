@@ -43,13 +43,20 @@ def simulate(
         typer.Option(metavar="CSV", help="Instead: make up a day of that shape, write it here and use it"),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=2, max=20, metavar="N", help="With a paper or trace: runs with other chances")
+        int, typer.Option(min=5, max=20, metavar="N", help="With a paper or trace: runs with other chances")
     ] = 10,
     tokens: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="With a trace: invocations at once on a GPU")
     ] = None,
     replicas: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="With a trace: the most replicas of all functions")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="With a trace: an option of the policies that have it; may be repeated",
+        ),
     ] = None,
     page: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where a paper's or trace's index.html is written")
@@ -108,12 +115,12 @@ def simulate(
             assert trace is not None
             names = [name for names in policy or invocations.COMPARED for name in names.split(",")]
             options = {"tokens": tokens, "pool": replicas}
+            given = {name: str(value) for name, value in options.items() if value}
             invocations.replay(
                 trace,
                 _slice(minutes, functions, per_minute, seed),
                 _invocation_server(gpus, memory),
-                names,
-                {name: value for name, value in options.items() if value},
+                invocations.variants(names, given, option or []),
                 chances,
                 page,
                 {"durations": durations, "memory": app_memory},
@@ -202,7 +209,7 @@ def _trace(
     part = _slice(minutes, functions, per_minute, seed)
     try:
         return azure.read(calls, part, durations=durations, memory=memory)
-    except (OSError, azure.TraceError, UnicodeDecodeError) as error:
+    except (OSError, azure.TraceError) as error:
         raise CliError(Exit.FAILED, f"cannot read the trace: {reason(error)}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,12 +26,20 @@ class FunctionsOptions(Encryption, Logs, EtcdOptions):
     )
     policy: str = option(options.choice(*POLICIES), POLICIES[0], "Which invocation runs next")
     tokens: int = option(
-        options.count(0), 0, "Invocations that may run at once on each GPU; 0: what the policy allows"
+        options.count(0),
+        0,
+        "Invocations that may run at once on each GPU; 0: the policy's own number (mqfq 2, others 1), and as "
+        "many as come as long as no GPU is known",
     )
     overrun: float | None = option(
         options.optional(options.seconds()),
         None,
         "Seconds that a function may be ahead; of --policy mqfq and auto",
+    )
+    utilisation: float | None = option(
+        options.optional(options.factor(0.0)),
+        None,
+        "Which part of a GPU's tokens, 0 to 1, may be in use when one more is given; of --policy mqfq",
     )
     queue: int = option(options.count(1, 1_000_000), 10_000, "Invocations that may wait, of all functions")
     bodies: int = option(
@@ -83,6 +92,16 @@ class FunctionsOptions(Encryption, Logs, EtcdOptions):
         "Where deployments are kept; none: where XDG says",
         "GPUFERRY_STATE_DIR",
     )
+    # The last one: below it, `option` is this.
+    option: Mapping[str, str] = option(
+        options.mapping(), {}, "An option of the policy; a name that it does not have lists those that it has"
+    )
+
+    @property
+    def policy_options(self) -> Mapping[str, str]:
+        """All that was said of the policy's own options."""
+        named = {"overrun": self.overrun, "limit": self.utilisation}
+        return {name: str(value) for name, value in named.items() if value is not None} | dict(self.option)
 
 
 @dataclass(frozen=True, kw_only=True)

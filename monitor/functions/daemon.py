@@ -59,7 +59,7 @@ class Daemon:
             identity = identity_of(config)
             runtime = RuntimeDirectory(config.runtime)
             stack.callback(runtime.close)
-            schedule = Schedule(config.policy, config.tokens, config.overrun)
+            schedule = Schedule(config.policy, config.tokens, config.policy_options)
             way = way_of(config)
             shared = self._shared(schedule, way)
             if shared:

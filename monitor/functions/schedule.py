@@ -9,51 +9,101 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
 
-from ..policy.invocations import Decision, Function, Invocation, build
+from ..policy.invocations import Decision, Function, Invocation, Run, build
 from ..policy.invocations.books import Books
+from ..policy.invocations.build import read_options
 from ..policy.invocations.store import Memory, Publisher, measured
 from ..settings.errors import ConfigError
 from .deployment import Deployment
 
 GPU = 0  # as long as nobody says which GPUs there are, they are one to the policy,
 MEMORY = 1 << 60  # without an end
-EVERYTHING = sys.maxsize  # tokens, where nobody said how many
+EVERYTHING = sys.maxsize  # tokens, where nobody said how many, as long as no GPU is known
 
 
-def _build(policy: str, tokens: int, given: Mapping[str, float]) -> Books:
-    if tokens:
-        return build(policy, tokens=tokens, **given)
+def _unbounded(policy: str, options: Mapping[str, Any]) -> Books:
+    """For a GPU of which nothing is known, neither how much of it is in use."""
+    options = {name: value for name, value in options.items() if name != "limit"}
     try:
-        return build(policy, tokens=EVERYTHING, **given)
+        return build(policy, tokens=EVERYTHING, **options)
     except ValueError:  # it runs one at a time
-        return build(policy, **given)
+        return build(policy, **options)
+
+
+class Occupancy:
+    """Which part of the tokens of each GPU was in use, over time: what the server can tell of utilisation. Of
+    an invocation it knows that it runs, not what part of the GPU it uses.
+    """
+
+    def __init__(self) -> None:
+        self._gpus: dict[int, int] = {}  # of each invocation that runs
+        self._running: dict[int, int] = {}
+        self._area: dict[int, float] = {}  # seconds of a token since the last look
+        self._counted: dict[int, float] = {}
+        self._looked = time.monotonic()
+
+    def begin(self, number: int, gpu: int) -> None:
+        """An invocation has a token of this GPU."""
+        self._count(gpu, time.monotonic())
+        self._gpus[number] = gpu
+        self._running[gpu] = self._running.get(gpu, 0) + 1
+
+    def end(self, number: int) -> None:
+        """It has it no longer."""
+        gpu = self._gpus.pop(number, None)
+        if gpu is not None:
+            self._count(gpu, time.monotonic())
+            self._running[gpu] -= 1
+
+    def look(self, tokens: Mapping[int, int]) -> dict[int, float]:
+        """Since the last look, from 0 to 1. `tokens`: how many each GPU has."""
+        now = time.monotonic()
+        span, self._looked = now - self._looked, now
+        for gpu in self._running:
+            self._count(gpu, now)
+        area, self._area = self._area, {}
+        if span <= 0:
+            return {}
+        return {gpu: min(1.0, area.get(gpu, 0.0) / (span * number)) for gpu, number in tokens.items()}
+
+    def _count(self, gpu: int, now: float) -> None:
+        seconds, self._counted[gpu] = now - self._counted.get(gpu, now), now
+        self._area[gpu] = self._area.get(gpu, 0.0) + self._running.get(gpu, 0) * seconds
 
 
 class Schedule:
     """The policy with its clock."""
 
-    def __init__(self, policy: str, tokens: int, overrun: float | None = None) -> None:
-        """`tokens`: 0 for as many as the policy allows. Raises ConfigError for what it does not have."""
-        given = {} if overrun is None else {"overrun": overrun}
+    def __init__(self, policy: str, tokens: int, options: Mapping[str, str] | None = None) -> None:
+        """`tokens`: 0 for the policy's own number on each GPU, and no limit as long as none is known.
+        `options`: of the policy, as they are written. Raises ConfigError for what it does not have.
+        """
         try:
-            self._policy = _build(policy, tokens, given)
-        except TypeError:
-            raise ConfigError(
-                f"--policy {policy} has no --overrun", "it is a setting of mqfq and auto"
-            ) from None
+            given = read_options(policy, options or {}, without=("tokens",))
+            if tokens:
+                given["tokens"] = tokens
+            self._fresh = partial(build, policy, **given)
+            self._policy = self._fresh()
+            if not tokens:
+                self._policy = _unbounded(policy, given)
         except ValueError as error:
             raise ConfigError(f"--policy {policy}: {error}") from None
         self.gpus: dict[int, int] = {GPU: MEMORY}
         self.known = False  # whether they are the GPU server's
+        self._occupancy = Occupancy()
         self.models = Memory()  # seconds of starts and runs that other servers measured
         self._policy.on_gpu(GPU, MEMORY, time.monotonic())
 
     def take(self, gpus: Mapping[int, int]) -> None:
         """There are these GPUs. Nothing may wait, or be anywhere, when they are taken for the first time."""
         now = time.monotonic()
+        if not self.known:
+            self._begin_anew(now)
         for gpu in list(self.gpus):
-            if not self.known or gpu not in gpus:
+            if gpu not in gpus:
                 del self.gpus[gpu]
                 self._policy.on_gpu_lost(gpu, now)
         for gpu, memory in gpus.items():
@@ -62,6 +112,16 @@ class Schedule:
                 self._policy.on_gpu(gpu, memory, now)
         self.gpus = dict(sorted(self.gpus.items()))  # whichever was ready first
         self.known = True
+
+    def _begin_anew(self, now: float) -> None:
+        """The policy that is for GPUs which are known. What was measured of functions goes on."""
+        before, self._policy = self._policy, self._fresh()
+        told = Memory()
+        Publisher(told).publish(before)
+        for flow in before.flows():
+            if not flow.removed:
+                self._policy.on_function(measured(told, flow.function), now)
+        self.gpus = {}
 
     def deploy(self, deployment: Deployment) -> None:
         """A function is there, or is another from now on."""
@@ -88,6 +148,7 @@ class Schedule:
 
     def complete(self, number: int, failed: bool) -> None:
         """The invocation is over; its place is idle, if it is still there."""
+        self._occupancy.end(number)
         self._policy.on_complete(number, time.monotonic(), failed=failed)
 
     def cancel(self, number: int) -> None:
@@ -121,11 +182,14 @@ class Schedule:
 
     def tick(self) -> None:
         """Time passed."""
-        self._policy.on_tick(time.monotonic(), {})
+        tokens = {card.index: card.tokens for card in self._policy.cards()}
+        self._policy.on_tick(time.monotonic(), self._occupancy.look(tokens))
 
     def decisions(self) -> Iterator[Decision]:
         """What is to be done now, until there is nothing more to do before the next event."""
         while (decision := self._policy.next()) is not None:
+            if isinstance(decision, Run):
+                self._occupancy.begin(decision.invocation.id, decision.gpu)
             yield decision
 
     def waiting(self, function: str) -> int:

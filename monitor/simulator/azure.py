@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
@@ -34,7 +36,7 @@ class Slice:
     seed: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Function:
     owner: str
     app: str
@@ -49,6 +51,11 @@ def read(calls: Path, part: Slice, *, durations: Path | None = None, memory: Pat
     functions = nlargest(part.functions, _functions(calls, part), key=lambda function: sum(function.calls))
     seconds = {row[:3]: value / 1000 for row, value in _values(durations, DURATIONS)}
     megabytes = {row[:2]: value for row, value in _values(memory, MEMORY)}
+    often = Counter(function.name for function in functions)
+    names = {
+        function: function.name if often[function.name] == 1 else f"{function.app}/{function.name}"
+        for function in functions
+    }
     random = RandomState(part.seed)
     jobs = []
     for minute in range(part.last - part.first + 1):
@@ -58,7 +65,7 @@ def read(calls: Path, part: Slice, *, durations: Path | None = None, memory: Pat
             work = seconds.get((function.owner, function.app, function.name), model.load + model.inference)
             size = megabytes.get((function.owner, function.app), model.megabytes)
             for moment in random.uniform(60.0 * minute, 60.0 * (minute + 1), size=count):
-                jobs.append(Job(float(moment), function.name[:8], memory=int(size * MIB), work=work))
+                jobs.append(Job(float(moment), names[function], memory=int(size * MIB), work=work))
     jobs.sort(key=lambda job: job.launch)
     return Workload(f"{calls.name}, minutes {part.first}–{part.last}", jobs)
 
@@ -80,9 +87,12 @@ def _functions(path: Path, part: Slice) -> Iterator[_Function]:
     wanted = slice(len(CALLS) + part.first - 1, len(CALLS) + part.last)
     for line, row in _rows(path, (*CALLS, *(str(minute) for minute in range(1, MINUTES + 1)))):
         try:
-            yield _Function(row[0], row[1], row[2], [int(count) for count in row[wanted]])
+            counts = [int(count) for count in row[wanted]]
         except ValueError as error:
             raise TraceError(f"{path}:{line}: {error}") from None
+        if min(counts) < 0:
+            raise TraceError(f"{path}:{line}: {min(counts)} calls in a minute")
+        yield _Function(row[0], row[1], row[2], counts)
 
 
 def _values(path: Path | None, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], float]]:
@@ -90,21 +100,28 @@ def _values(path: Path | None, columns: Sequence[str]) -> Iterator[tuple[tuple[s
     if not path:
         return
     for line, row in _rows(path, columns):
+        what, text = columns[-1], row[len(columns) - 1]
         try:
-            yield tuple(row[: len(columns) - 1]), float(row[len(columns) - 1])
+            value = float(text)
         except ValueError as error:
             raise TraceError(f"{path}:{line}: {error}") from None
+        if not 0 <= value < math.inf:
+            raise TraceError(f"{path}:{line}: {what} is {text}")
+        yield tuple(row[: len(columns) - 1]), value
 
 
 def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Line number and fields, after a header that begins with those columns."""
-    with path.open(newline="", encoding="utf-8") as lines:
+    with path.open(newline="", encoding="utf-8", errors="backslashreplace") as lines:
         reader = csv.reader(lines)
-        header = next(reader, [])
-        for number, column in enumerate(columns):
-            if header[number : number + 1] != [column]:
-                raise TraceError(f"{path}:1: column {number + 1} should be {column}")
-        for row in reader:
-            if len(row) != len(header):
-                raise TraceError(f"{path}:{reader.line_num}: {len(row)} columns instead of {len(header)}")
-            yield reader.line_num, row
+        try:
+            header = next(reader, [])
+            for number, column in enumerate(columns):
+                if header[number : number + 1] != [column]:
+                    raise TraceError(f"{path}:1: column {number + 1} should be {column}")
+            for row in reader:
+                if len(row) != len(header):
+                    raise TraceError(f"{path}:{reader.line_num}: {len(row)} columns instead of {len(header)}")
+                yield reader.line_num, row
+        except csv.Error as error:  # a field that is too long
+            raise TraceError(f"{path}:{reader.line_num}: {error}") from None

@@ -51,11 +51,20 @@ class Row:
         """Whether it is within tolerance."""
         return self.low <= self.simulated <= self.high
 
+    @property
+    def stated(self) -> str:
+        """The published number as a table shows it."""
+        return "–" if math.isnan(self.published) else f"{self.published:.3g}"
+
 
 def row(name: str, published: float, samples: Sequence[float], low: float, high: float) -> Row:
-    """The row of these samples; a single one is exact, for nothing in it is random."""
-    interval = STUDENT[len(samples)] * stdev(samples) / math.sqrt(len(samples)) if len(samples) > 1 else 0.0
-    return Row(name, published, fmean(samples), interval, low, high)
+    """The row of these samples. `published`: NaN where the paper prints no number."""
+    return Row(name, published, fmean(samples), interval(samples), low, high)
+
+
+def interval(samples: Sequence[float]) -> float:
+    """Half of the 95 % interval of their mean; a single one is exact, for nothing in it is random."""
+    return STUDENT[len(samples)] * stdev(samples) / math.sqrt(len(samples)) if len(samples) > 1 else 0.0
 
 
 def table(title: str, rows: Sequence[Row]) -> Table:
@@ -68,7 +77,7 @@ def table(title: str, rows: Sequence[Row]) -> Table:
         high = "" if each.high == math.inf else f"{each.high:.3g}"
         shown.add_row(
             each.name,
-            f"{each.published:.3g}",
+            each.stated,
             f"{each.simulated:.3f}",
             f"± {each.interval:.3f}" if each.interval else "exact",
             f"{each.low:.3g} to {high}",
@@ -84,7 +93,12 @@ def as_json(paper: str, seeds: Sequence[int], rows: Sequence[Row]) -> dict[str, 
         "paper": paper,
         "seeds": list(seeds),
         "rows": [
-            asdict(each) | {"high": None if each.high == math.inf else each.high, "holds": each.holds}
+            {name: _finite(value) for name, value in asdict(each).items()} | {"holds": each.holds}
             for each in rows
         ],
     }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no other numbers."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

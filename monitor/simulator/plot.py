@@ -13,9 +13,12 @@ from .workload import Workload
 
 
 def draw(path: Path, workload: Workload, runs: Sequence[Run]) -> None:
-    """Write a PNG, a column for each policy: above, each GPU's utilisation as shades of a row; below, how
-    many wait.
-    """
+    """Write a PNG of `drawn`."""
+    drawn(workload, runs).savefig(path, format="png", dpi=110)
+
+
+def drawn(workload: Workload, runs: Sequence[Run]) -> Figure:
+    """A column for each policy: above, each GPU's utilisation as shades of a row; below, how many wait."""
     figure = Figure(figsize=(1.5 + 4.5 * len(runs), 6), layout="constrained")
     figure.suptitle(workload.name)
     axes = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False)
@@ -35,4 +38,4 @@ def draw(path: Path, workload: Workload, runs: Sequence[Run]) -> None:
     axes[0, 0].set_ylabel("GPU")
     axes[0, 0].yaxis.set_major_locator(MaxNLocator(integer=True))
     axes[1, 0].set_ylabel("waiting requests")
-    figure.savefig(path, format="png", dpi=110)
+    return figure

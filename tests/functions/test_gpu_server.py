@@ -54,7 +54,7 @@ def operator(gpu_server: Monitor) -> Iterator[Operator]:
 @pytest.fixture
 def functions(gpu_server: Monitor) -> Iterator[Server]:
     settings = gpu_server.settings() | {"GPUFERRY_CONTROL": gpu_server.control}
-    with serving("--policy", "lalb", environment=settings) as server:
+    with serving("--policy", "lalb", "--tokens", "3", environment=settings) as server:
         yield server
 
 

@@ -4,17 +4,19 @@ functions that are removed while they wait.
 
 from __future__ import annotations
 
+import time
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from gpuferry.monitor.functions.config import FunctionsOptions
 from gpuferry.monitor.functions.deployment import Deployment
 from gpuferry.monitor.functions.engine import Engine
 from gpuferry.monitor.functions.fleet import Function, Place, Unit
 from gpuferry.monitor.functions.memory import Gpus, Where
 from gpuferry.monitor.functions.replica import Replica
-from gpuferry.monitor.functions.schedule import Schedule
+from gpuferry.monitor.functions.schedule import Occupancy, Schedule
 from gpuferry.monitor.policy.invocations import End, Refuse, Run
 from gpuferry.monitor.policy.invocations.names import POLICIES
 from gpuferry.monitor.settings.errors import ConfigError
@@ -71,6 +73,107 @@ def test_every_invocation_is_decided_once_and_none_is_left(policy: str, tokens: 
     assert sorted([*decided, *cancelled]) == list(range(arrived))
 
 
+def begun(schedule: Schedule, *functions: str) -> list[int]:
+    """The GPUs on which these invocations begin, which all arrive first."""
+    for number, function in enumerate(functions):
+        schedule.arrive(number, function)
+    return [decision.gpu for decision in schedule.decisions() if isinstance(decision, Run)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "tokens"),
+    [
+        ("fcfs", {}, 1),
+        ("lalb", {}, 1),
+        ("mqfq", {}, 2),
+        ("auto", {}, 1),
+        ("mqfq", {"limit": "0.4"}, 1),  # one alone is estimated at 0.5
+    ],
+)
+def test_as_soon_as_gpus_are_known_each_runs_as_many_as_the_policy_has_it(
+    policy: str, options: dict[str, str], tokens: int
+) -> None:
+    schedule = Schedule(policy, 0, options)
+    schedule.deploy(Deployment("a", source="x", most=9))
+    assert len(begun(schedule, *"aaaaaa")) == 6  # nobody knows how many there may be
+    for number in range(6):
+        schedule.begin(number, number)
+        schedule.complete(number, failed=False)
+        schedule.lose(number)
+    schedule.take({0: 64, 1: 64})
+    assert len(begun(schedule, *"aaaaaa")) == 2 * tokens
+
+
+def test_what_was_measured_before_gpus_were_known_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    schedule = Schedule("sjf", 0)
+    for name in ("a", "gone"):
+        schedule.deploy(Deployment(name, source="x", most=9))
+    assert begun(schedule, "a") == [0]
+    now = 2.0
+    schedule.begin(0, 7)
+    now = 5.0
+    schedule.complete(0, failed=False)
+    schedule.lose(7)
+    schedule.remove("gone")
+    schedule.take({3: 64})
+    assert {key: float(value) for key, value in schedule.published("a").items() if "model" in key} == {
+        "model/a/load": 2.0,
+        "model/a/infer": 3.0,
+    }
+    assert list(schedule.gpus) == [3]
+
+
+def test_a_gpu_is_as_utilised_as_its_tokens_were_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    occupancy = Occupancy()
+    occupancy.begin(1, 0)
+    now = 1.0
+    occupancy.begin(2, 0)
+    occupancy.begin(3, 1)
+    now = 2.0
+    occupancy.end(3)
+    now = 4.0
+    assert occupancy.look({0: 2, 1: 2, 2: 2}) == {0: 7 / 8, 1: 1 / 8, 2: 0.0}
+    now = 5.0
+    occupancy.end(1)
+    occupancy.end(9)
+    now = 6.0
+    assert occupancy.look({0: 2, 1: 2}) == {0: 3 / 4, 1: 0.0}
+
+
+def test_tokens_follow_utilisation_where_that_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four, each estimated at 0.5 at first; in truth one in use is a quarter."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    schedule = Schedule("mqfq", 4, {"limit": "0.6"})
+    schedule.deploy(Deployment("a", source="x", most=9))
+    schedule.take({0: 64})
+    assert len(begun(schedule, *"aaaaaa")) == 2
+    running = [2]
+    for tick in range(1, 30):
+        now = 0.2 * tick
+        schedule.tick()
+        running.append(running[-1] + sum(isinstance(one, Run) for one in schedule.decisions()))
+    assert running[1] == 2
+    assert running[-1] == 3  # three quarters are more than 0.6
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "complaint"),
+    [
+        ("fcfs", {"overrun": "1"}, r"fcfs has no option overrun: it has pool \(unlimited\), evict \(send\)"),
+        ("mqfq", {"tokens": "2"}, "mqfq has no option tokens"),
+        ("mqfq", {"overrun": "-1"}, "not negative"),
+    ],
+)
+def test_options_that_a_policy_does_not_have(policy: str, options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        Schedule(policy, 1, options)
+
+
 def test_gpus_are_in_order_whichever_was_ready_first() -> None:
     """Else the first replica of a function would be on one or the other, as their starts happened to go."""
     schedule = Schedule("lb", 1)
@@ -102,3 +205,10 @@ def test_a_replica_counts_on_a_gpu_that_is_known_later_than_it() -> None:
     engine.take_gpus()
     told = schedule.published("a")
     assert [told[f"gpu/a/{gpu}/lru"] for gpu in (0, 1)] == ['["model"]', "[]"]
+
+
+def test_options_of_the_command_line_reach_the_policy() -> None:
+    told = FunctionsOptions(overrun=2.0, utilisation=0.9, option={"alpha": "3", "limit": "0.5"})
+    assert told.policy_options == {"overrun": "2.0", "limit": "0.5", "alpha": "3"}
+    Schedule("mqfq", 0, told.policy_options)
+    assert FunctionsOptions().policy_options == {}

@@ -11,6 +11,8 @@ import pytest
 from gpuferry.monitor.policy import MOVERS, build
 from gpuferry.monitor.simulator.azure import MINUTES, Slice, TraceError, read, scaled
 from gpuferry.monitor.simulator.engine import Simulation
+from gpuferry.monitor.simulator.invocations.trace import replay
+from gpuferry.monitor.simulator.invocations.workload import Server
 from gpuferry.monitor.simulator.models import LARGE, MEDIUM, SMALL, spread
 from gpuferry.monitor.simulator.workload import MIB
 from hypothesis import given
@@ -39,10 +41,10 @@ def day(tmp_path: Path) -> Path:
 def test_the_most_called_functions_as_they_were(day: Path) -> None:
     jobs = read(day, Slice(1, 2, functions=2, per_minute=None)).jobs
     assert Counter((job.function, job.launch >= 60) for job in jobs) == {
-        ("b" * 8, False): 30,
-        ("b" * 8, True): 60,
-        ("c" * 8, False): 10,
-        ("c" * 8, True): 20,
+        ("b" * 64, False): 30,
+        ("b" * 64, True): 60,
+        ("c" * 64, False): 10,
+        ("c" * 64, True): 20,
     }
     assert [job.launch for job in jobs] == sorted(job.launch for job in jobs)
     assert jobs[-1].launch < 120
@@ -51,7 +53,7 @@ def test_the_most_called_functions_as_they_were(day: Path) -> None:
 def test_every_minute_is_scaled_to_the_same_number(day: Path) -> None:
     jobs = read(day, Slice(1, 2, functions=2, per_minute=325)).jobs
     assert Counter(job.launch >= 60 for job in jobs) == {False: 325, True: 325}
-    assert Counter(job.function for job in jobs) == {"b" * 8: 488, "c" * 8: 162}
+    assert Counter(job.function for job in jobs) == {"b" * 64: 488, "c" * 64: 162}
 
 
 def test_minutes_in_the_middle_of_the_day_start_at_zero(day: Path) -> None:
@@ -104,6 +106,9 @@ def test_memory_is_of_the_app_whatever_the_sample_count(day: Path, tmp_path: Pat
         ([HEADER[:-1]], r":1: column 1444 should be 1440"),
         ([HEADER, ["owner", "app", "f", "http", 1]], r":2: 5 columns instead of 1444"),
         ([HEADER, ["owner", "app", "f", "http", "x", *[0] * 1439]], r":2: invalid literal"),
+        ([HEADER, ["owner", "app", "f", "http", -3, *[0] * 1439]], r":2: -3 calls in a minute"),
+        ([HEADER, ["owner", "app", "f" * (1 << 18), "http", *[0] * 1440]], r":2: field larger than"),
+        ([HEADER, ["owner", "app", "f\0", "http", *["\0"] * 1440]], r":2: "),
     ],
 )
 def test_another_format_is_an_error_that_says_where(
@@ -111,6 +116,36 @@ def test_another_format_is_an_error_that_says_where(
 ) -> None:
     with pytest.raises(TraceError, match=complaint):
         read(write(tmp_path / "calls.csv", rows), Slice())
+
+
+@pytest.mark.parametrize("average", ["inf", "nan", "-1", "-inf"])
+def test_a_duration_that_is_none_is_an_error_that_says_where(day: Path, tmp_path: Path, average: str) -> None:
+    """With an infinite one a simulation ticks for ever."""
+    columns = ["HashOwner", "HashApp", "HashFunction", "Average"]
+    durations = write(tmp_path / "durations.csv", [columns, ["owner", "app-b", "b" * 64, average]])
+    with pytest.raises(TraceError, match=rf"durations\.csv:2: Average is {average}"):
+        read(day, Slice(), durations=durations)
+
+
+def test_what_is_no_text_is_an_error_that_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "calls.csv"
+    path.write_bytes(",".join(HEADER).encode() + b"\no,a,f,http,\xff" + b",0" * (MINUTES - 1) + b"\n")
+    with pytest.raises(TraceError, match=r"calls\.csv:2: invalid literal"):
+        read(path, Slice())
+
+
+def test_functions_whose_names_begin_alike_are_two(tmp_path: Path) -> None:
+    rows = [function("a", 7), ["owner", "app", "aaaaaaaa-other", "http", 5, *[0] * (MINUTES - 1)]]
+    jobs = read(write(tmp_path / "calls.csv", [HEADER, *rows]), Slice(1, 1, per_minute=None)).jobs
+    assert Counter(job.function for job in jobs) == {"a" * 64: 7, "aaaaaaaa-other": 5}
+    calls = replay(tmp_path / "calls.csv", Slice(1, 1, per_minute=None), Server(gpus=1, memory=8 << 30))
+    assert calls.profiles.keys() == {"a" * 64, "aaaaaaaa-other"}
+
+
+def test_functions_of_one_name_in_two_apps_are_two(tmp_path: Path) -> None:
+    rows = [["owner", app, "same", "http", 5, *[0] * (MINUTES - 1)] for app in ("one", "two")]
+    jobs = read(write(tmp_path / "calls.csv", [HEADER, *rows]), Slice(1, 1, per_minute=None)).jobs
+    assert Counter(job.function for job in jobs) == {"one/same": 5, "two/same": 5}
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.integers(0, 1000))

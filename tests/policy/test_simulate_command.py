@@ -7,12 +7,25 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
+from gpuferry.monitor.simulator.paper import interval
 
 from tests.helpers.warm import CLI
 from tests.monitor.harness import run
+
+NEGATIVE = "negative.csv"  # a trace that no day ever had
+
+
+def written(path: Path, **calls: int) -> Path:
+    """A day on which functions are called so often in each minute."""
+    head = ["HashOwner", "HashApp", "HashFunction", "Trigger", *(str(minute) for minute in range(1, 1441))]
+    rows = [["o", "a", name, "http", *[count] * 1440] for name, count in calls.items()]
+    with path.open("w", newline="") as lines:
+        csv.writer(lines).writerows([head, *rows])
+    return path
 
 
 def simulate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -58,24 +71,55 @@ def test_json_and_every_option(tmp_path: Path) -> None:
 
 
 def test_an_azure_trace(tmp_path: Path) -> None:
-    day = tmp_path / "day.csv"
-    minutes = [str(minute) for minute in range(1, 1441)]
-    with day.open("w", newline="") as lines:
-        csv.writer(lines).writerows(
-            [
-                ["HashOwner", "HashApp", "HashFunction", "Trigger", *minutes],
-                ["o", "a", "f", "http", *[4] * 1440],
-                ["o", "a", "g", "http", *[2] * 1440],
-            ]
-        )
+    day = written(tmp_path / "day.csv", f=4, g=2)
     shown = report("--azure", day, "--minutes", "7-8", "--per-minute", "30", "--policy", "best-fit")
     assert shown["workload"] == {"name": "day.csv, minutes 7–8", "jobs": 60}
     assert shown["runs"][0]["refused"] == 0
 
 
+def test_a_trace_with_options_is_a_page_with_means_and_intervals(tmp_path: Path) -> None:
+    day = written(tmp_path / "day.csv", f=4, g=2)
+    few = ["--minutes", "7", "--per-minute", "20", "--gpus", "1", "--seeds", "5", "--policy", "lalbo3,mqfq"]
+    shown = report("--trace", day, *few, "--option", "skips=3", "--option", "overrun=2", "--page", tmp_path)
+    assert shown["schema"] == "gpuferry.simulate.trace/1"
+    assert {name: len(runs) for name, runs in shown["runs"].items()} == {"lalbo3": 5, "mqfq": 5}
+    assert all(one["invocations"] == 20 for runs in shown["runs"].values() for one in runs)
+    text = (tmp_path / "index.html").read_text()
+    assert "Mean of 5 seeds" in text
+    means = [one["mean"] for one in shown["runs"]["mqfq"]]
+    assert f"<td>{fmean(means):.3f} ± {interval(means):.3f}</td>" in text
+    assert text.count("data:image/png;base64,") == 4
+
+
+def test_a_paper_s_numbers_with_pictures(tmp_path: Path) -> None:
+    shown = report("--paper", "dgsf", "--page", tmp_path)
+    assert shown["schema"] == "gpuferry.simulate.paper/1"
+    rows = {one["name"]: one for one in shown["rows"]}
+    for part in ("Table III", "Table IV, 3 GPUs", "four small functions", "bursts", "figure 8"):
+        assert any(part in name for name in rows), part
+    out = [name for name, one in rows.items() if not one["holds"]]
+    text = (tmp_path / "index.html").read_text()
+    assert text.count("data:image/png;base64,") == 7
+    why = [line.rpartition("<td>")[2] for line in text.splitlines() if 'class="no"' in line]
+    assert len(why) == len(out)
+    assert "</td></tr>" not in why  # each row that is out of tolerance says why
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
+        (["--paper", "nothing"], 2, "choose from lalb, mqfq, kaas, dgsf, kubeshare"),
+        (["--paper", "dgsf", "--seeds", "4"], 2, "greater than or equal to 5"),
+        (["--trace", "x.csv", "--policy", "nothing"], 2, "--policy nothing: no such thing"),
+        (["--trace", "x.csv", "--option", "skips"], 2, "--option skips: NAME=VALUE is wanted"),
+        (["--trace", "x.csv", "--option", "skip=3"], 2, "mqfq: overrun, tokens, alpha"),
+        (
+            ["--trace", "x.csv", "--policy", "lalb", "--option", "x=3"],
+            2,
+            "lalb has no option x: it has",
+        ),
+        (["--trace", "x.csv", "--option", "skips=few"], 2, "--policy lalbo3: skips is a whole number"),
+        (["--trace", "x.csv", "--policy", "kaas-exclusive", "--tokens", "2"], 2, "one invocation at a time"),
         (["nothing"], 2, "nothing: no such recipe"),
         (["--policy", "nothing"], 2, "--policy nothing: no such thing"),
         (["--queue", "nothing"], 2, "choose from fcfs, backfill"),
@@ -85,10 +129,14 @@ def test_an_azure_trace(tmp_path: Path) -> None:
         (["--azure", "x.csv", "--minutes", "early"], 2, "write 1-6"),
         (["--azure", "/nowhere/x.csv"], 1, "cannot read the trace: /nowhere/x.csv: No such file"),
         (["--trace", "/nowhere/x.csv"], 1, "cannot read the trace: /nowhere/x.csv: No such file"),
+        (["--trace", NEGATIVE], 1, ":2: -1 calls in a minute"),
         (["dgsf-fig8", "--plot", "/nowhere/x.png"], 1, "cannot write the plot"),
     ],
 )
-def test_mistakes(arguments: list[str], status: int, complaint: str) -> None:
+def test_mistakes(tmp_path: Path, arguments: list[str], status: int, complaint: str) -> None:
+    if NEGATIVE in arguments:
+        path = written(tmp_path / NEGATIVE, f=-1)
+        arguments = [str(path) if one == NEGATIVE else one for one in arguments]
     done = simulate(*arguments)
     assert (done.returncode, done.stdout) == (status, "")
     assert complaint in done.stderr

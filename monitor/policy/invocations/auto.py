@@ -12,6 +12,7 @@ from .fairness import VirtualTime
 from .flows import FlowPolicy
 from .interface import Invocation
 from .ranking import Ranking
+from .room import Room
 from .state import Card, Flow, Replica, Running
 
 OVERRUN = 1.0  # seconds of each token that a function may be ahead
@@ -19,6 +20,7 @@ PATIENCE = 0.3  # seconds; the longer, the more short and resident functions are
 SHORTLIST = 3  # functions from each of the rankings that are compared exactly
 LOOKED_AT = 64  # idle replicas, from the one used longest ago, when one has to leave
 URGENT = 10.0  # times the patience: what an invocation is ahead whose answer would be late otherwise
+PASSED_OVER = 3.0  # seconds that one waits which fits beside nothing; then a GPU is kept for it
 UNKNOWN = 0.1  # seconds, of a start or a run of which nothing is known
 HORIZON = 60.0  # seconds of expected calls for which a replica is worth keeping
 
@@ -30,7 +32,8 @@ class Auto(FlowPolicy):
     divided among all that wait of the function; nothing where it is resident. The gain is how long its
     oldest waits, more `patience`, and much more if its answer would come too late otherwise. A function that
     had `overrun` seconds a token more than the least, waits for the others. Nothing is loaded that is sooner
-    done where the function is resident already. Who leaves a GPU is whose return will cost least, for its
+    done where the function is resident already. For who waits `PASSED_OVER` seconds and fits on no GPU beside
+    what runs, one is kept until it does. Who leaves a GPU is whose return will cost least, for its
     size.
     """
 
@@ -55,6 +58,7 @@ class Auto(FlowPolicy):
         self._called: dict[Flow, float] = {}
         self._works: dict[Card, dict[int, Running]] = {}
         self._charged: dict[int, float] = {}
+        self._room = Room()
 
     # -- costs
 
@@ -113,9 +117,11 @@ class Auto(FlowPolicy):
         ahead: list[tuple[float, int, Flow]] = []
         bound = self._overrun * max(1, self._tokens * len(self._cards))
         room = card.memory - card.pinned
+        if card.pinned:
+            self._keep_room(room, bound)
         may_start = self._total < self._pool or bool(self._idle)
         for flow in self._candidates(card):
-            if flow not in self._line or not may_start:
+            if flow not in self._line or not may_start or self._room.bars(flow, card):
                 continue
             start = 0.0
             if not flow.at or flow.idle_on(card) is None:
@@ -126,6 +132,14 @@ class Auto(FlowPolicy):
             ranks = ahead if self._fair.lead(flow) > bound else best
             ranks.append((-score, self._turn[flow.head.id], flow))
         return min(best or ahead, key=lambda one: one[:2])[2] if best or ahead else None
+
+    def _keep_room(self, room: int, bound: float) -> None:
+        """See to it that neither the oldest nor who had least is passed over for ever, for want of room."""
+        for flow in (self._line.first(), self._fair.first()):
+            if flow is None or flow.function.memory <= room or self._fair.lead(flow) > bound:
+                continue
+            if self._now - flow.head.arrival >= PASSED_OVER:
+                self._room.keep(flow, self._cards.values())
 
     def _candidates(self, card: Card) -> set[Flow]:
         found = {replica.flow for replica in card.idle if replica.flow.waiting}
@@ -151,12 +165,20 @@ class Auto(FlowPolicy):
         """The GPU to run it on, this one or another one that is free."""
         if flow.idle_on(card):
             return card
-        warm = [other for other in flow.at if other.open > 0 and flow.idle_on(other)]
+        warm = [
+            other
+            for other in flow.at
+            if other.open > 0 and flow.idle_on(other) and not self._room.bars(flow, other)
+        ]
         if warm:
             return max(warm, key=lambda other: (-other.others, other.open, -other.index))
         if len(self._free) == 1:
             return card
-        able = [other for other in islice(self._free, SHORTLIST) if other.holds(flow)]
+        able = [
+            other
+            for other in islice(self._free, SHORTLIST)
+            if other.holds(flow) and not self._room.bars(flow, other)
+        ]
         if card not in able:
             able.append(card)
         memory = flow.function.memory
@@ -243,6 +265,7 @@ class Auto(FlowPolicy):
 
     def _started(self, running: Running) -> None:
         flow = running.flow
+        self._room.release(flow)
         self._works[running.card][running.invocation.id] = running
         charge = self._charged[running.invocation.id] = self._run_cost(flow) + running.cost
         self._fair.charge(flow, charge / flow.function.weight)

@@ -326,6 +326,8 @@ class Books:
                 self._moved(back.card)
             self._make_room(card, back.memory)
             return back, Start.RETURN
+        if len(flow.replicas) >= flow.function.replicas and (old := flow.idle_anywhere()):
+            self._end(old)  # of an earlier deployment: it does not fit here
         if self._total >= self._pool:
             self._end(self._surplus())
         self._make_room(card, flow.function.memory)
@@ -334,14 +336,19 @@ class Books:
         return new, Start.COLD
 
     def _returning(self, flow: Flow, card: Card) -> Replica | None:
-        """A replica that is away, from this GPU rather than others; or any idle one, if there is no more."""
+        """A replica that is away, from this GPU rather than others; or any idle one, if there is no more. One
+        that was deployed with more memory may not fit.
+        """
+        room = card.memory - card.pinned
         found = None
         for replica in flow.away:
+            if replica.memory > room:
+                continue
             if replica.card is card:
                 return replica
             found = found or replica
         if found is None and len(flow.replicas) >= flow.function.replicas:
-            return flow.idle_anywhere()
+            return flow.idle_anywhere(room)
         return found
 
     def _make_room(self, card: Card, memory: int) -> None:

@@ -90,6 +90,10 @@ class Exclusive(Books):
     def _changed(self, flow: Flow) -> None:
         self._size.setdefault(flow, 0)
         self._robbed.setdefault(flow, next(self._robberies))
+        for card in [one for one in self._cards_of.get(flow, ()) if not self._fits(flow, one)]:
+            if card in self._promised:
+                self._take_back(card)
+            self._own(card, None)
         self._stand(flow)
 
     def _forgotten(self, flow: Flow) -> None:
@@ -147,18 +151,28 @@ class Exclusive(Books):
             return True
         unused = [card for card in self._unused if card.open > 0]
         waiting = self._first_who_may(unused)
-        if waiting is None or not self._startable(waiting):
+        if waiting is None:
             return False
-        need = waiting.function.memory
-        mine = self._mine(waiting) if waiting in self._ready else unused
-        able = [card for card in mine if card.open > 0 and card.memory >= need]
-        if not able:
-            return self._rob(waiting)
-        card = min(able, key=lambda one: one.index)
-        if mine is unused:
-            self._own(card, waiting)
-        self._begin(card, waiting, waiting.head)
+        free = self._idle_for(waiting, unused)
+        if free is None:
+            victim = self._victim_of(waiting)
+            assert victim is not None
+            self._rob(victim, waiting)
+            return True
+        if free in self._unused:
+            self._own(free, waiting)
+        self._begin(free, waiting, waiting.head)
         return True
+
+    def _idle_for(self, flow: Flow, unused: list[Card]) -> Card | None:
+        """An idle GPU of its own that is large enough, else one that nobody has."""
+        for cards in (self._mine(flow) if flow in self._ready else (), unused):
+            if able := [card for card in cards if card.open > 0 and self._fits(flow, card)]:
+                return min(able, key=lambda one: one.index)
+        return None
+
+    def _fits(self, flow: Flow, card: Card) -> bool:
+        return card.memory >= flow.function.memory
 
     def _take_back(self, card: Card) -> None:
         """What this GPU was promised to waits like others again."""
@@ -170,32 +184,49 @@ class Exclusive(Books):
         self._stand(flow)
 
     def _first_who_may(self, unused: list[Card]) -> Flow | None:
-        """Who waits longest of those that can be given a GPU."""
-        found = [self._ready.first()]
+        """Who waits longest of those that can be given a GPU; who fits on none of them is skipped."""
         victim = self._pools.first()
         largest = self._size[victim] if victim else 0
+        rankings = [self._ready]
         for size, ranking in self._waiters.items():
             if unused or (victim and self._may_rob(size, largest)):
-                found.append(ranking.first())
-        return min((flow for flow in found if flow), key=lambda flow: self._turn[flow.head.id], default=None)
+                rankings.append(ranking)
+        hopeless: set[tuple[int, int]] = set()  # sizes of pools and memory, for which nobody can be robbed
+
+        def may(flow: Flow) -> bool:
+            if not self._startable(flow):
+                return False
+            case = self._size[flow], flow.function.memory
+            if self._idle_for(flow, unused):
+                return True
+            if case not in hopeless and self._victim_of(flow) is None:
+                hopeless.add(case)
+            return case not in hopeless
+
+        first = self._longest([ranking.first() for ranking in rankings])
+        if first is None or may(first):
+            return first
+        return self._longest([ranking.best(may) for ranking in rankings])
+
+    def _longest(self, flows: list[Flow | None]) -> Flow | None:
+        return min((flow for flow in flows if flow), key=lambda flow: self._turn[flow.head.id], default=None)
 
     def _may_rob(self, size: int, victim: int) -> bool:
         return size < victim if self._paper else size == 0 or size + 1 < victim
 
-    def _rob(self, thief: Flow) -> bool:
-        """Take a GPU that is large enough from the first pool that may be robbed of one; False: there is
-        none.
-        """
-        need, size = thief.function.memory, self._size[thief]
+    def _victim_of(self, thief: Flow) -> Flow | None:
+        """The first pool that may be robbed of a GPU that is large enough, or None."""
+        size = self._size[thief]
 
         def fits(pool: Flow) -> bool:
             may = pool is not thief and self._may_rob(size, self._size[pool])
-            return may and any(card.memory >= need for card in self._mine(pool))
+            return may and any(self._fits(thief, card) for card in self._mine(pool))
 
-        victim = self._pools.best(fits)
-        if victim is None:
-            return False
-        cards = [card for card in self._mine(victim) if card.memory >= need]
+        return self._pools.best(fits)
+
+    def _rob(self, victim: Flow, thief: Flow) -> None:
+        """Take a GPU that is large enough from this pool."""
+        cards = [card for card in self._mine(victim) if self._fits(thief, card)]
         card = min(cards, key=lambda one: (one.open <= 0, one.index))
         self._robbed[victim] = next(self._robberies)
         invocation = thief.head
@@ -207,7 +238,6 @@ class Exclusive(Books):
         else:
             self._own(card, thief)
             self._begin(card, thief, invocation)
-        return True
 
     def _begin(self, card: Card, flow: Flow, invocation: Invocation) -> None:
         for replica in [one for one in card.idle if one.flow is not flow]:

@@ -47,6 +47,10 @@ class VirtualTime(Generic[K]):
             self._competing.set(key, self._time[key])
             self._advance()
 
+    def first(self) -> K | None:
+        """Who competes and had least, or None."""
+        return self._competing.first()
+
     def least(self, number: int) -> list[K]:
         """Those who compete and had least, in this order."""
         return self._competing.least(number)

@@ -9,20 +9,25 @@ from itertools import count
 from .books import Books
 from .interface import Invocation
 from .ranking import Ranking
+from .room import Room
 from .state import Card, Flow, Replica, Running
 
 PENALTY = 10.0  # of a GPU that is not the function's own, times its weight
+PASSED_OVER = 10  # turns of others before one that did not fit; then a GPU is kept for it
 HOT = 1
 UNKNOWN = 1e-3  # seconds of GPU time of which nothing is known
 WEIGHTS = ("measured", "static")
+RETURNS = ("max", "base")
 
 
 class CfsAffinity(Books):
     """A GPU that is free runs the function that has had least, its own functions before others.
 
     Each function's virtual time grows by its expected GPU time at each turn. On a GPU that is not the
-    function's own it counts as `penalty` times that later; but no GPU is idle while anything waits.
-    Functions that begin to wait start no earlier than the least of those that waited at the last turn.
+    function's own it counts as `penalty` times that later; but no GPU is idle while anything waits that fits.
+    Who was before others `PASSED_OVER` times and did not fit beside what runs, has a GPU kept until it does.
+    Functions that begin to wait start no earlier than the least of those that waited at the last turn
+    (`returns` "max"); with "base", as KaaS's source has it, they start there, whatever they had before.
     `weights`: expected GPU time is "measured", or stays as declared ("static"). `hot`: replicas that were
     used more often leave after all others.
     """
@@ -32,16 +37,20 @@ class CfsAffinity(Books):
         *,
         penalty: float = PENALTY,
         weights: str = "measured",
+        returns: str = "max",
         hot: int = HOT,
         tokens: int = 1,
         pool: int = sys.maxsize,
         evict: str = "send",
     ) -> None:
         super().__init__(tokens=tokens, pool=pool, evict=evict)
-        if weights not in WEIGHTS or penalty < 0:
-            raise ValueError("weights are measured or static, and penalty is not negative")
+        if weights not in WEIGHTS or returns not in RETURNS or penalty < 0 or hot < 0:
+            raise ValueError(
+                "weights are measured or static, returns is max or base, penalty and hot are not negative"
+            )
         self._penalty = penalty
         self._static = weights == "static"
+        self._forgets = returns == "base"
         self._hot = hot
         self._base = 0.0
         self._time: dict[Flow, float] = {}
@@ -53,6 +62,8 @@ class CfsAffinity(Books):
         self._own: dict[Card, Ranking[Flow]] = {}
         self._homes: dict[Flow, list[Card]] = {}
         self._packed = True
+        self._passed: dict[Flow, int] = {}  # turns of others that came later and fit
+        self._room = Room()
 
     def virtual_time(self, function: str) -> float:
         """Return the function's virtual time: expected seconds of GPU time, summed over its turns."""
@@ -66,7 +77,9 @@ class CfsAffinity(Books):
     # -- which GPUs are whose
 
     def _pack(self) -> None:
-        """Give each function the GPU with the most room left, then each GPU that has none a function."""
+        """Give each function the GPU with the most room left of those that hold it, then each GPU that has
+        none a function.
+        """
         if self._packed:
             return
         self._packed = True
@@ -78,7 +91,8 @@ class CfsAffinity(Books):
             return
         taken = set()
         for flow in self._homes:
-            card = max(cards, key=lambda one: (room[one], -one.index))
+            large = [card for card in cards if card.memory >= flow.function.memory]
+            card = max(large or cards, key=lambda one: (room[one], -one.index))
             room[card] -= flow.function.memory
             taken.add(card)
             self._homes[flow].append(card)
@@ -120,11 +134,12 @@ class CfsAffinity(Books):
         self._stand(flow)
         del self._time[flow], self._order[flow]
         self._homes.pop(flow, None)
+        self._passed.pop(flow, None)
         self._packed = False
 
     def _arrived(self, flow: Flow, invocation: Invocation) -> None:
         if len(flow.waiting) == 1:
-            self._time[flow] = max(self._time[flow], self._base)
+            self._time[flow] = self._base if self._forgets else max(self._time[flow], self._base)
         self._stand(flow)
 
     def _withdrawn(self, flow: Flow, invocation: Invocation) -> None:
@@ -161,20 +176,41 @@ class CfsAffinity(Books):
             self._base = self._time[least]
             self._time[flow] += self._expected(flow) / flow.function.weight
             self._order[flow] = next(self._orders)
+            self._passed.pop(flow, None)
+            self._room.release(flow)
             self._run(flow, flow.head, card)
             self._stand(flow)
             return True
         return False
 
     def _pop(self, card: Card) -> Flow | None:
+        crowded: set[Flow] = set()  # who would be before, but for what runs here
+
         def able(flow: Flow) -> bool:
-            return card.holds(flow) and self._startable(flow)
+            if not self._startable(flow) or self._room.bars(flow, card):
+                return False
+            if card.holds(flow):
+                return True
+            if card.memory >= flow.function.memory:
+                crowded.add(flow)
+            return False
 
         own = self._own[card].best(able)
         other = self._anywhere.best(able)
-        if own is None or other is None:
-            return own or other
-        return own if self._own[card].rank(own) <= self._anywhere.rank(other) else other
+        chosen = own or other
+        if own and other and self._own[card].rank(own) > self._anywhere.rank(other):
+            chosen = other
+        if chosen and crowded:
+            self._pass_over(min(crowded, key=lambda flow: (self._time[flow], self._order[flow])))
+            if self._room.bars(chosen, card):
+                return None
+        return chosen
+
+    def _pass_over(self, flow: Flow) -> None:
+        """Another function has this turn; note it, and keep a GPU if it was so too often."""
+        self._passed[flow] = self._passed.get(flow, 0) + 1
+        if self._passed[flow] > PASSED_OVER:
+            self._room.keep(flow, self._cards.values())
 
     def _victim(self, card: Card) -> Replica:
         return next((one for one in card.idle if one.uses <= self._hot), super()._victim(card))

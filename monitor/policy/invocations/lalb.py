@@ -7,6 +7,7 @@ from heapq import heappush, heappushpop
 
 from .interface import Invocation
 from .local import LocalPolicy, cached
+from .room import Room
 from .state import Card, Flow, Running
 
 SKIPS = 25
@@ -18,7 +19,8 @@ class Lalb(LocalPolicy):
 
     Those before it are skipped, each `skips` times at most. Whoever was skipped so often, and the first one
     when none is resident, goes to an idle GPU that has its function; else into the queue of the busy GPU that
-    has it and is done soonest, if that is sooner than loading it here; else it is loaded here.
+    has it and is done soonest, if that is sooner than loading it here; else it is loaded here. For who was
+    skipped so often and fits on no GPU beside what runs, one is kept until it does.
     `finish`: what is left of an invocation that runs is its phases that are not over ("phases", the thesis),
     or less the time that it had of them ("elapsed").
     """
@@ -43,6 +45,7 @@ class Lalb(LocalPolicy):
         self._works: dict[Card, dict[int, Running]] = {}
         self._queued: dict[Card, float] = {}  # seconds of inference in each GPU's own queue
         self._queued_of: dict[int, float] = {}
+        self._room = Room()
 
     # -- when a GPU will be done
 
@@ -87,6 +90,7 @@ class Lalb(LocalPolicy):
             self._queued[card] = 0.0  # what rounding left
 
     def _started(self, running: Running) -> None:
+        self._room.release(running.flow)
         self._works[running.card][running.invocation.id] = running
 
     def _ended(self, running: Running, seconds: float | None) -> None:
@@ -114,16 +118,21 @@ class Lalb(LocalPolicy):
 
     def _serve(self, card: Card) -> None:
         """What the thesis does for one idle GPU."""
-        own = self._local[card].first() if self._local[card] else None
-        if own and card.holds(own) and self._startable(own):
-            self._run_local(card, own)
-            return
-        if not self._line:
-            return
 
         def able(flow: Flow) -> bool:
-            return card.holds(flow) and self._startable(flow)
+            return card.holds(flow) and self._startable(flow) and not self._room.bars(flow, card)
 
+        own = self._local[card].first() if self._local[card] else None
+        if own and able(own):
+            self._run_local(card, own)
+            return
+        if own and not card.holds(own) and self._enough(self._turn[self._local[card].head(own).id]):
+            return  # what runs here ends first: nobody else can run it
+        oldest = self._line.best(self._startable)
+        if oldest is None:
+            return
+        if not card.holds(oldest) and self._had_enough(oldest):
+            self._room.keep(oldest, self._cards.values())
         while (flow := self._line.best(able)) and self._had_enough(flow):
             if card in flow.at:
                 self._run_head(card, flow)
@@ -142,9 +151,13 @@ class Lalb(LocalPolicy):
                 return
 
     def _had_enough(self, flow: Flow) -> bool:
+        return self._enough(self._turn[flow.head.id])
+
+    def _enough(self, turn: float) -> bool:
+        """Whether who has this place in the order of arrival was skipped as often as it may be."""
         if not self._skips:
             return True
-        return len(self._looks) == self._skips and self._turn[flow.head.id] < self._looks[0]
+        return len(self._looks) == self._skips and turn < self._looks[0]
 
     def _look_beyond(self, turn: float) -> None:
         """All before this turn were skipped once more."""
@@ -155,7 +168,11 @@ class Lalb(LocalPolicy):
 
     def _place(self, flow: Flow, card: Card) -> bool:
         """Find a place for the function's first one; whether it is this GPU, which has no replica of it."""
-        idle = [other for other in flow.at if other.open > 0 and other.holds(flow)]
+        idle = [
+            other
+            for other in flow.at
+            if other.open > 0 and other.holds(flow) and not self._room.bars(flow, other)
+        ]
         if idle:
             self._run_head(min(idle, key=lambda other: (other.others, other.assigned, other.index)), flow)
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import count
 
 from .books import Books
@@ -61,9 +62,13 @@ class LocalQueue:
         """The function of the first one whose function may run one more."""
         return self._heads.best(lambda flow: not flow.limited)
 
-    def everyone(self) -> list[tuple[Flow, Invocation]]:
-        """All of them."""
-        return [(flow, one) for flow, line in self._lines.items() for _, one in line.values()]
+    def flows(self) -> list[Flow]:
+        """The functions of which something waits here."""
+        return list(self._lines)
+
+    def of(self, flow: Flow) -> list[Invocation]:
+        """All of a function, in their order."""
+        return [one for _, one in self._lines.get(flow, {}).values()]
 
 
 def cached(card: Card) -> set[Flow]:
@@ -111,8 +116,22 @@ class LocalPolicy(Books):
         else:
             self._line.discard(flow)
 
+    def _call_back(self, flow: Flow, invocations: Sequence[Invocation]) -> None:
+        """What waited for one GPU waits in the global queue again, in the order of arrival."""
+        for invocation in invocations:
+            self._unpark(flow, invocation)
+            flow.waiting[invocation.id] = invocation
+        flow.waiting = OrderedDict(sorted(flow.waiting.items(), key=lambda item: self._turn[item[0]]))
+        self._stand(flow)
+
     def _arrived(self, flow: Flow, invocation: Invocation) -> None:
         self._stand(flow)
+
+    def _changed(self, flow: Flow) -> None:
+        """It may need more memory than before, and nothing of it fits on a GPU for which it waits."""
+        for card, local in self._local.items():
+            if card.memory < flow.function.memory and flow in local:
+                self._call_back(flow, local.of(flow))
 
     def _withdrawn(self, flow: Flow, invocation: Invocation) -> None:
         if invocation.id in self._parked:
@@ -129,12 +148,9 @@ class LocalPolicy(Books):
     def _parted(self, card: Card) -> None:
         """The GPU is gone: what waited for it in its local queue waits in the global one again."""
         self._idlers.discard(card)
-        for flow, invocation in self._local[card].everyone():
-            self._unpark(flow, invocation)
-            flow.waiting[invocation.id] = invocation
-            ordered = sorted(flow.waiting.items(), key=lambda item: self._turn[item[0]])
-            flow.waiting = OrderedDict(ordered)
-            self._stand(flow)
+        local = self._local[card]
+        for flow in local.flows():
+            self._call_back(flow, local.of(flow))
         del self._local[card]
 
     def _moved(self, card: Card) -> None:
@@ -156,13 +172,20 @@ class RoundRobin(LocalPolicy):
         super()._joined(card)
         self._given[card] = min(self._given.values(), default=0)  # or it would get all for a while
         self._by_use.set(card, self._given[card], card.index)
-        while flow := self._line.first():
-            self._assign(flow, flow.head)
+        self._assign_all()
 
     def _parted(self, card: Card) -> None:
         self._by_use.discard(card)
         del self._given[card]
         super()._parted(card)
+        self._assign_all()
+
+    def _changed(self, flow: Flow) -> None:
+        super()._changed(flow)
+        self._assign_all()
+
+    def _assign_all(self) -> None:
+        """Give everything in the global queue to a GPU, if there is one."""
         while self._given and (flow := self._line.first()):
             self._assign(flow, flow.head)
 

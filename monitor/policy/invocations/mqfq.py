@@ -22,6 +22,7 @@ UNKNOWN_TTL = 2.0  # seconds, of a function that was not called twice yet
 LOOKED_AT = 64  # idle replicas, from the one used longest ago, when one has to end
 NEWEST = 0.6  # weight of the newest sample of a GPU's utilisation
 LEAVES = ("needed", "paper")
+LIVES = ("gaps", "runs")
 ALONE = 0.5  # by how much the estimate of a GPU's utilisation grows when its first invocation begins
 
 
@@ -38,9 +39,16 @@ class _Tags:
     time: float = 0.0  # start tag of the head, or finish tag of the last when nothing waits
     costs: dict[int, float] = field(default_factory=dict)  # of each that waits: finish less start tag
     gaps: Mean = field(default_factory=Mean)  # seconds between calls
+    work: float = 0.0  # the sum of these costs
     called: float = -math.inf
     expires: float = math.inf  # when the empty queue becomes inactive
     state: State = State.INACTIVE
+
+    def take(self, invocation: int) -> float:
+        """The cost of one, which waits no longer."""
+        cost = self.costs.pop(invocation)
+        self.work = self.work - cost if self.costs else 0.0
+        return cost
 
 
 class Mqfq(FlowPolicy):
@@ -49,10 +57,13 @@ class Mqfq(FlowPolicy):
     Who is more than `overrun` seconds ahead of the clock is throttled. Of the others the one with the fewest
     in flight runs, then the one with the longest queue: so one function runs several times in a row while
     its memory is there. With `tokens` 1 only the length of the queue counts. `alpha`: an empty queue stays
-    active for so many of its own mean gaps between calls, or for `ttl` seconds if that is given. Memory of
-    queues that are not active leaves first, and at once where more is wanted than the GPU holds; it comes
-    back when they are active again. `limit`: above this utilisation, 0 to 1, a GPU that runs something gets
-    no more.
+    active for so many of its own mean gaps between calls (`lives` "gaps"; "runs": of its mean execution
+    time, as MQFQ-Sticky's source has it), or for `ttl` seconds if that is given. `strict`: who is just
+    `overrun` ahead is throttled too. `select`: only so many functions are compared, those whose last one
+    finishes last in virtual time, and never fewer than there are tokens; up to 1 it is a part of them; 0:
+    all. Memory of queues that are not active leaves first, and at once where more is wanted than the GPU
+    holds; it comes back when they are active again. `limit`: above this utilisation, 0 to 1, a GPU that runs
+    something gets no more.
     """
 
     def __init__(
@@ -62,6 +73,9 @@ class Mqfq(FlowPolicy):
         tokens: int = TOKENS,
         alpha: float = ALPHA,
         ttl: float | None = None,
+        lives: str = "gaps",
+        strict: bool = False,
+        select: float = 0.0,
         limit: float | None = None,
         leaves: str = "needed",
         pool: int = sys.maxsize,
@@ -70,10 +84,20 @@ class Mqfq(FlowPolicy):
         super().__init__(tokens=tokens, pool=pool, evict=evict)
         if overrun < 0 or alpha < 0 or leaves not in LEAVES:
             raise ValueError("overrun and alpha are not negative, and leaves is needed or paper")
+        if lives not in LIVES or select < 0 or (ttl is not None and ttl < 0):
+            raise ValueError("lives is gaps or runs, and neither select nor ttl is negative")
+        if strict and not overrun:
+            raise ValueError("strict with an overrun of 0 lets nobody run")
+        if limit is not None and not 0 <= limit <= 1:
+            raise ValueError("limit is a part of a GPU, from 0 to 1")
         self._paper = leaves == "paper"
         self._overrun = overrun
         self._alpha = alpha
         self._ttl = ttl
+        self._by_runs = lives == "runs"
+        self._strict = strict
+        self._select = select
+        self._farthest: Ranking[Flow] = Ranking()  # of those in the line, by the finish tag of their last
         self._limit = limit
         self._clock = 0.0  # Global_VT
         self._tags: dict[Flow, _Tags] = {}
@@ -116,25 +140,33 @@ class Mqfq(FlowPolicy):
         if first := self._competing.first():
             self._clock = max(self._clock, self._tags[first].time)
         self._admit(flow)
-        while (ahead := self._throttled.first()) and self._tags[ahead].time - self._clock <= self._overrun:
+        while (ahead := self._throttled.first()) and self._may_run(self._tags[ahead]):
             self._admit(ahead)
+
+    def _may_run(self, tags: _Tags) -> bool:
+        lead = tags.time - self._clock
+        return lead < self._overrun if self._strict else lead <= self._overrun
 
     def _admit(self, flow: Flow) -> None:
         """Enter the function into the line, or throttle it if its virtual time is too far ahead."""
         tags = self._tags[flow]
         if flow not in self._competing:
             self._line.discard(flow)
+            self._farthest.discard(flow)
             self._throttled.discard(flow)
             if tags.state is State.THROTTLED:
                 tags.state = State.ACTIVE
-        elif tags.time - self._clock <= self._overrun:
+        elif self._may_run(tags):
             self._throttled.discard(flow)
             self._line.set(flow, *self._rank(flow))
+            if self._select:
+                self._farthest.set(flow, -(tags.time + tags.work))
             if tags.state is not State.ACTIVE:
                 tags.state = State.ACTIVE
                 self._expect(flow)
         else:
             self._line.discard(flow)
+            self._farthest.discard(flow)
             self._throttled.set(flow, tags.time)
             if tags.state is not State.THROTTLED:
                 tags.state = State.THROTTLED
@@ -145,15 +177,16 @@ class Mqfq(FlowPolicy):
         super()._changed(flow)
 
     def _forgotten(self, flow: Flow) -> None:
-        self._competing.discard(flow)
-        self._throttled.discard(flow)
-        self._expiring.discard(flow)
+        for ranking in (self._competing, self._throttled, self._expiring, self._farthest):
+            ranking.discard(flow)
         super()._forgotten(flow)
         del self._tags[flow]
 
     def _arrived(self, flow: Flow, invocation: Invocation) -> None:
         tags = self._tags[flow]
-        tags.costs[invocation.id] = flow.run.or_else(self._overrun / 10) / flow.function.weight
+        cost = flow.run.or_else(self._overrun / 10) / flow.function.weight
+        tags.costs[invocation.id] = cost
+        tags.work += cost
         if tags.called > -math.inf:
             tags.gaps.add(self._now - tags.called)
         tags.called = self._now
@@ -161,13 +194,13 @@ class Mqfq(FlowPolicy):
         self._stand(flow)
 
     def _withdrawn(self, flow: Flow, invocation: Invocation) -> None:
-        del self._tags[flow].costs[invocation.id]
+        self._tags[flow].take(invocation.id)
         super()._withdrawn(flow, invocation)
         self._rest(flow)
 
     def _started(self, running: Running) -> None:
         tags = self._tags[running.flow]
-        tags.time += tags.costs.pop(running.invocation.id)
+        tags.time += tags.take(running.invocation.id)
         card = running.card
         if card in self._utilisation:
             more = self._utilisation[card] / (card.running - 1) if card.running > 1 else ALONE
@@ -178,6 +211,16 @@ class Mqfq(FlowPolicy):
         if running.flow in self._tags:
             super()._ended(running, seconds)
             self._rest(running.flow)
+
+    # -- whose turn it is
+
+    def _first(self) -> Flow | None:
+        if not self._select:
+            return super()._first()
+        tokens = self._tokens * len(self._cards)
+        most = self._select if self._select > 1 else math.ceil(self._select * len(self._line))
+        few = self._farthest.least(max(int(most), min(tokens, len(self._line))))
+        return min(few, key=self._line.rank, default=None)
 
     # -- tokens
 
@@ -196,9 +239,9 @@ class Mqfq(FlowPolicy):
         super()._parted(card)
 
     def _ticked(self, utilisation: Mapping[int, float]) -> None:
-        for card in self._utilisation:
-            sample = utilisation.get(card.index, 0.0)
-            self._utilisation[card] = NEWEST * sample + (1 - NEWEST) * self._utilisation[card]
+        for card, estimate in self._utilisation.items():
+            if (sample := utilisation.get(card.index)) is not None:
+                self._utilisation[card] = NEWEST * sample + (1 - NEWEST) * estimate
         while (flow := self._expiring.first()) and self._tags[flow].expires <= self._now:
             self._expiring.discard(flow)
             self._tags[flow].state = State.INACTIVE
@@ -213,7 +256,7 @@ class Mqfq(FlowPolicy):
     def _life(self, flow: Flow) -> float:
         if self._ttl is not None:
             return self._ttl
-        gap = self._tags[flow].gaps.value
+        gap = flow.run.value if self._by_runs else self._tags[flow].gaps.value
         return UNKNOWN_TTL if gap is None else self._alpha * gap
 
     def _rest(self, flow: Flow) -> None:

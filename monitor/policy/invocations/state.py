@@ -93,13 +93,11 @@ class Flow:
                 return replica
         return None
 
-    def idle_anywhere(self) -> Replica | None:
-        """A replica that is idle, away rather than resident."""
-        for replica in self.away:
-            return replica
-        for card in self.at:
-            if found := self.idle_on(card):
-                return found
+    def idle_anywhere(self, room: float = math.inf) -> Replica | None:
+        """A replica that is idle and needs no more memory than this, away rather than resident."""
+        for replica in (*self.away, *self.replicas):
+            if replica.invocation is None and replica.memory <= room:
+                return replica
         return None
 
 

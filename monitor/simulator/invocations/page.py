@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from statistics import fmean
 
+from ..paper import interval
 from .plots import pictures
 from .result import Summary
 from .runs import Report, Shown
@@ -33,6 +35,7 @@ def write(folder: Path, report: Report) -> Path:
     parts = [f"<h1>{title}</h1>"]
     if report.rows:
         parts.append(_published(report))
+    parts += _figures(report.pictures)
     parts += [_shown(shown) for shown in report.shown]
     head = f'<meta charset="utf-8"><title>gpuferry: {title}</title><style>{STYLE}</style>'
     body = "\n".join(parts)
@@ -55,25 +58,39 @@ def _published(report: Report) -> str:
         high = "" if row.high == math.inf else f"{row.high:.3g}"
         why = "" if row.holds else escape(remark(report, row.name))
         holds = "yes" if row.holds else '<span class="no">no</span>'
-        interval = f"± {row.interval:.3f}" if row.interval else "exact"
+        half = f"± {row.interval:.3f}" if row.interval else "exact"
         tolerance = f"{row.low:.3g} to {high}"
-        published, simulated = f"{row.published:.3g}", f"{row.simulated:.3f}"
-        lines.append(_row([escape(row.name), published, simulated, interval, tolerance, holds, why]))
+        simulated = f"{row.simulated:.3f}"
+        lines.append(_row([escape(row.name), row.stated, simulated, half, tolerance, holds, why]))
     return "\n".join([*lines, "</table>"])
 
 
 def _shown(shown: Shown) -> str:
-    summaries = {name: result.summary() for name, result in shown.results.items()}
+    seeds = max((len(numbers) for numbers in shown.numbers.values()), default=1)
+    of_all = (
+        ""
+        if seeds == 1
+        else f"<p>Mean of {seeds} seeds, and half of its 95 % interval; drawn is the first.</p>"
+    )
+    figures = "".join(_figures(pictures(shown)))
+    return f"<h2>{escape(shown.title)}</h2>{of_all}{_summaries(shown.numbers)}{figures}"
+
+
+def _figures(pictures: Sequence[tuple[str, str]]) -> list[str]:
     figures = []
-    for caption, data in pictures(shown):
+    for caption, data in pictures:
         image = f'<img alt="{escape(caption)}" src="data:image/png;base64,{data}">'
         figures.append(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")
-    return f"<h2>{escape(shown.title)}</h2>{_summaries(summaries)}{''.join(figures)}"
+    return figures
 
 
-def _summaries(summaries: Mapping[str, Summary]) -> str:
+def _summaries(summaries: Mapping[str, Sequence[Summary]]) -> str:
     lines = ["<table>", _row(["policy", *(name.replace("_", " ") for name in COLUMNS)], "th")]
-    for name, summary in summaries.items():
-        values = summary.as_json()
-        lines.append(_row([escape(name), *(f"{values[column]:.3f}" for column in COLUMNS)]))
+    for name, numbers in summaries.items():
+        cells = []
+        for column in COLUMNS:
+            samples = [float(getattr(summary, column)) for summary in numbers]
+            half = interval(samples)
+            cells.append(f"{fmean(samples):.3f}" + (f" ± {half:.3f}" if half else ""))
+        lines.append(_row([escape(name), *cells]))
     return "\n".join([*lines, "</table>"])

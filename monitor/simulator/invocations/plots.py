@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
 from ...policy.invocations import Start
+from ..paper import Row
 from .result import Result
 from .runs import Shown
 
@@ -33,10 +34,26 @@ def pictures(shown: Shown) -> list[tuple[str, str]]:
             _timeline(shown.results),
         ),
     )
-    return [(caption, _png(figure)) for caption, figure in drawn]
+    return [(caption, png(figure)) for caption, figure in drawn]
 
 
-def _png(figure: Figure) -> str:
+def compared(rows: Sequence[Row]) -> str:
+    """Published numbers beside simulated ones with their intervals, as a PNG in base64."""
+    figure = Figure(figsize=(9, 1 + 0.35 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    places = [float(number) for number in range(len(rows))]
+    axes.barh([place - 0.2 for place in places], [row.published for row in rows], 0.4, label="published")
+    simulated = [row.simulated for row in rows]
+    halves = [row.interval for row in rows]
+    axes.barh([place + 0.2 for place in places], simulated, 0.4, xerr=halves, label="simulated")
+    axes.set_yticks(places, [row.name for row in rows], fontsize="small")
+    axes.invert_yaxis()
+    axes.legend(fontsize="small")
+    return png(figure)
+
+
+def png(figure: Figure) -> str:
+    """The figure as a PNG in base64."""
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=90)
     return base64.b64encode(out.getvalue()).decode()

@@ -18,20 +18,24 @@ Advance = Callable[[str], None]  # told what is done, for a progress bar
 
 @dataclass
 class Shown:
-    """Runs of one workload that a page draws, by policy."""
+    """Runs of one workload that a page shows, by policy: what is drawn, and the numbers of all seeds."""
 
     title: str
     results: Mapping[str, Result]
+    numbers: Mapping[str, Sequence[Summary]]
 
 
 @dataclass
 class Report:
-    """What came of a paper or a trace: its rows, remarks on rows that are out of tolerance, and plots."""
+    """What came of a paper or a trace: its rows, remarks on rows that are out of tolerance, and plots.
+    `pictures`: captions with PNGs as base64.
+    """
 
     title: str
     rows: list[Row] = field(default_factory=list)
     remarks: dict[str, str] = field(default_factory=dict)  # by the name of the row
     shown: list[Shown] = field(default_factory=list)
+    pictures: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -90,5 +94,5 @@ class Comparison:
         return min(others, key=lambda name: fmean(self.each(name, figure)))
 
     def shown(self) -> Shown:
-        """Return the first run with its title, for the page that shows it."""
-        return Shown(self.title, self.first)
+        """Return the numbers of all runs and the first one with its title, for the page that shows them."""
+        return Shown(self.title, self.first, self.numbers)

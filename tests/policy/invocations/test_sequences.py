@@ -87,6 +87,18 @@ def test_its_only_replica_follows_to_another_gpu() -> None:
     assert made.log == ["a@0 cold", "b@0 cold", "send a", "a@1 return"]
 
 
+def test_what_was_deployed_with_more_memory_does_not_come_back_where_it_does_not_fit() -> None:
+    """The function is smaller from now on and has room beside what runs; its replica of before has not."""
+    made = world("fcfs", functions="b", tokens=2)
+    made.function("a", 80, replicas=1)
+    made.finish(made.arrive("a"))
+    made.arrive("b")  # a's memory leaves
+    made.function("a", 40, replicas=1)
+    made.arrive("a")
+    assert made.log == ["a@0 cold", "send a", "b@0 cold", "end a", "a@0 cold"]
+    made.audit()
+
+
 def test_what_no_gpu_can_hold_and_what_waits_too_long_is_refused() -> None:
     made = world("fcfs")
     made.function("large", 101)
@@ -274,6 +286,52 @@ def test_a_gpu_that_another_dispatcher_keeps_busy_comes_last_but_is_not_idle(nam
     assert made.log == ["a@0 cold"]
 
 
+def test_strictly_who_is_just_as_far_ahead_as_the_overrun_is_throttled() -> None:
+    made = world("mqfq", tokens=1, overrun=1.0, strict=True)
+    together(made, "aaaaaabbb")
+    assert order(made) == "abababaaa"  # as with an overrun of 0 that is not strict
+    with pytest.raises(ValueError, match="lets nobody run"):
+        World("mqfq", {"overrun": 0.0, "strict": True})
+
+
+def test_the_source_s_time_to_live_is_a_multiple_of_the_execution_time() -> None:
+    made = world("mqfq", tokens=1, alpha=1.5, lives="runs")
+    policy: Any = made.policy
+    made.finish(made.arrive("a"), 4.0)
+    made.now += 100.0
+    made.arrive("a")
+    assert policy.time_to_live("a") == 6.0
+
+
+def test_only_those_that_would_finish_last_are_compared() -> None:
+    """Four wait; the longest queue is of the shortest: it would finish first, and is not looked at."""
+    made = World("mqfq", {"tokens": 1, "select": 2.0, "overrun": 100.0})
+    made.gpu(0)
+    for name, run in (("a", 0.1), ("b", 5.0), ("c", 2.0), ("d", 1.0)):
+        made.function(name, 10, run=run)
+    together(made, "aaaa" + "b" + "ccc" + "dd")  # finish tags 0.4, 5, 6, 2
+    assert made.log == ["c@0 cold"]
+    part = World("mqfq", {"tokens": 1, "select": 0.25, "overrun": 100.0})
+    part.gpu(0)
+    for name, run in (("a", 0.1), ("b", 5.0), ("c", 2.0), ("d", 1.0)):
+        part.function(name, 10, run=run)
+    together(part, "aaaa" + "bb" + "cccc" + "dd")  # one of four: b, at 10
+    assert part.log == ["b@0 cold"]
+
+
+def test_an_estimate_of_utilisation_stays_where_nobody_measured() -> None:
+    made = world("mqfq", memory=200, tokens=3, limit=0.6)
+    together(made, "abab")
+    assert len(made.live) == 2  # 0.5, and one more makes 1.0
+    policy: Any = made.policy
+    policy.on_tick(1.0, {})
+    made.settle()
+    assert len(made.live) == 2
+    policy.on_tick(2.0, {0: 0.2})  # 0.6 · 0.2 + 0.4 · 1.0
+    made.settle()
+    assert len(made.live) == 3
+
+
 # -- LALB
 
 
@@ -373,6 +431,51 @@ def test_a_client_with_one_open_call_does_not_lose_its_debt() -> None:
         made.finish(number)
     turns = "".join(word[0] for word in made.log)
     assert turns[:24].count("a") == 4
+
+
+def test_as_the_source_has_it_a_client_with_one_open_call_takes_nearly_every_turn() -> None:
+    made = World("kaas-affinity", {"weights": "static", "returns": "base"})
+    made.gpu(0)
+    made.function("a", 10, run=5.0)
+    made.function("b", 10, run=1.0)
+    together(made, "ab" + "b" * 30)
+    for _ in range(24):
+        number = next(iter(made.live))
+        if made.live[number].run.invocation.function == "a":
+            made.arrive("a", settle=False)
+        made.finish(number)
+    assert "".join(word[0] for word in made.log)[:24].count("a") >= 12
+
+
+def test_a_function_s_own_gpu_is_one_that_can_hold_it() -> None:
+    made = World("kaas-affinity")
+    for number, memory in enumerate((60, 100)):
+        made.gpu(number, memory)
+    for name in "abc":
+        made.function(name, 80)
+    policy: Any = made.policy
+    assert [policy.homes(name) for name in "abc"] == [[1, 0], [1], [1]]
+
+
+def test_who_used_it_once_leaves_before_who_used_it_often() -> None:
+    """KaaS's hot and cold lists (§2.4): hot is who was used more than once, with the paper's h."""
+    for hot, leaves in ((1, "send b"), (2, "send a")):
+        made = World("kaas-affinity", {"hot": hot})
+        made.gpu(0)
+        for name in "abc":
+            made.function(name, 40)
+        for name in "aab":  # a longest ago, and twice
+            made.finish(made.arrive(name))
+        made.arrive("c")
+        assert made.log[-2:] == [leaves, "c@0 cold"]
+    made = World("kaas-affinity")
+    made.gpu(0)
+    for name in "abc":
+        made.function(name, 40)
+    for name in "aabb":  # nobody is cold: who was used longest ago
+        made.finish(made.arrive(name))
+    made.arrive("c")
+    assert made.log[-2:] == ["send a", "c@0 cold"]
 
 
 def test_a_foreign_gpu_counts_as_ten_turns_but_is_never_idle() -> None:

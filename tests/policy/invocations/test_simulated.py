@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
+from math import prod
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,12 +15,13 @@ from gpuferry.monitor.simulator.azure import Slice, read
 from gpuferry.monitor.simulator.invocations import kaas, lalb, mqfq
 from gpuferry.monitor.simulator.invocations.engine import Simulation
 from gpuferry.monitor.simulator.invocations.page import write
-from gpuferry.monitor.simulator.invocations.plots import gaps
+from gpuferry.monitor.simulator.invocations.plots import compared, gaps
 from gpuferry.monitor.simulator.invocations.result import Result, Summary
 from gpuferry.monitor.simulator.invocations.runs import Report, Shown
 from gpuferry.monitor.simulator.invocations.trace import generate, replay
 from gpuferry.monitor.simulator.invocations.workload import Calls, Profile, Server
-from gpuferry.monitor.simulator.paper import row
+from gpuferry.monitor.simulator.paper import as_json, row
+from gpuferry.monitor.simulator.papers import ours, together
 
 
 def run(name: str, calls: Calls, **options: Any) -> Result:
@@ -63,6 +66,9 @@ def test_lalb_comes_out_in_its_order_and_by_its_factors() -> None:
     assert mean["lalbo3"] <= 0.7 * mean["lalb"]
     assert mean["auto"] <= 1.03 * mean["lalbo3"]
     assert got["auto"].miss <= 1.03 * got["lalbo3"].miss
+    others = [one for name, one in got.items() if name != "auto"]
+    best = min(one.mean for one in others), min(one.miss for one in others)
+    assert mean["auto"] / best[0] * got["auto"].miss / best[1] < 1  # better in the sum
 
 
 @pytest.mark.parametrize(("pool", "most"), [(4, 0.5), (8, 0.9)])
@@ -80,6 +86,11 @@ def test_mqfq_beats_fcfs_where_containers_are_few(pool: int, most: float) -> Non
     assert of("mqfq", "between") <= of("fcfs", "between")
     assert of("mqfq", "cold") <= of("fcfs", "cold")
     assert of("auto", "mean") <= 1.03 * of("mqfq", "mean")
+    ratios = [
+        of("auto", figure) / min(of("fcfs", figure), of("mqfq", figure))
+        for figure in ("mean", "between", "cold")
+    ]
+    assert prod(ratios) < 1  # better in the sum
 
 
 @pytest.mark.parametrize("name", ["mqfq", "auto"])
@@ -112,6 +123,37 @@ def test_kaas_comes_out_with_its_two_knees() -> None:
     assert rate("auto", 16, 30.0) >= 0.97 * rate("kaas-affinity", 16, 30.0)
 
 
+def test_requests_at_random_wait_little_at_four_fifths_of_what_can_be_done() -> None:
+    calls = kaas.online("bert", 16, 1200, seed=1)
+    gaps_between = calls.arrivals[-1][0] / len(calls.arrivals)
+    assert gaps_between == pytest.approx(0.092 / 4 / 0.8, rel=0.1)
+    for name in ("kaas-affinity", "auto"):
+        got = summary(name, calls)
+        assert got.invocations == 1200
+        assert 0.092 <= got.p50 <= got.p90 <= 10 * 0.092
+
+
+def test_what_fits_is_loaded_once_as_functions_and_as_buffers() -> None:
+    result = run("kaas-affinity", kaas.calls("cgemm", 16, 5.0, tasks=True))
+    whole, buffers = kaas.loads("cgemm", result)
+    assert whole == buffers < 32
+    result = run("kaas-affinity", kaas.calls("cgemm", 29, 5.0, tasks=True))  # one more than fits
+    whole, buffers = kaas.loads("cgemm", result)
+    assert 32 < buffers < whole  # hot ones stay: they are counted since they were loaded
+    _, by_last_use = kaas.loads("cgemm", result, hot=1 << 30)
+    assert by_last_use == pytest.approx(whole, rel=0.25)
+
+
+def test_ours_against_the_best_is_one_number_that_no_row_rules() -> None:
+    rows = [ours("x", [0.5]), ours("y", [1.03]), row("LALB / LB", 1.0, [9.0], 0.0, 1.0)]
+    (all_of_them,) = together(rows)
+    assert all_of_them.simulated == pytest.approx(math.sqrt(0.5 * 1.03))
+    assert all_of_them.holds
+    assert as_json("lalb", [0], [all_of_them])["rows"][0]["published"] is None
+    assert all_of_them.stated == "–"
+    assert not together([ours("z", [1.2])])[0].holds
+
+
 def test_a_made_up_day_is_read_as_the_real_ones_are(tmp_path: Path) -> None:
     day = tmp_path / "day.csv"
     generate(day, functions=30, seed=1)
@@ -125,9 +167,12 @@ def test_a_made_up_day_is_read_as_the_real_ones_are(tmp_path: Path) -> None:
 def test_the_page_holds_rows_remarks_and_pictures(tmp_path: Path) -> None:
     result = run("fcfs", small(arrivals=[(0.0, "a"), (1.0, "a")]))
     rows = [row("good <one>", 1.0, [1.0], 0.9, 1.1), row("bad one", 1.0, [2.0, 3.0], 0.9, 1.1)]
-    report = Report("A paper", rows, {"bad": "because"}, [Shown("small", {"fcfs": result})])
+    numbers = {"fcfs": [result.summary()]}
+    report = Report("A paper", rows, {"bad": "because"}, [Shown("small", {"fcfs": result}, numbers)])
+    report.pictures.append(("rows <one>", compared(rows)))
     text = write(tmp_path / "made", report).read_text()
     assert "good &lt;one&gt;" in text
     assert "because" in text
-    assert text.count("data:image/png;base64,") == 4
+    assert text.count("data:image/png;base64,") == 5
+    assert "rows &lt;one&gt;" in text
     assert gaps(result) == [0.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -216,23 +217,31 @@ class World:
 
     def audit(self) -> None:
         """The policy's books equal a recount."""
+        pinned, used, running = Counter[int](), Counter[int](), Counter[int]()
+        in_flight = Counter[str]()
+        for number, live in self.live.items():
+            running[live.run.gpu] += 1
+            in_flight[live.run.invocation.function] += 1
+            if not live.lost:
+                pinned[live.run.gpu] += self.memory_of(number, live)
+        homes: dict[int | None, set[int]] = {gpu: set() for gpu in (None, *self.gpus)}
+        for key, (_, gpu) in self.replicas.items():
+            homes[gpu].add(key)
+            if gpu is not None:
+                used[gpu] += self.memory[key]
         assert len(self.policy) == len(self.waiting)
         cards = {card.index: card for card in self.policy.cards()}
         assert cards.keys() == self.gpus.keys()
-        for number, card in cards.items():
-            assert card.used == self.used(number)
-            assert card.pinned == self.pinned(number)
-            assert card.running == sum(live.run.gpu == number for live in self.live.values())
-            homes = sorted(replica.id or 0 for replica in card.idle)
-            assert homes == sorted(key for key, (_, where) in self.replicas.items() if where == number)
+        for gpu, card in cards.items():
+            assert (card.used, card.pinned) == (used[gpu] + pinned[gpu], pinned[gpu])
+            assert card.running == running[gpu]
+            assert {replica.id for replica in card.idle} == homes[gpu]
+        waiting = Counter(one.function for one in self.waiting.values())
         flows = {flow.function.name: flow for flow in self.policy.flows()}
         for name in self.functions:
             flow = flows[name]
-            assert self.policy.waiting_of(name) == sum(one.function == name for one in self.waiting.values())
-            mine = [live for live in self.live.values() if live.run.invocation.function == name]
-            assert flow.in_flight >= len(mine)  # those of an earlier function of that name run too
-            away = {
-                key for key, (function, where) in self.replicas.items() if function == name and where is None
-            }
+            assert self.policy.waiting_of(name) == waiting[name]
+            assert flow.in_flight >= in_flight[name]  # those of an earlier function of that name run too
+            away = {key for key in homes[None] if self.replicas[key][0] == name}
             assert {replica.id for replica in flow.away} == away
-        assert sorted([*self.waiting, *self.live, *self.over]) == list(range(1, self.issued + 1))
+        assert len(self.waiting) + len(self.live) + len(self.over) == self.issued
