@@ -111,10 +111,11 @@ def coverage() -> str:
     other = groups[OTHER_HEADERS]
     own = {c: total[c] - other[c] for c in classes}
     does, absent, refused = sum(own[c] for c in classes[:3]), own["absent"], own["refused"]
+    others = sum(other[c] for c in classes)
     told = (
         f"Of the {does + absent + refused} symbols of cuda.h {does + absent} are carried: {does} do what "
         f"CUDA does, {absent} answer what CUDA answers where a device lacks what they are for, as the "
-        f"device's attributes say. {refused} are refused, and all {sum(other[c] for c in classes)} of cudaGL.h, "
+        f"device's attributes say. {refused} are refused, and all {others} of cudaGL.h, "
         "cudaEGL.h and cudaVDPAU.h: [REFUSED](specs/cuda/REFUSED.md) gives the reason for each."
     )
     lines += ["", *textwrap.wrap(told, 120, break_on_hyphens=False)]
