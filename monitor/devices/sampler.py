@@ -58,8 +58,13 @@ def _link(handle: Any, when: str) -> list[int | None]:
     return [_maybe(getattr(pynvml, name), handle) for name in asked]
 
 
-def _reaches(one: Any, other: Any) -> bool:
-    status = _maybe(pynvml.nvmlDeviceGetP2PStatus, one, other, pynvml.NVML_P2P_CAPS_INDEX_READ)
+def _reaches(handle: Any, index: int) -> bool:
+    """Whether a device reaches the memory of the one with this index; not if that is lost, say."""
+    try:
+        other = pynvml.nvmlDeviceGetHandleByIndex(index)
+        status = pynvml.nvmlDeviceGetP2PStatus(handle, other, pynvml.NVML_P2P_CAPS_INDEX_READ)
+    except pynvml.NVMLError:
+        return False
     return bool(status == pynvml.NVML_P2P_STATUS_OK)
 
 
@@ -91,7 +96,7 @@ class Gpu:
     def _peers(self, handle: Any) -> list[int]:
         """The indices of the GPUs whose memory it reaches."""
         others = [index for index in range(pynvml.nvmlDeviceGetCount()) if index != self._index]
-        return [index for index in others if _reaches(handle, pynvml.nvmlDeviceGetHandleByIndex(index))]
+        return [index for index in others if _reaches(handle, index)]
 
     def sample(self) -> dict[str, Any]:
         """The figures of this moment; `lost` says whether the device is."""
