@@ -27,6 +27,7 @@ _UNAVAILABLE = (
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
     pynvml.NVML_ERROR_NO_PERMISSION,
 )
+P2P_READ = 0  # NVML_P2P_CAPS_INDEX_READ, of which pynvml makes a tuple
 _GONE = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 
 
@@ -62,7 +63,7 @@ def _reaches(handle: Any, index: int) -> bool:
     """Whether a device reaches the memory of the one with this index; not if that is lost, say."""
     try:
         other = pynvml.nvmlDeviceGetHandleByIndex(index)
-        status = pynvml.nvmlDeviceGetP2PStatus(handle, other, pynvml.NVML_P2P_CAPS_INDEX_READ)
+        status = pynvml.nvmlDeviceGetP2PStatus(handle, other, P2P_READ)
     except pynvml.NVMLError:
         return False
     return bool(status == pynvml.NVML_P2P_STATUS_OK)

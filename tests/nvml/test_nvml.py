@@ -94,7 +94,7 @@ library = ctypes.CDLL("libnvidia-ml.so.1")
 def older(function):
     info = ctypes.create_string_buffer(bytes([255]) * 68)
     assert function(pynvml.nvmlDeviceGetHandleByIndex(0), info) == 0
-    return info.raw.hex()
+    return info.raw[:68].hex()
 while failure(pynvml.nvmlSystemGetDriverVersion):
     pass
 one, other = (pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(2))
@@ -114,7 +114,8 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Monitor]:
-    with monitor("--pool", "2", "--log-level", "warning", environment={"GPUFERRY_SIM_DEVICES": "2"}) as one:
+    options = ("--pool", "2", "--sample", "0.5", "--log-level", "warning")
+    with monitor(*options, environment={"GPUFERRY_SIM_DEVICES": "2"}) as one:
         yield one
 
 
