@@ -1,7 +1,8 @@
 """Fills the generated blocks of documents.
 
-README.md tells what is carried (from the spec) and the numbers that people ask for first, bench/NUMBERS.md
-all that was measured (bench/results/), codegen/DESIGN.md what three families of functions take.
+README.md tells what is carried (from the spec) and the numbers that people ask for first,
+specs/cuda/REFUSED.md what is not and why, bench/NUMBERS.md all that was measured (bench/results/),
+codegen/DESIGN.md what three families of functions take.
 
 python -m bench.readme            rewrite them
 python -m bench.readme --check    exit 1 if one is not up to date
@@ -17,12 +18,14 @@ import platform
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 from . import tables
 
 ROOT = Path(__file__).parent.parent
+OTHER_HEADERS = "graphics_api"  # the group whose functions cuda.h does not declare
 MEASURED = ROOT / "build" / "bench" / "results.json"
 FAMILIES = {
     "Linking at run time": ("link",),
@@ -82,7 +85,7 @@ def codegen(*arguments: str) -> str:
 def coverage() -> str:
     """Per group of the driver API: how many functions there are, and how they are carried."""
     spec = json.loads(codegen("coverage", "--json"))
-    classes = ("local", "async", "sync", "unsupported")
+    classes = ("local", "async", "sync", "absent", "refused")
     written = ("generated", "custom", "steps", "lines")
     groups: dict[str, dict[str, int]] = {}
     total = dict.fromkeys((*classes, *written), 0)
@@ -94,18 +97,39 @@ def coverage() -> str:
             if function["guest"] in written:
                 counts[function["guest"]] += 1
     lines = [
-        "| group | in the guest | sent, not waited for | waited for | not supported "
+        "| group | in the guest | sent, not waited for | waited for | as without it | refused "
         "| generated | by hand | steps by hand | lines by hand |",
-        "|---" + "|--:" * 8 + "|",
+        "|---" + "|--:" * 9 + "|",
     ]
-    carried = {name: counts for name, counts in groups.items() if any(counts[c] for c in classes[:3])}
+    carried = {name: counts for name, counts in groups.items() if any(counts[c] for c in classes[:4])}
     missing = {name: counts for name, counts in groups.items() if name not in carried}
     rest = {key: sum(counts[key] for counts in missing.values()) for key in total}
     rows = [*sorted(carried.items()), (", ".join(sorted(missing)), rest), ("**all**", total)]
     lines += [
         "| " + " | ".join([name, *(str(n or "") for n in counts.values())]) + " |" for name, counts in rows
     ]
+    other = groups[OTHER_HEADERS]
+    own = {c: total[c] - other[c] for c in classes}
+    does, absent, refused = sum(own[c] for c in classes[:3]), own["absent"], own["refused"]
+    others = sum(other[c] for c in classes)
+    told = (
+        f"Of the {does + absent + refused} symbols of cuda.h {does + absent} are carried: {does} do what "
+        f"CUDA does, {absent} answer what CUDA answers where a device lacks what they are for, as the "
+        f"device's attributes say. {refused} are refused, and all {others} of cudaGL.h, "
+        "cudaEGL.h and cudaVDPAU.h: [REFUSED](specs/cuda/REFUSED.md) gives the reason for each."
+    )
+    lines += ["", *textwrap.wrap(told, 120, break_on_hyphens=False)]
     return "\n".join(lines) + "\n"
+
+
+def reasons(kind: str, title: str) -> str:
+    """The functions of a kind by the reason that the spec gives for them."""
+    found: dict[str, list[str]] = {}
+    for symbol, function in json.loads(codegen("coverage", "--json"))["functions"].items():
+        if function["class"] == kind:
+            found.setdefault(function["why"], []).append(symbol)
+    rows = [f"| {why} | {', '.join(f'`{symbol}`' for symbol in symbols)} |" for why, symbols in found.items()]
+    return "\n".join([f"| {title} | functions |", "|---|---|", *rows]) + "\n"
 
 
 def families() -> str:
@@ -137,6 +161,10 @@ def _cpus() -> list[str]:
 
 DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"coverage": coverage, "numbers": tables.headlines},
+    "specs/cuda/REFUSED.md": {
+        "refused": lambda: reasons("refused", "why"),
+        "absent": lambda: reasons("absent", "what the device lacks"),
+    },
     "bench/NUMBERS.md": {"numbers": tables.numbers},
     "codegen/DESIGN.md": {"families": families},
 }

@@ -13,9 +13,21 @@ from .model import By, Class, Function, Spec, Variant
 TABLE = "specs/_generated/coverage.md"
 
 
+# What a function is, for the table: a class that is carried, or one of these.
+ABSENT = "absent"  # answers as a device does that lacks what it is for
+REFUSED = "refused"
+KINDS = (*(klass.value for klass in Class if klass is not Class.UNSUPPORTED), ABSENT, REFUSED)
+
+
+def kind(variant: Variant) -> str:
+    return REFUSED if variant.why else ABSENT if variant.without else variant.klass.value
+
+
 def how(variant: Variant) -> str:
     if variant.alias:
         return f"{variant.klass.value}, as {variant.alias}"
+    if variant.without:
+        return f"as a device without {variant.without}"
     return variant.klass.value + (f" via {', '.join(variant.via)}" if variant.via else "")
 
 
@@ -27,15 +39,16 @@ def groups(spec: Spec) -> dict[str, list[Function]]:
 
 
 def counts(variants: Iterable[Variant]) -> dict[str, int]:
-    found = Counter(v.klass for v in variants)
-    return {klass.value: found[klass] for klass in Class}
+    found = Counter(map(kind, variants))
+    return {name: found[name] for name in KINDS}
 
 
 def as_json(spec: Spec) -> str:
     by_hand = written.of_guest(spec)
     functions = {
         v.symbol: {
-            "class": v.klass.value,
+            "class": kind(v),
+            "why": v.why or v.without,
             "group": v.group,
             "since": v.since,
             "id": v.id,
@@ -61,7 +74,7 @@ def as_text(spec: Spec) -> str:
     rows: dict[str, list[int]] = {}
     for name, functions in groups(spec).items():
         variants = [v for f in functions for v in f.variants]
-        carried = [v for v in variants if v.klass is not Class.UNSUPPORTED]
+        carried = [v for v in variants if not v.why]
         rows[name] = [
             len(carried),
             len(variants),

@@ -40,7 +40,7 @@ from .model import (
     Where,
 )
 from .objects import load_objects
-from .results import load_results
+from .results import load_results, plain_text
 from .signature import parse_signature
 from .validate import validate
 
@@ -212,6 +212,7 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
     remember, forget = keys.get("remember"), keys.get("forget")
     capture = keys.get("capture")
     early, result, override = keys.get("early"), keys.get("result"), keys.get("override")
+    why, without, quiet = keys.get("why"), keys.get("without"), keys.get("quiet")
     steps = override.mapping() if override else None
     variant = Variant(
         symbol=symbol,
@@ -245,6 +246,9 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
         attribute=load_attribute_use(keys.get("attribute")),
         guest_steps=load_steps(steps, "guest", GUEST_STEPS) if steps else (),
         server_steps=load_steps(steps, "server", SERVER_STEPS) if steps else (),
+        why=plain_text(why) if why else None,
+        without=plain_text(without) if without else None,
+        quiet=plain_text(quiet) if quiet else None,
     )
     if steps:
         steps.done()

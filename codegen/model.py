@@ -268,6 +268,14 @@ class Variant:
     attribute: AttributeUse | None = None
     guest_steps: tuple[Step, ...] = ()
     server_steps: tuple[Step, ...] = ()
+    why: str | None = None
+    without: str | None = None
+    quiet: str | None = None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether all that it ever does, of arguments that are right, is to answer one error."""
+        return self.klass is Class.UNSUPPORTED or self.result not in (None, "CUDA_SUCCESS")
 
     @property
     def on_wire(self) -> bool:

@@ -10,14 +10,19 @@ from .model import Destroys, Result
 PLAIN = re.compile(r"[ !#-\[\]-~]+")
 
 
+def plain_text(value: Value) -> str:
+    """A text that stands in C between quotes as it is. Raises SpecError of any other."""
+    if not PLAIN.fullmatch(value.text()):
+        raise value.fail("a text that does not go into C as it is", "Leave out quotes and backslashes")
+    return value.text()
+
+
 def load_result(name: str, value: Value) -> Result:
     keys = value.mapping()
-    destroys, text = keys.get("destroys"), keys.need("text")
-    if not PLAIN.fullmatch(text.text()):
-        raise text.fail("a text that does not go into C as it is", "Leave out quotes and backslashes")
+    destroys, text = keys.get("destroys"), plain_text(keys.need("text"))
     found = Result(
         name=name,
-        text=text.text(),
+        text=text,
         where=keys.where,
         destroys=destroys.choice(Destroys) if destroys else None,
     )

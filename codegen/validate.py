@@ -104,6 +104,31 @@ def check_class(variant: Variant, exported: bool) -> None:
         raise fail(variant, "its arguments have no meaning", "Add 'args'")
 
 
+def check_refusal(spec: Spec, variant: Variant) -> None:
+    """What answers an error whatever it is asked for says why, or which feature a device lacks that says the
+    same; of what is carried, `quiet` says why nobody is told when it is refused.
+    """
+    given = {"why": variant.why, "without": variant.without, "quiet": variant.quiet}
+    said = [key for key, text in given.items() if text is not None]
+    if variant.alias is None and variant.fixed:
+        if len({"why", "without"} & set(said)) != 1:
+            remedy = "Add 'why: …', or 'without: …' where a device without that feature says the same"
+            raise fail(variant, "it is refused, and nobody says why", remedy)
+        wrong = "quiet" in said
+    else:
+        wrong = bool({"why", "without"} & set(said)) or (variant.alias is not None and bool(said))
+    if wrong:
+        key = next(key for key in said if variant.fixed == (key == "quiet") or variant.alias)
+        whose = "its target's are" if variant.alias else "it is refused" if variant.fixed else "it is carried"
+        raise fail(variant, f"{key!r} is given, but {whose}", f"Remove {key!r}")
+    for key in ("without", "quiet"):
+        text = given[key] or ""
+        known = {override.attribute for override in spec.overrides}
+        if text.startswith("CU_DEVICE_ATTRIBUTE_") and text not in known:
+            cause = f"{key!r} names {text}, which the device is not said to lack"
+            raise fail(variant, cause, "Add it to 'overrides' in device.yaml, or name the feature")
+
+
 def check_references(spec: Spec, variant: Variant) -> None:
     for name in variant.via:
         target = spec.by_symbol.get(name)
@@ -271,6 +296,7 @@ def validate(spec: Spec) -> None:
     for library in spec.libraries:
         for variant in library.variants:
             check_class(variant, library.header is not None)
+            check_refusal(spec, variant)
             check_references(spec, variant)
             check_stream(variant)
             if library.header is not None:

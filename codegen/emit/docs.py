@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ..coverage import TABLE, counts, groups, how
-from ..model import Class, Spec
+from ..model import Spec
 from ..render import render
 
 
 def outputs(spec: Spec) -> dict[str, str]:
     carried = {
-        name: [v for function in functions for v in function.variants if v.klass is not Class.UNSUPPORTED]
+        name: [v for function in functions for v in function.variants if not v.why]
         for name, functions in groups(spec).items()
     }
     text = render(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Class, Spec
+from ..model import Spec
 from ..released import operations, spec_hash
 from ..render import render
 from ..wire import messages
@@ -33,6 +33,6 @@ def outputs(spec: Spec) -> dict[str, str]:
             ("# ", ""),
             digest=digest,
             messages=found,
-            unsupported=[v for v in spec.driver.variants if v.klass is Class.UNSUPPORTED],
+            unsupported=[v for v in spec.driver.variants if v.why],
         ),
     }

@@ -41,7 +41,16 @@ static void take_device(unsigned index, const struct gf_look_device *said) {
                                  .minor = said->minor,
                                  .utilization = said->utilization,
                                  .temperature = said->temperature,
-                                 .power = said->power};
+                                 .power = said->power,
+                                 .peers = said->peers,
+                                 .clock = said->clocks[0],
+                                 .memory_clock = said->clocks[1],
+                                 .clock_most = said->clocks[2],
+                                 .memory_clock_most = said->clocks[3],
+                                 .pcie_generation = said->link[0],
+                                 .pcie_width = said->link[1],
+                                 .pcie_generation_most = said->link[2],
+                                 .pcie_width_most = said->link[3]};
     if (device->memory_used > device->memory_total) {
         device->memory_used = device->memory_total;
     }
@@ -55,8 +64,8 @@ static void take(const struct gf_devices *said) {
     const struct gf_look_device *first = (const struct gf_look_device *)(said + 1);
     the_system.cuda_version = (int)said->driver_version;
     the_system.device_count = said->device_count < NV_DEVICES ? said->device_count : NV_DEVICES;
-    snprintf(the_system.driver_version, sizeof the_system.driver_version, "%u.%u",
-             said->driver_version / 1000, said->driver_version % 1000 / 10);
+    memcpy(the_system.driver_version, said->driver, sizeof said->driver);
+    the_system.driver_version[sizeof said->driver - 1] = '\0';
     for (unsigned i = 0; i < the_system.device_count; i++) {
         take_device(i, &first[i]);
     }

@@ -11,6 +11,7 @@
 #include "context.h"
 #include "credential.h"
 #include "devices.h"
+#include "driver_interop/asked.h"
 #include "gpuferry/messages.h"
 #include "handshake.h"
 #include "hello.h"
@@ -322,6 +323,8 @@ static CUresult connect_once(void) {
         return CUDA_ERROR_NO_DEVICE;
     }
     uint64_t start = gf_now();
+    gf_session.launch_blocking = gf_asked_launch_blocking();
+    gf_session.loading_mode = gf_asked_loading(CU_MODULE_LAZY_LOADING);
     char place[GF_ADDRESS_MAX];
     struct gf_transport transport;
     CUresult result = queue_for_session(address, place, &transport);

@@ -279,10 +279,17 @@ CUresult gf_node_publish(struct gf_node *node, CUgraphNode *handle) {
     }
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < node->body_count && result == CUDA_SUCCESS; i++) {
-        result = gf_model_publish(node->bodies[i], object, &node->body_handles[i]);
+        struct gf_model *body = node->bodies[i];
+        if (body->handle == 0) {
+            result = gf_model_publish(body, object, &node->body_handles[i]);
+        } else { /* a graph of the program's that moves here */
+            node->body_handles[i] = (CUgraph)body->handle;
+            gf_object_give(gf_graph_find(node->body_handles[i]), object);
+        }
     }
     if (node->params.type == CU_GRAPH_NODE_TYPE_GRAPH) {
-        node->params.graph.graph = node->body_handles[0];
+        node->params.graph =
+            (CUDA_CHILD_GRAPH_NODE_PARAMS){node->body_handles[0], CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID};
     }
     return result;
 }

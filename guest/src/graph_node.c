@@ -38,11 +38,20 @@ CUgraphNodeType gf_form_type(enum gf_form form, const void *params) {
     return form == GF_FORM_ANY ? ((const CUgraphNodeParams *)params)->type : forms[form].type;
 }
 
+/* A graph that was to move here, and did not, is the program's still. */
+static void drop_body(const struct gf_node *node, struct gf_model *body) {
+    if (node->handle == 0 && body->handle != 0) {
+        body->parent = NULL;
+    } else {
+        gf_model_free(body);
+    }
+}
+
 void gf_params_free(struct gf_node *node) {
     gf_graph_memory_clear(node);
     free(node->memory);
     for (unsigned i = 0; i < node->body_count; i++) {
-        gf_model_free(node->bodies[i]);
+        drop_body(node, node->bodies[i]);
     }
     gf_condition_clear(node);
     free(node->bodies);
@@ -65,7 +74,7 @@ CUresult gf_node_keep_bodies(struct gf_node *node, struct gf_model **bodies, uns
             node->bodies[i] = bodies[i];
             bodies[i]->parent = node;
         } else if (bodies[i] != NULL) {
-            gf_model_free(bodies[i]);
+            drop_body(node, bodies[i]);
         }
     }
     node->body_count = all ? count : 0;
@@ -136,11 +145,13 @@ static void give(struct gf_node *to, struct gf_node *from) {
 
 static CUresult take_child(struct gf_node *node) {
     struct gf_graph *graph = gf_graph_find(node->params.graph.graph);
-    if (graph == NULL) {
+    bool moves = node->params.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+    if (graph == NULL || (!moves && node->params.graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (node->params.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+    /* Into a graph that the program has, not into what was made of one. */
+    if (moves && (graph->model->parent != NULL || graph->model->captured || node->model->handle == 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     for (const struct gf_node *up = node; up != NULL; up = up->model->parent) {
         if (up->model == graph->model) {
@@ -150,8 +161,8 @@ static CUresult take_child(struct gf_node *node) {
     if (gf_model_is_single(graph->model)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    struct gf_model *copy = gf_model_copy(graph->model);
-    return gf_node_keep_bodies(node, &copy, 1);
+    struct gf_model *body = moves ? graph->model : gf_model_copy(graph->model);
+    return gf_node_keep_bodies(node, &body, 1);
 }
 
 static CUresult make_bodies(struct gf_node *node, uint32_t first) {

@@ -49,17 +49,22 @@ enum gf_class {
 struct gf_function {
     const char *name;
     enum gf_class klass;
-    uint16_t id; /* on the wire */
+    uint16_t id;     /* on the wire */
+    bool quiet;      /* nobody is told when it answers CUDA_ERROR_NOT_SUPPORTED */
+    const char *why; /* it is not carried; NULL: it is */
 };
 
 extern const struct gf_function gf_functions[];
 extern const unsigned gf_function_count;
-/* By gf_function_id; untold: calls of unsupported functions that the server does not know of. */
-extern _Atomic uint64_t gf_function_calls[], gf_function_round_trips[], gf_function_untold[];
+/* By gf_function_id; refusals: calls that were refused; untold: those of which the server does not know. */
+extern _Atomic uint64_t gf_function_calls[], gf_function_round_trips[], gf_function_refusals[],
+    gf_function_untold[];
 
 CUresult gf_enter_slow(enum gf_needs needs);
 void gf_trace_result(uint16_t function, CUresult result);
 CUresult gf_unsupported(uint16_t function);
+/* Of a call that was refused: stderr is told at the first one, the server of what is not carried. */
+void gf_unsupported_tell(uint16_t function);
 /* By gf_function_id: whether this server lays out otherwise, or lacks, what the function goes by. */
 enum gf_lacks { GF_LACKS_NOTHING, GF_LACKS_UNTOLD, GF_LACKS_TOLD };
 extern _Atomic uint8_t gf_function_lacks[];
@@ -90,6 +95,9 @@ static inline CUresult gf_enter(uint16_t function, enum gf_needs needs) {
 /* What kernels have printed is there when a call that waited for them returns. */
 static inline CUresult gf_leave(uint16_t function, CUresult result) {
     gf_printed_settle();
+    if (__builtin_expect(result == CUDA_ERROR_NOT_SUPPORTED, 0)) {
+        gf_unsupported_tell(function);
+    }
     if (__builtin_expect(atomic_load_explicit(&gf_log_level, memory_order_relaxed) >= GF_LOG_TRACE, 0)) {
         gf_trace_result(function, result);
     }

@@ -63,20 +63,24 @@ void gf_object_discard(void *object) {
     free_slot(object);
 }
 
-void gf_object_publish(void *object_, uint64_t handle, void *owner_) {
-    struct gf_object *object = object_, *owner = owner_;
+/* Lock held. An owner that another thread ends at this moment takes nothing along any more. */
+static void hang(struct gf_object *object, struct gf_object *owner) {
+    object->owner = atomic_load(&owner->handle);
+    if (object->owner != 0) {
+        object->parent = owner;
+        object->next = owner->first;
+        if (object->next != NULL) {
+            object->next->previous = object;
+        }
+        owner->first = object;
+    }
+}
+
+void gf_object_publish(void *object_, uint64_t handle, void *owner) {
+    struct gf_object *object = object_;
     pthread_mutex_lock(&tree_lock);
     if (owner != NULL) {
-        object->owner = atomic_load(&owner->handle);
-        /* An owner that another thread ends at this moment takes nothing along any more. */
-        if (object->owner != 0) {
-            object->parent = owner;
-            object->next = owner->first;
-            if (object->next != NULL) {
-                object->next->previous = object;
-            }
-            owner->first = object;
-        }
+        hang(object, owner);
     }
     atomic_store_explicit(&object->handle, handle, memory_order_release);
     pthread_mutex_unlock(&tree_lock);
@@ -95,6 +99,13 @@ static void unlink_object(struct gf_object *object) {
         object->next->previous = object->previous;
     }
     object->parent = object->next = object->previous = NULL;
+}
+
+void gf_object_give(void *object, void *owner) {
+    pthread_mutex_lock(&tree_lock);
+    unlink_object(object);
+    hang(object, owner);
+    pthread_mutex_unlock(&tree_lock);
 }
 
 static void end_locked(struct gf_object *object, struct gf_object **ended);

@@ -46,6 +46,8 @@ void *gf_table_take(struct gf_table *table, uint64_t *handle);
 void gf_object_discard(void *object);
 /* owner: NULL is the session. */
 void gf_object_publish(void *object, uint64_t handle, void *owner);
+/* From here on it ends with another owner. */
+void gf_object_give(void *object, void *owner);
 /* Ends an object and all that it owns; NULL if the handle is its no more: another thread did so first. The
  * slots may be taken again only after gf_objects_release: between the two the caller tells the server, so
  * that its order is destroy, then create. */

@@ -110,7 +110,8 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
     }
     result = send_launch(&request, packed, attributes);
     gf_thread.context_id = current;
-    return result;
+    bool waits = result == CUDA_SUCCESS && gf_session.launch_blocking;
+    return waits ? gf_cuStreamSynchronize(config->hStream) : result;
 }
 
 CUresult gf_cuLaunchKernel(CUfunction f, unsigned gridDimX, unsigned gridDimY, unsigned gridDimZ,

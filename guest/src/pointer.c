@@ -23,6 +23,7 @@ struct subject {
     bool sync_memops;
     bool exportable; /* by cuIpcGetMemHandle */
     CUmemAllocationHandleType handle_types;
+    int access; /* of the current device; of what is not mapped by the program, as far as it has an address */
 };
 
 /* Whose memory is at an address: what the program has mapped lies where its home does. */
@@ -33,6 +34,12 @@ static int place_of(uint64_t address) {
                                 : address);
 }
 
+/* By which other processes may have what lies in a pool. */
+static CUmemAllocationHandleType pool_handle_types(uint64_t handle) {
+    const struct gf_memory_pool *pool = gf_memory_pool_find((CUmemoryPool)handle);
+    return pool == NULL ? CU_MEM_HANDLE_TYPE_NONE : pool->handle_types;
+}
+
 static struct subject look_up(uint64_t address) {
     struct gf_allocation allocation;
     struct gf_mapping mapping;
@@ -40,7 +47,7 @@ static struct subject look_up(uint64_t address) {
     struct subject s = {0};
     struct gf_shared shared;
     struct gf_mirror mirror;
-    bool is_shared = gf_shared_find(address, &shared);
+    bool is_shared = gf_shared_find(address, &shared), is_mapped = false;
     if (gf_mirror_find(address, false, &mirror)) {
         address = mirror.host + (address - mirror.device);
     }
@@ -63,14 +70,16 @@ static struct subject look_up(uint64_t address) {
                              .id = allocation.id,
                              .owner = allocation.pool == 0 ? allocation.owner : 0,
                              .pool = allocation.pool,
+                             .handle_types = pool_handle_types(allocation.pool),
                              .sync_memops = allocation.synchronous,
                              .exportable = gf_ipc_exportable(&allocation),
                              .shared = is_shared};
-    } else if (gf_mapping_find(address, &mapping)) {
+    } else if ((is_mapped = gf_mapping_find(address, &mapping))) {
         s = (struct subject){.device = true,
                              .base = mapping.address,
                              .size = mapping.size,
                              .id = mapping.allocation,
+                             .access = mapping.access[gf_device_number()],
                              .handle_types = gf_memory_allocation_find(mapping.allocation)->handle_types};
     } else if (gf_global_find(address, &s.base, &s.size)) {
         s.device = true;
@@ -84,6 +93,9 @@ static struct subject look_up(uint64_t address) {
     if (s.device) {
         s.on_device = address;
         s.on_host = s.shared ? address : 0;
+    }
+    if (!is_mapped && s.on_device != 0) {
+        s.access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
     }
     return s;
 }
@@ -142,10 +154,7 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
         put(data, s->handle_types, sizeof(uint64_t));
         return only_known;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        put(data,
-            s->on_device != 0 ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
-                              : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE,
-            sizeof(int));
+        put(data, (uint64_t)s->access, sizeof(int));
         return only_known;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         put(data, s->pool, sizeof(CUmemoryPool));

@@ -31,6 +31,8 @@ struct gf_session {
     struct gf_device_link links[GF_DEVICES_MAX][GF_DEVICES_MAX]; /* from, to; if there are several */
     uint8_t (*image_hashes)[GF_HASH_SIZE];
     uint32_t image_hash_count;
+    bool launch_blocking;             /* as CUDA's own variables ask (native/driver_interop/asked.h) */
+    CUmoduleLoadingMode loading_mode; /* and this */
     _Atomic bool shared; /* other processes have the lease too: memory is claimed before it is allocated */
     _Atomic uint64_t default_pools[GF_DEVICES_MAX], current_pools[GF_DEVICES_MAX]; /* handles */
 };

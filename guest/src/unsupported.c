@@ -34,12 +34,24 @@ static void count(uint16_t function, uint64_t before) {
 }
 
 CUresult gf_unsupported(uint16_t function) {
-    uint64_t before = atomic_fetch_add_explicit(&gf_function_calls[function], 1, memory_order_relaxed);
-    if (before == 0) {
-        gf_error("%s is not supported", gf_functions[function].name);
-    }
-    count(function, before);
+    atomic_fetch_add_explicit(&gf_function_calls[function], 1, memory_order_relaxed);
     return gf_leave(function, CUDA_ERROR_NOT_SUPPORTED);
+}
+
+void gf_unsupported_tell(uint16_t function) {
+    const struct gf_function *asked = &gf_functions[function];
+    if (asked->quiet || atomic_load(&gf_function_lacks[function]) != GF_LACKS_NOTHING) {
+        return;
+    }
+    uint64_t before = atomic_fetch_add_explicit(&gf_function_refusals[function], 1, memory_order_relaxed);
+    if (before == 0 && asked->why != NULL) {
+        gf_error("%s is not supported: %s", asked->name, asked->why);
+    } else if (before == 0) {
+        gf_error("%s: what it was asked for is not supported", asked->name);
+    }
+    if (asked->why != NULL) {
+        count(function, before);
+    }
 }
 
 CUresult gf_unsupported_here(uint16_t function) {

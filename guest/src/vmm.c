@@ -14,6 +14,7 @@
 #include "guest.h"
 #include "hooks.h"
 #include "objects.h"
+#include "shared.h"
 #include "window.h"
 
 /* Guards the mappings and what counts them. */
@@ -460,6 +461,18 @@ CUresult gf_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
     return result;
 }
 
+/* What cuMemAlloc gave, which its device may read and write (H200, 580.159.04). */
+static bool is_plain(uint64_t address, struct gf_mapping *as) {
+    struct gf_allocation allocation;
+    struct gf_shared shared;
+    if (!gf_window_find(address, &allocation) || allocation.pool != 0 || gf_shared_find(address, &shared)) {
+        return false;
+    }
+    *as = (struct gf_mapping){.address = address};
+    as->access[gf_window_device(address)] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return true;
+}
+
 CUresult gf_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr) {
     struct gf_mapping mapping;
     if (flags == NULL || location == NULL) {
@@ -468,7 +481,7 @@ CUresult gf_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *locat
     if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !gf_is_device(location->id)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    if (!gf_mapping_find(ptr, &mapping)) {
+    if (!gf_mapping_find(ptr, &mapping) && !is_plain(ptr, &mapping)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *flags = mapping.access[location->id];

@@ -52,6 +52,10 @@ class Gpu:
     temperature: float | None = None
     power: float | None = None
     processes: list[Process] = field(default_factory=list)
+    peers: list[int] = field(default_factory=list)  # NVML's indices of the GPUs whose memory it reaches
+    # MHz of multiprocessors and memory, generation and width of its PCIe link: now, and at most.
+    now: list[int | None] = field(default_factory=lambda: [None] * 4)
+    most: list[int | None] = field(default_factory=lambda: [None] * 4)
     _rates: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
 
     @property
@@ -72,6 +76,9 @@ class Gpu:
         self.memory_used = sample.get("memory_used")
         self.temperature = sample.get("temperature")
         self.power = sample.get("power")
+        self.peers = sample.get("peers", self.peers)
+        self.now = sample.get("now", self.now)
+        self.most = sample.get("most", self.most)
         self.processes = [Process(p["pid"], p["memory"], p["name"]) for p in sample.get("processes", ())]
         if sample.get("utilization") is None:
             self._rates.clear()
@@ -88,11 +95,18 @@ class GpuStats:
         self._library = library
         self._by_uuid: dict[str, Gpu] = {}
         self._order: dict[int, str] = {}
+        self.driver = ""  # its version, as NVML writes it
         self.problem = "not sampled yet" if interval else "switched off"
 
     def get(self, uuid: bytes) -> Gpu | None:
         """The device with this UUID, as the CUDA driver gives it; None if NVML does not know it now."""
         return None if self.problem else self._by_uuid.get(text_of_uuid(uuid)[len(PREFIX) :])
+
+    def reaches(self, one: bytes, other: bytes) -> bool:
+        """Whether the one of these devices, by UUID, reaches the other's memory, as NVML says."""
+        found = self.get(one)
+        peers = found.peers if found else []
+        return any(self._order.get(index) == text_of_uuid(other) for index in peers)
 
     async def run(self) -> None:
         """Sample every device each `interval` seconds, until cancelled."""
@@ -139,6 +153,7 @@ class GpuStats:
     def take(self, answer: Mapping[str, Any]) -> None:
         """Take over one answer of the sampler."""
         self.problem = ""
+        self.driver = answer.get("driver", "")
         for sample in answer["gpus"]:
             # A device that is lost may not even tell its UUID: it is the one that was there before.
             uuid = sample.get("uuid") or self._order.get(sample["index"])

@@ -27,6 +27,7 @@ _UNAVAILABLE = (
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
     pynvml.NVML_ERROR_NO_PERMISSION,
 )
+P2P_READ = 0  # NVML_P2P_CAPS_INDEX_READ, of which pynvml makes a tuple
 _GONE = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 
 
@@ -45,6 +46,27 @@ def _name_of(pid: int) -> str:
         return os.path.basename(_maybe(pynvml.nvmlSystemGetProcessName, pid) or "")
     except pynvml.NVMLError:  # it ended meanwhile
         return ""
+
+
+def _clocks(ask: Callable[..., int], handle: Any) -> list[int | None]:
+    """MHz of the multiprocessors and of the memory."""
+    return [_maybe(ask, handle, kind) for kind in (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM)]
+
+
+def _link(handle: Any, when: str) -> list[int | None]:
+    """Generation and width of its PCIe link, now ("Curr") or at most ("Max")."""
+    asked = (f"nvmlDeviceGet{when}PcieLinkGeneration", f"nvmlDeviceGet{when}PcieLinkWidth")
+    return [_maybe(getattr(pynvml, name), handle) for name in asked]
+
+
+def _reaches(handle: Any, index: int) -> bool:
+    """Whether a device reaches the memory of the one with this index; not if that is lost, say."""
+    try:
+        other = pynvml.nvmlDeviceGetHandleByIndex(index)
+        status = pynvml.nvmlDeviceGetP2PStatus(handle, other, P2P_READ)
+    except pynvml.NVMLError:
+        return False
+    return bool(status == pynvml.NVML_P2P_STATUS_OK)
 
 
 class Gpu:
@@ -67,8 +89,15 @@ class Gpu:
             "uuid": pynvml.nvmlDeviceGetUUID(handle),
             "name": pynvml.nvmlDeviceGetName(handle),
             "pci": pynvml.nvmlDeviceGetPciInfo(handle).busId,
+            "peers": [] if self._uuid else self._peers(handle),
+            "most": [*_clocks(pynvml.nvmlDeviceGetMaxClockInfo, handle), *_link(handle, "Max")],
         }
         self._handle = handle
+
+    def _peers(self, handle: Any) -> list[int]:
+        """The indices of the GPUs whose memory it reaches."""
+        others = [index for index in range(pynvml.nvmlDeviceGetCount()) if index != self._index]
+        return [index for index in others if _reaches(handle, index)]
 
     def sample(self) -> dict[str, Any]:
         """The figures of this moment; `lost` says whether the device is."""
@@ -92,6 +121,7 @@ class Gpu:
             "utilization": None if rates is None else rates.gpu / 100,
             "temperature": _maybe(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
             "power": None if power is None else power / 1000,
+            "now": [*_clocks(pynvml.nvmlDeviceGetClockInfo, handle), *_link(handle, "Curr")],
             "processes": [
                 {"pid": p.pid, "memory": p.usedGpuMemory or 0, "name": _name_of(p.pid)} for p in processes
             ],
@@ -108,6 +138,7 @@ def main() -> int:
         if chosen.library:
             ctypes.CDLL(chosen.library)
         pynvml.nvmlInit()
+        driver = _maybe(pynvml.nvmlSystemGetDriverVersion) or ""
         gpus = [Gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
         gpus += [
             Gpu(len(gpus) + number, name)
@@ -119,7 +150,7 @@ def main() -> int:
     due = time.monotonic()
     try:
         while True:
-            print(json.dumps({"gpus": [gpu.sample() for gpu in gpus]}), flush=True)
+            print(json.dumps({"driver": driver, "gpus": [gpu.sample() for gpu in gpus]}), flush=True)
             # Late is late: no burst to catch up after a stall.
             due = max(due + chosen.interval, time.monotonic())
             time.sleep(max(due - time.monotonic(), 0))

@@ -11,7 +11,7 @@ from gpuferry.specs._generated import frames
 from gpuferry.specs._generated.frames import Frame
 
 from ..broker.broker import Broker
-from ..devices.gpus import GpuStats
+from ..devices.gpus import Gpu, GpuStats
 from ..door.guests import Farewells, Guest, Reception, address_of
 from ..door.handshake import Hello, Reason, Refusal, Resume
 from ..pool.pool import Pool
@@ -112,8 +112,9 @@ class Looks(Reception):
                     placed.setdefault(device, []).append(session)
         # What it has, else what it would be given.
         shown = sorted(placed.keys() & welcomes.keys()) or sorted(welcomes)[: guest.hello.devices]
+        uuids = [frames.Device.unpack(welcomes[ordinal], TOLD).uuid for ordinal in shown]
         parts = [
-            self._device(ordinal, welcomes[ordinal], guest.hello, placed.get(ordinal, ())).pack()
+            self._device(ordinal, welcomes[ordinal], guest.hello, placed.get(ordinal, ()), uuids).pack()
             for ordinal in shown
         ]
         processes = [
@@ -122,11 +123,12 @@ class Looks(Reception):
             for session in placed.get(ordinal, ())
         ]
         version = frames.Welcome.unpack(welcomes[shown[0]], frames.Header.SIZE).driver_version if shown else 0
-        head = frames.Devices(guest.welcome_proof, version, len(parts), len(processes))
+        driver = self._gpus.driver.encode()[:31]
+        head = frames.Devices(guest.welcome_proof, version, len(parts), len(processes), driver)
         return frames.frame(Frame.DEVICES, head.pack() + b"".join(parts + processes))
 
     def _device(
-        self, ordinal: int, welcome: bytes, hello: Hello, here: Sequence[Session]
+        self, ordinal: int, welcome: bytes, hello: Hello, here: Sequence[Session], shown: Sequence[bytes]
     ) -> frames.LookDevice:
         told = frames.Device.unpack(welcome, TOLD)
         gpu = self._gpus.get(told.uuid)
@@ -134,6 +136,7 @@ class Looks(Reception):
         quotas = {session.lease.number: session.quota for session in here}  # processes share their program's
         quota = sum(quotas.values()) or hello.memory or default
         attributes = told.attributes
+        now, most = ([UNKNOWN if n is None else n for n in figures] for figures in _figures(gpu))
         place = attributes[PCI_DOMAIN], attributes[PCI_BUS], attributes[PCI_DEVICE]
         return frames.LookDevice(
             name=told.name.partition(b"\0")[0][:95],
@@ -142,11 +145,14 @@ class Looks(Reception):
             uuid=told.uuid,
             memory_total=min(quota, told.total_memory),
             memory_used=sum(mapped(session, ordinal) for session in here),
+            peers=sum(self._gpus.reaches(told.uuid, other) << i for i, other in enumerate(shown[:64])),
             major=attributes[MAJOR],
             minor=attributes[MINOR],
             utilization=min(100, sum(map(self._utilization, here))),
             temperature=UNKNOWN if gpu is None or gpu.temperature is None else round(gpu.temperature),
             power=UNKNOWN if gpu is None or gpu.power is None else round(gpu.power * 1000),
+            clocks=(*now[:2], *most[:2]),
+            link=(*now[2:], *most[2:]),
         )
 
     def _utilization(self, session: Session) -> int:
@@ -160,6 +166,11 @@ class Looks(Reception):
         for gone in self._busy.keys() - self._broker.sessions.keys():
             del self._busy[gone]
         return self._busy[session.id][2]
+
+
+def _figures(gpu: Gpu | None) -> tuple[list[int | None], list[int | None]]:
+    """Clocks and link of a device, now and at most."""
+    return (gpu.now, gpu.most) if gpu else ([None] * 4, [None] * 4)
 
 
 def mapped(session: Session, device: int) -> int:

@@ -1,5 +1,6 @@
 /* The functions that are more than an answer: the library's life, handles, lists, and structs with a version.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -63,6 +64,14 @@ const char *nvmlErrorString(nvmlReturn_t result) {
         }
     }
     return "Unknown Error";
+}
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length) {
+    struct nv_system system;
+    NV_TRY(nv_find_system(&system));
+    NV_REQUIRE(version != NULL);
+    return system.driver_version[0] == '\0' ? NVML_ERROR_NOT_SUPPORTED
+                                            : nv_text(version, length, system.driver_version);
 }
 
 /* CUDA's version and the driver's, of the library itself: nobody need have begun. */
@@ -236,6 +245,46 @@ nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned *id) {
     return found.instance ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
+/* -- clocks, and what devices are to each other */
+
+static nvmlReturn_t tell_clock(nvmlDevice_t device, nvmlClockType_t type, bool most, unsigned *clock) {
+    struct nv_device found;
+    NV_TRY(nv_find_device(device, &found));
+    NV_REQUIRE(clock != NULL);
+    const int of_memory = most ? found.memory_clock_most : found.memory_clock;
+    const int of_others = most ? found.clock_most : found.clock;
+    const int mhz = type == NVML_CLOCK_MEM                                 ? of_memory
+                    : type == NVML_CLOCK_SM || type == NVML_CLOCK_GRAPHICS ? of_others
+                                                                           : -1;
+    if (mhz < 0) {
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+    *clock = (unsigned)mhz;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned *clock) {
+    return tell_clock(device, type, false, clock);
+}
+
+nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned *clock) {
+    return tell_clock(device, type, true, clock);
+}
+
+/* Of memory that one reaches of the other; of NVLink and atomic operations nothing is told. */
+nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuP2PCapsIndex_t index,
+                                    nvmlGpuP2PStatus_t *status) {
+    struct nv_device one, other;
+    NV_TRY(nv_find_device(device1, &one));
+    NV_TRY(nv_find_device(device2, &other));
+    NV_REQUIRE(status != NULL && index >= 0 && index < NVML_P2P_CAPS_INDEX_UNKNOWN &&
+               one.index != other.index);
+    const bool reaches = (one.peers >> other.index & 1) != 0;
+    const bool told = index == NVML_P2P_CAPS_INDEX_READ || index == NVML_P2P_CAPS_INDEX_WRITE;
+    *status = told && reaches ? NVML_P2P_STATUS_OK : NVML_P2P_STATUS_NOT_SUPPORTED;
+    return NVML_SUCCESS;
+}
+
 /* -- structs */
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info) {
@@ -250,6 +299,22 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info) {
     snprintf(info->busIdLegacy, sizeof info->busIdLegacy, "%04X:%02X:%02X.0", info->domain & 0xffff,
              info->bus & 0xff, info->device & 0xff);
     return NVML_SUCCESS;
+}
+
+/* Older programs have room for what comes before its newer members. */
+static nvmlReturn_t tell_pci(nvmlDevice_t device, void *info, size_t size) {
+    nvmlPciInfo_t whole;
+    NV_TRY(nvmlDeviceGetPciInfo_v3(device, info != NULL ? &whole : NULL));
+    memcpy(info, &whole, size);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *info) {
+    return tell_pci(device, info, offsetof(nvmlPciInfo_t, pciSubSystemId));
+}
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *info) {
+    return tell_pci(device, info, offsetof(nvmlPciInfo_t, busId));
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {

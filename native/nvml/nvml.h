@@ -27,7 +27,7 @@ struct nv_system {
     unsigned device_count; /* whole ones; the handles of their instances, device by device, follow theirs */
     unsigned instances;    /* of each, in MIG mode; 0: they are not */
     int cuda_version;
-    char driver_version[32];
+    char driver_version[32]; /* empty: nobody says */
 };
 
 struct nv_device {
@@ -36,7 +36,10 @@ struct nv_device {
     char name[96], uuid[48], pci[32];
     uint64_t memory_total, memory_used;
     int major, minor;
+    uint64_t peers;                      /* a bit for each device whose memory it reaches, by index */
     int utilization, temperature, power; /* per cent, degrees, milliwatts; -1: nobody says */
+    int clock, memory_clock, clock_most, memory_clock_most; /* MHz; -1: nobody says */
+    int pcie_generation, pcie_width, pcie_generation_most, pcie_width_most;
 };
 
 /* A handle is the address of one of these. */

@@ -60,9 +60,16 @@ typedef struct {
     int temperature;
 } nvmlTemperature_t;
 
+typedef int nvmlClockType_t;
 typedef int nvmlComputeMode_t;
+typedef int nvmlGpuP2PCapsIndex_t;
+typedef int nvmlGpuP2PStatus_t;
 typedef int nvmlTemperatureSensors_t;
 
 #define NVML_MEMORY_V2      (sizeof(nvmlMemory_v2_t) | 2u << 24)
 #define NVML_TEMPERATURE_V1 (sizeof(nvmlTemperature_t) | 1u << 24)
 #define NVML_NO_INSTANCE    0xffffffffu
+
+enum { NVML_CLOCK_GRAPHICS, NVML_CLOCK_SM, NVML_CLOCK_MEM };
+enum { NVML_P2P_CAPS_INDEX_READ, NVML_P2P_CAPS_INDEX_WRITE, NVML_P2P_CAPS_INDEX_UNKNOWN = 5 };
+enum { NVML_P2P_STATUS_OK, NVML_P2P_STATUS_NOT_SUPPORTED = 5 };

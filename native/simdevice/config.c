@@ -1,4 +1,5 @@
 #include "config.h"
+#include "driver_interop/asked.h"
 #include "driver_interop/visible.h"
 #include "log.h"
 #include "variance.h"
@@ -217,6 +218,9 @@ static void read_all(void) {
     config.output_most = read_size("GPUFERRY_SIM_OUTPUT", UINT64_MAX);
     read_code();
     read_loads();
+    config.launch_blocking = gf_asked_launch_blocking();
+    config.loading = gf_asked_loading(sim_choice(SIM_OPEN_LOADING, 2) == 1 ? CU_MODULE_EAGER_LOADING
+                                                                           : CU_MODULE_LAZY_LOADING);
     read_placing();
     read_turns();
     read_compute_capability();

@@ -24,8 +24,10 @@ struct sim_config {
     int peers;            /* whether devices reach each other's memory */
     int check;            /* whether kernels are held to their own memory */
     enum sim_placing placing;
-    bool skip_code;   /* kernels are loaded and never run */
-    bool loads_wait;  /* images are loaded alone, and when nothing is under way */
+    bool skip_code;       /* kernels are loaded and never run */
+    bool loads_wait;      /* images are loaded alone, and when nothing is under way */
+    bool launch_blocking; /* a launch returns when the kernel has run */
+    CUmoduleLoadingMode loading;
     int dirty;        /* whether new memory begins with something other than zeros */
     int device_count; /* of the machine, visible or not */
     int instances;    /* into which each is divided (MIG), and which CUDA shows instead; 0: whole */

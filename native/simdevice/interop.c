@@ -3,6 +3,7 @@
 #include "device.h"
 #include "context.h"
 #include "log.h"
+#include "needs.h"
 #include "thread.h"
 
 /* By its presence a program that loaded this library can tell that it is not NVIDIA's. */
@@ -69,17 +70,25 @@ CUresult cuGetExportTable(const void **table, const CUuuid *id) {
     return gf_get_export_table(table, id);
 }
 
-/* Called by the generated stub of each function that is not carried. */
-void sim_unsupported(const char *name) {
+static bool is_first(const char *name) {
     enum { MOST = 1024 };
-    static _Atomic(const char *) told[MOST]; /* by address: each stub has one name */
+    static _Atomic(const char *) told[MOST]; /* by address: each entry has one name */
     for (int i = 0; i < MOST; i++) {
         const char *none = NULL;
-        if (atomic_compare_exchange_strong(&told[i], &none, name)) {
-            sim_message(SIM_LOG_ERROR, "%s is not supported", name);
-            return;
-        }
+        if (atomic_compare_exchange_strong(&told[i], &none, name))
+            return true;
         if (none == name)
-            return;
+            return false;
     }
+    return false;
+}
+
+/* Behind a guest nothing is said: it says so itself. */
+void sim_unsupported(const char *name, const char *why) {
+    if (sim_message_has_copy() || !is_first(name))
+        return;
+    if (why)
+        sim_message(SIM_LOG_ERROR, "%s is not supported: %s", name, why);
+    else
+        sim_message(SIM_LOG_ERROR, "%s: what it was asked for is not supported", name);
 }

@@ -5,7 +5,6 @@
 #include "enter.h"
 #include "log.h"
 #include "scheduler.h"
-#include "variance.h"
 #include <string.h>
 
 #define MESSAGE_SIZE 4096
@@ -30,7 +29,7 @@ void sim_load_end(void) {
 }
 
 bool sim_image_eager(void) {
-    return sim_choice(SIM_OPEN_LOADING, 2) == 1;
+    return sim_config_get()->loading == CU_MODULE_EAGER_LOADING;
 }
 
 /* All kernels, ready to run. */

@@ -1,4 +1,5 @@
 /* Kernel launches. Everything that CUDA reports at once is checked here, before anything is queued. */
+#include "capture.h"
 #include "cluster.h"
 #include "variance.h"
 #include "graph.h"
@@ -249,7 +250,9 @@ static CUresult launch_on(struct sim_stream *stream, CUfunction given, struct si
     sim_message(SIM_LOG_DEBUG, "stream %llu: %s<<<(%u, %u, %u), (%u, %u, %u), %u>>>",
                 (unsigned long long)stream->id, function->info->name, c->gridDimX, c->gridDimY, c->gridDimZ,
                 c->blockDimX, c->blockDimY, c->blockDimZ, c->sharedMemBytes);
-    return sim_submit_and_forget(stream, op);
+    return sim_config_get()->launch_blocking && !sim_stream_captured(stream)
+               ? sim_submit_and_wait(stream, op)
+               : sim_submit_and_forget(stream, op);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void **params, void **extra) {

@@ -14,6 +14,10 @@ void sim_message_set_copy(int fd) {
     atomic_store(&copy, fd);
 }
 
+bool sim_message_has_copy(void) {
+    return atomic_load(&copy) >= 0;
+}
+
 void sim_message_set_level(enum sim_log_level level) {
     atomic_store_explicit(&current_level, level, memory_order_relaxed);
 }

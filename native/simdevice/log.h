@@ -1,6 +1,7 @@
 /* Messages to stderr, as much as GPUFERRY_SIM_LOG asks for. Errors in the user's settings are always shown.
  */
 #pragma once
+#include <stdbool.h>
 
 enum sim_log_level { SIM_LOG_ERROR, SIM_LOG_INFO, SIM_LOG_DEBUG };
 
@@ -10,6 +11,7 @@ void sim_message_set_level(enum sim_log_level level);
 /* What is said goes to this descriptor too: to whoever runs the program, where that is not who runs the
  * driver. */
 void sim_message_set_copy(int fd);
+bool sim_message_has_copy(void);
 /* It goes there alone: both are the same person. */
 void sim_message_only_copy(void);
 void sim_message(enum sim_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -7,6 +7,20 @@ static bool on_host(const struct sim_range *range) {
     return range->kind == SIM_RANGE_HOST || range->kind == SIM_RANGE_REGISTERED;
 }
 
+/* What the current context's device may do there; the memory's own, where no context is current. */
+static unsigned access_flags(const struct sim_range *range) {
+    struct sim_context *context;
+    if (!range)
+        return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    if (range->kind != SIM_RANGE_MAPPED)
+        return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+    const bool current = sim_context_current(&context) == CUDA_SUCCESS;
+    const int ordinal = current ? context->device->ordinal : range->device->ordinal;
+    return range->writable >> ordinal & 1   ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+           : range->readable >> ordinal & 1 ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
+                                            : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+}
+
 /* Writes what an attribute is for a pointer that no range contains (`range` NULL) or one does. NOT_FOUND: has
  * none. */
 static CUresult query(void *value, CUpointer_attribute attribute, uint64_t pointer,
@@ -58,16 +72,15 @@ static CUresult query(void *value, CUpointer_attribute attribute, uint64_t point
         *(unsigned *)value = range != NULL;
         break;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *(unsigned *)value = !range ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE
-                             : range->kind == SIM_RANGE_MAPPED && !range->writable
-                                 ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
-                                 : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+        *(unsigned *)value = access_flags(range);
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         *(CUmemoryPool *)value = pooled ? (CUmemoryPool)(uintptr_t)sim_pool_handle(range->owner) : NULL;
         break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *(unsigned long long *)value = range && range->kind == SIM_RANGE_MAPPED ? range->flags : 0;
+        *(unsigned long long *)value = pooled ? ((struct sim_pool *)range->owner)->properties.handleTypes
+                                       : range && range->kind == SIM_RANGE_MAPPED ? range->flags
+                                                                                  : 0;
         break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         *(bool *)value = range && range->kind == SIM_RANGE_DEVICE;

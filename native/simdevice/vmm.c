@@ -522,7 +522,10 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_at(location->id))
         return CUDA_ERROR_INVALID_DEVICE;
     struct sim_range range;
-    SIM_REQUIRE(sim_ranges_find(&sim_memory, pointer, &range) && range.kind == SIM_RANGE_MAPPED);
+    SIM_REQUIRE(sim_ranges_find(&sim_memory, pointer, &range));
+    SIM_REQUIRE(range.kind == SIM_RANGE_MAPPED || range.kind == SIM_RANGE_DEVICE);
+    if (range.kind == SIM_RANGE_DEVICE) /* its device may read and write it (H200, 580.159.04) */
+        range.writable = UINT64_C(1) << range.device->ordinal;
     *flags = range.writable >> location->id & 1   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
              : range.readable >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READ
                                                   : CU_MEM_ACCESS_FLAGS_PROT_NONE;

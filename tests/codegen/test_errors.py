@@ -20,6 +20,8 @@ NEXT_OF_SESSION = min({*range(1, 256)} - {variant.id for variant in load().libra
 SESSION = "gpuferry/session.yaml"
 RESULTS = "cuda/results.yaml"
 EVENT_QUERY = "      - symbol: cuEventQuery\n        since: 2000\n        id: 472\n"
+RDMA = "        without: CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED\n"
+WITHOUT = f"        result: CUDA_ERROR_NOT_SUPPORTED\n{RDMA}"
 FENCE = "Fence(void)\n        class: async\n        server: generated\n        override: {server: [call]}\n"
 
 # In an expected text: a line, counted from that of the edit.
@@ -62,6 +64,39 @@ MISTAKES = {
         EVENT_QUERY,
         EVENT_QUERY.replace("        id: 472\n", ""),
         (0, "missing key 'id'", "Add 'id: …'"),
+    ),
+    "what is refused for no reason": (
+        DRIVER,
+        WITHOUT,
+        "        result: CUDA_ERROR_NOT_SUPPORTED\n",
+        (
+            -7,
+            "cuFlushGPUDirectRDMAWrites: it is refused, and nobody says why",
+            "Add 'why: …', or 'without: …' where a device without that feature says the same",
+        ),
+    ),
+    "what is carried and refused": (
+        DRIVER,
+        EVENT_QUERY,
+        EVENT_QUERY + "        why: it is a question\n",
+        (0, "cuEventQuery: 'why' is given, but it is carried", "Remove 'why'"),
+    ),
+    "what is refused and quiet": (
+        DRIVER,
+        WITHOUT,
+        WITHOUT.replace("without: ", "why: it is there\n        quiet: "),
+        (-7, "cuFlushGPUDirectRDMAWrites: 'quiet' is given, but it is refused", "Remove 'quiet'"),
+    ),
+    "what a device is not said to lack": (
+        DRIVER,
+        "without: CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED",
+        "without: CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH",
+        (
+            -8,
+            "cuFlushGPUDirectRDMAWrites: 'without' names CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, "
+            "which the device is not said to lack",
+            "Add it to 'overrides' in device.yaml, or name the feature",
+        ),
     ),
     "key given twice": (
         DRIVER,

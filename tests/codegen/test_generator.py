@@ -105,11 +105,16 @@ def test_coverage(capsys: pytest.CaptureFixture[str]) -> None:
     spec = load()
     assert len(found["functions"]) == sum(found["counts"].values()) == len(list(spec.driver.variants))
     assert found["functions"]["cuMemAlloc_v2"]["class"] == "async"
+    refused = {symbol for symbol, function in found["functions"].items() if function["class"] == "refused"}
+    assert {"cuGLInit", "cuImportExternalMemory", "cuStreamBeginRecaptureToGraph"} <= refused
+    assert len(refused) == found["counts"]["refused"]
+    assert found["functions"]["cuMulticastCreate"]["class"] == "absent"
+    assert sum(found["counts"].values()) - len(refused) >= 520
     assert main(["coverage", "--markdown"]) == 0
     table = capsys.readouterr().out
     assert "\n## stream\n\n| function | since | how |\n|---|---|---|\n| `" in table
     for variant in spec.driver.variants:
-        assert (f"| `{variant.symbol}` |" in table) == (variant.klass is not Class.UNSUPPORTED)
+        assert (f"| `{variant.symbol}` |" in table) == (variant.why is None)
     assert main(["coverage"]) == 0
 
 

@@ -10,7 +10,8 @@ from codegen.load import load
 from tests.guest.conftest import Guest
 from tests.guest.fake_server import FakeServer
 
-IDS = {variant.symbol: variant.id for variant in load().driver.variants}
+SPEC = load()
+IDS = {variant.symbol: variant.id for variant in SPEC.driver.variants}
 
 
 def told(server: FakeServer) -> list[tuple[int, int]]:
@@ -52,6 +53,32 @@ def test_it_is_told_in_no_context(server: FakeServer, guest: Guest) -> None:
     guest('start(); cu("cuStreamBeginRecaptureToGraph", None, 0, None, None, None); ok("cuCtxSynchronize")')
     contexts = [f.context for f in server.frames if f.name in ("sessionUnsupported", "cuCtxSynchronize")]
     assert contexts == [0, 1]
+
+
+def test_what_is_refused_is_named_once(server: FakeServer, guest: Guest) -> None:
+    outcome = guest(
+        """
+start()
+out, words = u64(), (u64 * 32)()
+for _ in range(3):
+    assert cu("cuImportExternalMemory", byref(out), words) == 801
+    assert cu("cuGraphicsUnregisterResource", 0) == 400
+    assert cu("cuMulticastCreate", byref(out), words) == 801
+    assert cu("cuGraphInstantiateWithFlags", byref(out), made("cuGraphCreate", 0), 4) == 801
+ok("cuCtxSynchronize")
+"""
+    )
+    said = [line.split(": ", 1)[1] for line in outcome.stderr.splitlines()]
+    assert [line.split(":")[0] for line in said] == [
+        "cuImportExternalMemory is not supported",
+        "cuGraphicsUnregisterResource is not supported",
+        "cuGraphInstantiateWithFlags",
+    ]
+    assert said[0].endswith(SPEC.by_symbol["cuImportExternalMemory"].why or "")
+    assert {function for function, _ in told(server)} == {
+        IDS[name] for name in ("cuImportExternalMemory", "cuGraphicsUnregisterResource")
+    }
+    assert sum(calls for _, calls in told(server)) == 6
 
 
 def test_what_is_supported_is_not_told(server: FakeServer, guest: Guest) -> None:

@@ -23,13 +23,15 @@ TOKEN = b"secret"
 DRIVER_NOT_LOADED = 9
 NONCE = bytes(32)
 DEVICE = frames.LookDevice(
-    b"a device", b"00000000:01:00.0", 0, bytes(16), 1 << 30, 1 << 20, 8, 0, -1, -1, -1
+    b"a device", b"00000000:01:00.0", 0, bytes(16), 1 << 30, 1 << 20, 0, 8, 0, *[-1] * 3, (-1,) * 4, (-1,) * 4
 ).pack()
 PROCESS = frames.LookProcess(0, 1 << 20, 77).pack()
 
 
 def told(proof: bytes, devices: int = 1, processes: int = 1, rest: bytes = DEVICE + PROCESS) -> bytes:
-    return frames.frame(Frame.DEVICES, frames.Devices(proof, 13050, devices, processes).pack() + rest)
+    return frames.frame(
+        Frame.DEVICES, frames.Devices(proof, 13050, devices, processes, b"580.0.0").pack() + rest
+    )
 
 
 # Each makes the answer of the proof.

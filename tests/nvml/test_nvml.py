@@ -87,9 +87,35 @@ print(json.dumps({"pid": os.getpid(), "each": each(), "beyond": failure(
 """
 
 
+# What is asked of a driver, clocks, links and peers, also by programs older than a struct's last members.
+FIGURES = """
+pynvml.nvmlInit()
+library = ctypes.CDLL("libnvidia-ml.so.1")
+def older(function):
+    info = ctypes.create_string_buffer(bytes([255]) * 68)
+    assert function(pynvml.nvmlDeviceGetHandleByIndex(0), info) == 0
+    return info.raw[:68].hex()
+while failure(pynvml.nvmlSystemGetDriverVersion):
+    pass
+one, other = (pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(2))
+clocks = (pynvml.NVML_CLOCK_GRAPHICS, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM)
+print(json.dumps({
+    "driver": pynvml.nvmlSystemGetDriverVersion(), "library": pynvml.nvmlSystemGetNVMLVersion(),
+    "clocks": [pynvml.nvmlDeviceGetClockInfo(one, kind) for kind in clocks],
+    "most": [pynvml.nvmlDeviceGetMaxClockInfo(one, kind) for kind in clocks],
+    "video": failure(pynvml.nvmlDeviceGetClockInfo, one, pynvml.NVML_CLOCK_VIDEO),
+    "link": [getattr(pynvml, f"nvmlDeviceGet{when}PcieLink{what}")(one)
+             for when in ("Curr", "Max") for what in ("Generation", "Width")],
+    "peers": [pynvml.nvmlDeviceGetP2PStatus(one, other, index) for index in range(5)],
+    "itself": failure(pynvml.nvmlDeviceGetP2PStatus, one, one, 0),
+    "older": [older(library.nvmlDeviceGetPciInfo), older(library.nvmlDeviceGetPciInfo_v2)]}))
+"""
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Monitor]:
-    with monitor("--pool", "2", "--log-level", "warning", environment={"GPUFERRY_SIM_DEVICES": "2"}) as one:
+    options = ("--pool", "2", "--sample", "0.5", "--log-level", "warning")
+    with monitor(*options, environment={"GPUFERRY_SIM_DEVICES": "2"}) as one:
         yield one
 
 
@@ -134,6 +160,26 @@ def test_every_function_of_the_header_is_there(driver: Callable[[], str]) -> Non
         exported = {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"}
     assert {function.symbol for function in library.functions} <= exported
     assert len(library.functions) > 400
+
+
+def test_driver_clocks_links_and_peers(server: Monitor) -> None:
+    """The same as the driver itself says, which programs compare with versions of NVIDIA's."""
+    native = launch.inject(
+        launch.clean_environment() | {"GPUFERRY_SIM_DEVICES": "2"}, paths.simulated_driver()
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + FIGURES], env=native, capture_output=True, text=True, check=True
+    )
+    here, there = json.loads(done.stdout), python(FIGURES, server.settings() | {"GPUFERRY_GPUS": "2"})
+    assert there == here
+    assert here["driver"].startswith("580.")
+    assert here["library"] == f"13.{here['driver']}"
+    assert here["peers"] == [0, 0, 5, 5, 5], "memory is reached, NVLink is not there"
+    assert (here["video"], here["itself"]) == (NOT_SUPPORTED, INVALID_ARGUMENT)
+    assert all(clock > 0 for clock in (*here["clocks"], *here["link"]))
+    first, second = here["older"]
+    assert first[:64] == second[:64]
+    assert (set(first[64:]), set(second[72:])) == ({"f"}, {"f"}), "more than an older program has room for"
 
 
 def test_what_a_program_sees_of_itself(server: Monitor) -> None:

@@ -1,5 +1,5 @@
 // What the driver has to say comes to the program's standard error: why an image does not load, what is not
-// supported, and every thread's failed assertion.
+// supported (but for what a device without it says too), and every thread's failed assertion.
 //
 // device: sim   a GPU's driver says less
 #include "driver.h"
@@ -21,6 +21,29 @@ static const char assert_ptx[] =
     "  st.param.b64 [x4], 1;\n  call.uni __assertfail, (x0, x1, x2, x3, x4);\n }\n"
     "FINE:\n  atom.global.add.u32 %i, [%a], 1;\n  ret;\n}\n";
 
+static void refused(void) {
+    CUexternalMemory memory;
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC description = {.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD};
+    CUmemGenericAllocationHandle handle;
+    CUmulticastObjectProp objects = {.numDevices = 1, .size = 2 << 20};
+    CUmemAllocationProp fabric = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}},
+                                  .requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC};
+    CUgraph graph;
+    CUgraphExec exec;
+    OK(cuGraphCreate(&graph, 0));
+    for (int i = 0; i < 2; i++) {
+        FAILS(CUDA_ERROR_NOT_SUPPORTED,
+              cuStreamBeginRecaptureToGraph(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL, NULL));
+        FAILS(CUDA_ERROR_NOT_SUPPORTED, cuImportExternalMemory(&memory, &description));
+        FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphicsUnregisterResource(NULL));
+        FAILS(CUDA_ERROR_NOT_SUPPORTED,
+              cuGraphInstantiate(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH));
+        FAILS(CUDA_ERROR_NOT_SUPPORTED, cuMulticastCreate(&handle, &objects));
+        FAILS(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&handle, 2 << 20, &fabric, 0));
+    }
+}
+
 int main(void) {
     start();
     CUmodule loaded;
@@ -29,9 +52,7 @@ int main(void) {
     OK(cuMemsetD32(data, 0, 1));
     FAILS(CUDA_ERROR_INVALID_PTX,
           cuModuleLoadData(&loaded, ".version 7.0\n.target sm_80\n.visible .entry x() {"));
-    for (int i = 0; i < 2; i++)
-        FAILS(CUDA_ERROR_NOT_SUPPORTED,
-              cuStreamBeginRecaptureToGraph(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL, NULL));
+    refused();
     OK(cuModuleLoadData(&loaded, assert_ptx));
     OK(cuModuleGetFunction(&fail, loaded, "fail"));
     OK(LAUNCH(fail, 2, 4, NULL, &data));

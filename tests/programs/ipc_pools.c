@@ -33,6 +33,11 @@ static CUdeviceptr allocate_in(CUmemoryPool pool, unsigned value) {
     QUIET(cuMemAllocFromPoolAsync(&address, WORDS * 4, pool, NULL));
     QUIET(cuMemsetD32Async(address, value, WORDS, NULL));
     QUIET(cuStreamSynchronize(NULL));
+    unsigned long long types = 99;
+    CUmemAllocationHandleType of_pool = CU_MEM_HANDLE_TYPE_NONE;
+    QUIET(cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, address));
+    QUIET(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES, &of_pool));
+    EXPECT(types == of_pool);
     return address;
 }
 

@@ -4,6 +4,8 @@
 #define _GNU_SOURCE
 #include "driver.h"
 
+#include <fcntl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -48,7 +50,36 @@ static void files(int fd) {
     launched();
     EXPECT(lseek(fd, 0, SEEK_SET) == 0 && readv(fd, halves, 2) == BYTES && holds(3));
     launched();
-    EXPECT(holds(4));
+    EXPECT(preadv(fd, halves, 2, 0) == BYTES && holds(3));
+    launched();
+    EXPECT(pwritev(fd, halves, 2, 0) == BYTES);
+    launched();
+    EXPECT(preadv2(fd, halves, 2, 0, 0) == BYTES && holds(4));
+    launched();
+    EXPECT(pwritev2(fd, halves, 2, 0, 0) == BYTES);
+    launched();
+    EXPECT(holds(6));
+}
+
+// Memory of this process, by way of the kernel; a pipe's; and what the kernel makes up.
+static void memory(void) {
+    static unsigned copy[1024];
+    struct iovec own = {copy, sizeof copy}, shared = {data, sizeof copy};
+    int ends[2];
+    begin();
+    EXPECT(process_vm_readv(getpid(), &own, 1, &shared, 1, 0) == sizeof copy && copy[1023] == 1024);
+    launched();
+    EXPECT(process_vm_writev(getpid(), &own, 1, &shared, 1, 0) == sizeof copy && data[1023] == 1024);
+    launched();
+    EXPECT(process_vm_readv(getpid(), &shared, 1, &own, 1, 0) == sizeof copy && data[1023] == 1024);
+    EXPECT(pipe(ends) == 0);
+    launched();
+    EXPECT(vmsplice(ends[1], &shared, 1, 0) == sizeof copy);
+    EXPECT(read(ends[0], copy, sizeof copy) == sizeof copy && copy[1023] == 1025);
+    launched();
+    EXPECT(getrandom(data, sizeof copy, 0) == sizeof copy);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 static void streams(FILE *file) {
@@ -77,6 +108,19 @@ static void sockets(void) {
     EXPECT(sendmsg(ends[0], &message, 0) == 4096);
     launched();
     EXPECT(recvmsg(ends[1], &message, 0) == 4096 && data[1] == 2);
+    // The list of messages, its head and what comes beside it lie in such memory too.
+    struct mmsghdr *messages = (struct mmsghdr *)(data + 2048);
+    begin();
+    memset(messages, 0, sizeof *messages);
+    messages->msg_hdr = (struct msghdr){.msg_iov = &part, .msg_iovlen = 1};
+    unsigned none = 0, factor = 1, term = 0;
+    QUIET(LAUNCH(affine, 1, 1, NULL, &data, &none, &factor, &term));
+    EXPECT(sendmmsg(ends[0], messages, 1, 0) == 1 && messages->msg_len == 4096);
+    messages->msg_hdr.msg_control = data + 4096;
+    messages->msg_hdr.msg_controllen = 64;
+    QUIET(LAUNCH(affine, 1, 1, NULL, &data, &none, &factor, &term));
+    EXPECT(recvmmsg(ends[1], messages, 1, 0, NULL) == 1 && messages->msg_len == 4096 && data[1] == 2);
+    EXPECT(messages->msg_hdr.msg_controllen == 0);
     close(ends[0]);
     close(ends[1]);
 }
@@ -118,6 +162,7 @@ static void all(void) {
     files(fileno(file));
     streams(file);
     fclose(file);
+    memory();
     sockets();
     calls();
 }

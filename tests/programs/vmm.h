@@ -48,6 +48,13 @@ static inline unsigned long long rights(CUdeviceptr address) {
     return flags;
 }
 
+// What the current device may do, as the pointer tells.
+static inline unsigned long long told_rights(CUdeviceptr address) {
+    unsigned flags = 99;
+    QUIET(cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address));
+    return flags;
+}
+
 static inline unsigned word_at(CUdeviceptr address) {
     unsigned value = 0;
     QUIET(cuMemcpyDtoH(&value, address, 4));

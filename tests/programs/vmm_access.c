@@ -18,6 +18,11 @@ int main(void) {
     map(base, 2 * granule, first);
     map(base + 2 * granule, granule, second);
     EXPECT(rights(base) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    EXPECT(told_rights(base) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
+    CUdeviceptr plain = allocate(64);
+    EXPECT(rights(plain + 63) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    EXPECT(told_rights(plain) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+    OK(cuMemFree(plain));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD(base, &value, 4));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH(&value, base, 4));
 
@@ -46,6 +51,8 @@ int main(void) {
     OK(cuMemSetAccess(base, 2 * granule, &both[0], 1));
     EXPECT(rights(base) == CU_MEM_ACCESS_FLAGS_PROT_READ);
     EXPECT(rights(base + 2 * granule) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    EXPECT(told_rights(base) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ);
+    EXPECT(told_rights(base + 2 * granule) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
     EXPECT(word_at(base + 8) == 41);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD(base + 8, &value, 4));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD32(base + 8, 1, 1));

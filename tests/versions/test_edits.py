@@ -43,6 +43,7 @@ CARRIED = """        class: sync
           userData: {kind: ignored}
 """
 ENDS = "        stream: argument\n        class: "
+WHY = '        why: "a graph that is there cannot be captured into anew"\n'
 RESET = "        signature: CUresult cuCtxResetPersistingL2Cache(void)\n        class: "
 CALLED = """async
         needs: context
@@ -62,8 +63,8 @@ ADDED, REMOVED, MOVED, CHANGED = (
     "cuOccupancyMaxActiveClusters",  # goes by sessionOccupancyClusters
 )
 EDITS = (
-    Edit(DRIVER, f"{ENDS}unsupported\n", ENDS + CARRIED.removeprefix("        class: ")),
-    Edit(DRIVER, RESET + CALLED, f"{RESET}unsupported\n"),
+    Edit(DRIVER, f"{ENDS}unsupported\n{WHY}", ENDS + CARRIED.removeprefix("        class: ")),
+    Edit(DRIVER, RESET + CALLED, f"{RESET}unsupported\n{WHY}"),
     Edit(DRIVER, f"{CACHE}309\n", f"{CACHE}4095\n"),
     Edit(SESSION, f"{CLUSTERS}uint32_t shared", f"{CLUSTERS}uint64_t shared"),
 )

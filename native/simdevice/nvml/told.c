@@ -5,15 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "card.h"
 #include "config.h"
 #include "live_file.h"
 #include "live_read.h"
 #include "nvml/nvml.h"
 
-#define PERIOD_NS UINT64_C(100000000) /* shortest over which utilisation is measured */
+/* Programs compare it with versions of NVIDIA's driver, the third number of which is none of theirs. */
+#define DRIVER_VERSION "580.0.0"
+#define PERIOD_NS      UINT64_C(100000000) /* shortest over which utilisation is measured */
 
 _Static_assert((int)NV_DEVICES >= 2 * (int)SIM_MAX_DEVICES && (int)NV_PROCESSES >= (int)LIVE_PROCESSES,
                "all that there may be has a place");
+
+enum { PCIE_GENERATION = 4, PCIE_WIDTH = 16 };
 
 struct nvmlDevice_st nv_handles[NV_DEVICES];
 
@@ -50,7 +55,7 @@ nvmlReturn_t nv_find_system(struct nv_system *system) {
     *system = (struct nv_system){.device_count = (unsigned)sim_config_get()->device_count,
                                  .instances = (unsigned)sim_config_get()->instances,
                                  .cuda_version = sim_config_get()->driver_version,
-                                 .driver_version = SIM_VERSION};
+                                 .driver_version = DRIVER_VERSION};
     return NVML_SUCCESS;
 }
 
@@ -114,7 +119,16 @@ nvmlReturn_t nv_find_device(nvmlDevice_t handle, struct nv_device *found) {
                                 .minor = config->cc_minor,
                                 .utilization = config->instances ? -1 : utilization(part.first),
                                 .temperature = -1,
-                                .power = -1};
+                                .power = -1,
+                                .peers = config->peers ? ~(UINT64_C(1) << part.index) : 0,
+                                .clock = sim_card()->clock_khz / 1000,
+                                .memory_clock = sim_card()->memory_clock_khz / 1000,
+                                .clock_most = sim_card()->clock_khz / 1000,
+                                .memory_clock_most = sim_card()->memory_clock_khz / 1000,
+                                .pcie_generation = PCIE_GENERATION,
+                                .pcie_width = PCIE_WIDTH,
+                                .pcie_generation_most = PCIE_GENERATION,
+                                .pcie_width_most = PCIE_WIDTH};
     sim_device_name(part.instance == 0, found->name);
     if (part.instance)
         sim_device_uuid_text(part.first, found->uuid);

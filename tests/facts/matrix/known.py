@@ -16,7 +16,7 @@ class Known:
 
 KNOWN: tuple[Known, ...] = (
     Known(
-        r"with a context",
+        r"with a context|in a capture",
         r"cu(Tex|Surf)RefGet\w+ \w+ null",
         "there is no reference either: which of the two is looked at first",
     ),
@@ -24,6 +24,11 @@ KNOWN: tuple[Known, ...] = (
         r"with a context",
         r"cuGraphConditionalHandleCreate ctx null",
         "the graph has a value of another context",
+    ),
+    Known(
+        r"after a sticky error",
+        r"cuGraphAddKernelNode(_v2)? dependencies null|cuLibraryGet\w+ (name|symbol) null",
+        "the kernel or the library cannot be had either: which of the two is looked at first",
     ),
     Known(
         r"without a context",

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[3])]
 
 from tests.facts import children  # noqa: E402
-from tests.facts.matrix.situations import EVERY_CASE, SITUATIONS, Case  # noqa: E402
+from tests.facts.matrix.situations import SITUATIONS, Case, has  # noqa: E402
 from tests.facts.scope import constants  # noqa: E402
 from tests.facts.show import toolkit  # noqa: E402
 
@@ -36,7 +36,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # some calls make files
         for name in sys.argv[2:] or SITUATIONS:
-            mine = [(n, c) for n, c in enumerate(cases) if name == EVERY_CASE or not c["wrong"]]
+            mine = [(n, c) for n, c in enumerate(cases) if has(name, c)]
             mine = [(n, c) for n, c in mine if not c["symbol"].startswith(APART)]
             print(json.dumps([name, children.each(mine, functools.partial(SITUATIONS[name], known))]))
 

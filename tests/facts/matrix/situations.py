@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,7 +177,7 @@ def captured(mode: int) -> Callable[..., None]:
             stream = bench.names["stream"]
             bench.ok("cuStreamBeginCapture_v2", stream, mode)
             for place in case["captured"]:
-                values[place] = stream
+                values[place] = stream if case["args"][place][0] == "handle" else values[place]
             say(number, None)
             result = bench.make(case, values)
             bench.call("cuCtxSetCurrent", bench.names["primary"])
@@ -189,7 +190,8 @@ def captured(mode: int) -> Callable[..., None]:
     return situation
 
 
-EVERY_CASE = "with a context"  # elsewhere those alone in which nothing is wrong
+EVERY_CASE = "with a context"  # elsewhere those alone in which nothing is wrong,
+NULLS = re.compile("after a sticky error|in a capture")  # or, in these, something is null
 SITUATIONS: dict[str, Callable[..., None]] = {
     EVERY_CASE: plain,
     "before cuInit": before,
@@ -201,3 +203,9 @@ SITUATIONS: dict[str, Callable[..., None]] = {
     "in a forked child": child,
     **{f"in a capture that is {name}": captured(mode) for name, mode in MODES.items()},
 }
+
+
+def has(situation: str, case: Case) -> bool:
+    """Whether the case is made in that situation."""
+    null = case["wrong"].endswith(" null") and NULLS.match(situation) is not None
+    return situation == EVERY_CASE or not case["wrong"] or null
