@@ -27,8 +27,13 @@ def gpus(points: Points, count: int, token: str, *options: str) -> Iterator[harn
 
 
 def whole(shared: harness.Monitor, points: Points, count: int) -> Iterator[harness.Monitor]:
-    """For a fixture: what a test leaves behind is nothing."""
+    """For a fixture: what a test leaves behind is nothing, and the next program comes to GPU 0, where an API
+    server is idle again.
+    """
     yield shared
     points.let_all_go()
-    status = shared.wait_for(lambda status: not status.sessions, "all of them have ended")
+    status = shared.wait_for(
+        lambda status: not status.sessions and all(device.pool_idle for device in status.devices),
+        "all of them have ended, and each GPU has an idle API server",
+    )
     assert [device.memory_granted for device in status.devices] == [0] * count
