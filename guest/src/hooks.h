@@ -6,8 +6,9 @@
 #include <stdint.h>
 
 enum gf_moment {
-    GF_BEFORE_END, /* of an image or an array, and what else the server waits for the device for in its
-                      dispatcher */
+    GF_BEFORE_END,       /* of an image or an array, and what else the server waits for the device for in its
+                            dispatcher */
+    GF_BEFORE_ARRAY_END, /* as the program sees it, that waits for the device */
     GF_BEFORE_LOAD,
     GF_BEFORE_UNMAP, /* of memory: the server maps what comes there when the device is done with what was
                         there */
