@@ -22,6 +22,7 @@ struct subject {
     uint64_t pool;
     bool sync_memops;
     bool exportable; /* by cuIpcGetMemHandle */
+    bool imported;   /* it lies on its exporter's device, whichever context opened it */
     CUmemAllocationHandleType handle_types;
 };
 
@@ -65,6 +66,7 @@ static struct subject look_up(uint64_t address) {
                              .pool = allocation.pool,
                              .sync_memops = allocation.synchronous,
                              .exportable = gf_ipc_exportable(&allocation),
+                             .imported = allocation.imported,
                              .shared = is_shared};
     } else if (gf_mapping_find(address, &mapping)) {
         s = (struct subject){.device = true,
@@ -78,7 +80,7 @@ static struct subject look_up(uint64_t address) {
         s.owner = gf_context_current_handle();
     }
     s.place = gf_context_device(s.owner);
-    if (s.device && s.owner == 0) {
+    if (s.device && (s.owner == 0 || s.imported)) {
         s.place = place_of(address);
     }
     if (s.device) {

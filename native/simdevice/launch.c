@@ -8,6 +8,7 @@
 #include "nvml/live.h"
 #include "reference.h"
 #include "stream.h"
+#include "texture.h"
 #include "turns.h"
 #include <string.h>
 
@@ -266,6 +267,7 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
         .multiprocessors = multiprocessors,
         .bound = bound,
         .bound_count = bound_count,
+        .views = sim_textures_base(context->device),
         .stack_limit = limits[CU_LIMIT_STACK_SIZE],
         .heap_limit = limits[CU_LIMIT_MALLOC_HEAP_SIZE],
         .used = &context->used,
