@@ -19,6 +19,7 @@ static unsigned run(CUgraph graph) {
     CUgraphExec exec;
     unsigned value = 0;
     OK(cuMemsetD32(data, 1, THREADS));
+    OK(cuCtxSynchronize()); // streams here do not wait for the default one
     OK(cuGraphInstantiate(&exec, graph, 0));
     OK(cuGraphLaunch(exec, origin));
     OK(cuStreamSynchronize(origin));
@@ -112,6 +113,7 @@ static void events(void) {
         {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, .value.programmaticEvent = {event, 0, 1}},
         {.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT}};
     OK(cuMemsetD32(data, 1, THREADS));
+    OK(cuCtxSynchronize()); // streams here do not wait for the default one
     OK(launch(origin, 2, both, 1));
     OK(cuStreamWaitEvent(other, event, 0));
     OK(launch(other, 3, NULL, 0));
