@@ -37,7 +37,7 @@ KEYS = {
     Kind.STRUCT: {"members", "anonymous"},
     Kind.UNION: {"members", "anonymous", "tag", "drop", "empty"},
     Kind.ZERO: {"otherwise"},
-    Kind.IGNORED: set(),
+    Kind.IGNORED: {"members"},
     Kind.FUNCTION: set(),
     Kind.REFUSED: {"members"},
 }

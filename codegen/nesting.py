@@ -290,7 +290,7 @@ class Nesting:
                 text += f" {self.name(member.element)}[{member.count or 1}]"
             elif member.kind is Kind.STRUCT and not inner:
                 text += f" {self.name(member.ctype)}"
-            if inner and member.kind is not Kind.REFUSED:
+            if inner and member.kind not in (Kind.IGNORED, Kind.REFUSED):
                 text += f"({self._members(inner, member.kind is Kind.UNION)})"
             parts.append(text)
         return ",".join(parts)

@@ -353,7 +353,7 @@ cdef int sessionFill_call(Session *s, Frame *f, gf_req_sessionFill *q, Stream *s
 
 cdef int launch_attributes(Session *s, Frame *f, const uint8_t *source, uint32_t count,
                            cu.CUlaunchAttribute *target) noexcept nogil:
-    """The attributes as the driver takes them: types.yaml says which are carried."""
+    """The attributes as the driver takes them: types.yaml says which are carried. Events the guest records itself."""
     cdef gf_decoder d
     cdef uint32_t i
     cdef int status = cu.CUDA_SUCCESS
@@ -362,6 +362,9 @@ cdef int launch_attributes(Session *s, Frame *f, const uint8_t *source, uint32_t
     begin_codec(s, f, &d, f.size)
     for i in range(count):
         status = status or gf_decode_CUlaunchAttribute(&d, source + i * sizeof(gf_launch_attribute), &target[i])
+        if status == cu.CUDA_SUCCESS and (target[i].id == cu.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
+                                          or target[i].id == cu.CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT):
+            status = cu.CUDA_ERROR_NOT_SUPPORTED
     status = codec_status(s, f, &d, status)
     gf_decoder_end(&d)
     return status

@@ -6,8 +6,10 @@
 #include "calls.h"
 #include "channel.h"
 #include "context.h"
+#include "freed.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "launch.h"
 #include "objects.h"
 #include "steps.h"
 #include "stream.h"
@@ -301,6 +303,19 @@ CUresult gf_capture_event(CUevent handle) {
 
 /* Nodes */
 
+/* Edges from kernels become those of a launch that need not wait for the end of what comes before it. */
+static void make_programmatic(const struct places *places) {
+    for (unsigned i = 0; i < places->count; i++) {
+        if (places->edges[i].from->params.type != CU_GRAPH_NODE_TYPE_KERNEL) {
+            return;
+        }
+    }
+    for (unsigned i = 0; i < places->count; i++) {
+        places->edges[i].data = (CUgraphEdgeData){.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                                  .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+    }
+}
+
 /* A new node behind all places of the stream, which is then the only one. */
 static CUresult add_node(struct gf_captured *captured, enum gf_form form, const void *params,
                          struct gf_node **added) {
@@ -328,6 +343,9 @@ static bool takes(CUstream handle, enum gf_form form, const void *params, void *
     struct gf_node *node = NULL;
     gf_graphs_lock();
     struct gf_captured *captured = stream == NULL ? NULL : stream->captured;
+    if (captured != NULL && config != NULL && gf_launch_is_programmatic(config)) {
+        make_programmatic(&captured->places);
+    }
     *result = captured != NULL ? add_node(captured, form, params, &node) : check_implicit(handle, true);
     if (node != NULL && *result == CUDA_SUCCESS && config != NULL) {
         *result = gf_params_attributes(node, config->attrs, config->numAttrs);
@@ -454,7 +472,10 @@ bool gf_capture_takes_wait(CUstream handle, CUevent event_handle, unsigned flags
     return taken || *result != CUDA_SUCCESS;
 }
 
-CUresult gf_event_send(const struct gf_event *event, uint16_t op, void *request, size_t size) {
+CUresult gf_event_send(struct gf_event *event, uint16_t op, void *request, size_t size) {
+    if (op != GF_OP_cuStreamWaitEvent) {
+        atomic_store(&event->used, gf_freed_count(gf_context_device(event->object.owner)));
+    }
     return event->flags & CU_EVENT_INTERPROCESS ? gf_call_struct(op, request, size, NULL, 0)
                                                 : gf_send(op, &(struct iovec){request, size}, 1);
 }

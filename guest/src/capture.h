@@ -45,4 +45,4 @@ void gf_capture_forget(struct gf_stream *stream);
 struct gf_event;
 /* Sends a record of an event, or a wait for it. Of one of several processes it is there when this returns:
  * they are to know of the record, and what they record from here on is not waited for. */
-CUresult gf_event_send(const struct gf_event *event, uint16_t op, void *request, size_t size);
+CUresult gf_event_send(struct gf_event *event, uint16_t op, void *request, size_t size);

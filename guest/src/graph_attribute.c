@@ -20,6 +20,9 @@ static CUresult check(const CUlaunchAttribute *attribute) {
     const CUaccessPolicyWindow *window = &attribute->value.accessPolicyWindow;
     struct gf_launch_attribute travel[GF_LAUNCH_ATTRIBUTES_MAX];
     uint32_t count;
+    if (!gf_attribute_is_of_nodes(attribute->id)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     if (attribute->id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW) {
         int most = gf_device_here()->attributes[CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE];
         if (!(window->hitRatio >= 0 && window->hitRatio <= 1) || window->num_bytes > (size_t)most ||
@@ -48,7 +51,7 @@ static CUresult check_kernel(const struct gf_node *node, CUlaunchAttribute *attr
     return callable == NULL ? CUDA_ERROR_INVALID_HANDLE : gf_launch_check(&config, callable);
 }
 
-/* With the lock held. */
+/* With the lock held. A node has no two attributes of one kind, so there is room for one more. */
 static CUresult set(struct gf_node *node, const CUlaunchAttribute *attribute) {
     CUlaunchAttribute all[GF_LAUNCH_ATTRIBUTES_MAX];
     unsigned count = node->attribute_count;
@@ -57,9 +60,6 @@ static CUresult set(struct gf_node *node, const CUlaunchAttribute *attribute) {
     }
     const CUlaunchAttribute *known = find(node, attribute->id);
     unsigned place = known != NULL ? (unsigned)(known - node->attributes) : count++;
-    if (count > GF_LAUNCH_ATTRIBUTES_MAX) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
     all[place] = *attribute;
     CUresult result = check_kernel(node, all, count);
     return result == CUDA_SUCCESS ? gf_params_attributes(node, all, count) : result;

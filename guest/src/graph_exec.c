@@ -8,6 +8,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "context.h"
+#include "freed.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
 #include "objects.h"
@@ -235,6 +236,7 @@ static void mark_recorded(const struct gf_exec *exec) {
         if (event != NULL) {
             atomic_fetch_add(&event->records, 1);
             atomic_store(&event->recorded, true);
+            atomic_store(&event->used, gf_freed_count(gf_context_device(event->object.owner)));
         }
     }
 }

@@ -255,17 +255,38 @@ CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from) {
     return gf_params_attributes(node, from->attributes, from->attribute_count);
 }
 
+bool gf_attribute_is_of_nodes(CUlaunchAttributeID id) {
+    switch ((int)id) {
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        return false;
+    default:
+        return true;
+    }
+}
+
 CUresult gf_params_attributes(struct gf_node *node, const CUlaunchAttribute *attributes, unsigned count) {
-    CUlaunchAttribute *copy = count == 0 ? NULL : malloc(count * sizeof *copy);
-    if (count > 0 && copy == NULL) {
+    CUlaunchAttribute *kept = malloc((count + 1) * sizeof *kept);
+    unsigned kinds = 0;
+    if (kept == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (count > 0) {
-        memcpy(copy, attributes, count * sizeof *copy);
+    for (unsigned i = 0; i < count; i++) {
+        unsigned place = 0;
+        while (place < kinds && kept[place].id != attributes[i].id) {
+            place++;
+        }
+        if (gf_attribute_is_of_nodes(attributes[i].id)) {
+            kept[place] = attributes[i];
+            kinds += place == kinds;
+        }
     }
     free(node->attributes);
-    node->attributes = copy;
-    node->attribute_count = count;
+    node->attributes = kept;
+    node->attribute_count = kinds;
     return CUDA_SUCCESS;
 }
 

@@ -24,6 +24,8 @@ struct gf_thread {
     uint32_t capacity;
     uint64_t first[GF_CONTEXT_DEPTH];
     struct gf_thread_stream *streams; /* this thread's per-thread default streams */
+    struct gf_stream *named;          /* the stream that was looked up (freed.h) */
+    bool names;                       /* one was, and nothing was sent since */
 };
 
 #ifdef __SANITIZE_THREAD__

@@ -23,10 +23,14 @@ static bool waits(uint16_t op) {
            op == GF_OP_cuEventSynchronize || op == GF_OP_cuStreamQuery || op == GF_OP_cuEventQuery;
 }
 
+static bool ends_array(uint16_t op) {
+    return op == GF_OP_cuArrayDestroy || op == GF_OP_cuMipmappedArrayDestroy;
+}
+
 /* For the device, in its dispatcher. */
 static bool waits_in_server(uint16_t op) {
-    return op == GF_OP_cuModuleUnload || op == GF_OP_cuLibraryUnload || op == GF_OP_cuArrayDestroy ||
-           op == GF_OP_cuMipmappedArrayDestroy || op == GF_OP_cuCtxSetLimit;
+    return op == GF_OP_cuModuleUnload || op == GF_OP_cuLibraryUnload || ends_array(op) ||
+           op == GF_OP_cuCtxSetLimit;
 }
 
 void gf_hook_run_before(uint16_t op) {
@@ -34,6 +38,9 @@ void gf_hook_run_before(uint16_t op) {
         gf_hook_run(GF_BEFORE_WAIT);
     } else if (waits_in_server(op)) {
         gf_hook_run(GF_BEFORE_END);
+        if (ends_array(op)) {
+            gf_hook_run(GF_BEFORE_ARRAY_END);
+        }
     } else if (op == GF_OP_cuStreamWaitValue32_v2 || op == GF_OP_cuStreamWaitValue64_v2 ||
                op == GF_OP_cuStreamWriteValue32_v2 || op == GF_OP_cuStreamWriteValue64_v2) {
         gf_hook_run(GF_BEFORE_WORK);

@@ -8,6 +8,8 @@
 enum gf_moment {
     /* before an image or an array ends, or what else the server's dispatcher waits for the device for */
     GF_BEFORE_END,
+    /* before an array ends, as the program sees it: that waits for the device */
+    GF_BEFORE_ARRAY_END,
     GF_BEFORE_LOAD,
     /* before memory is unmapped: the server maps what comes there once the device is done with the old */
     GF_BEFORE_UNMAP,

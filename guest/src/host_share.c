@@ -3,6 +3,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "context.h"
+#include "freeing.h"
 #include "functions.h"
 #include "guest.h"
 #include "host_call.h"
@@ -107,18 +109,15 @@ CUresult gf_cuMemFreeHost(void *p) {
     if (!gf_host_take((uint64_t)p, false, &range)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    gf_host_calls_settle(range.owner);
+    bool reached = is_mapped(&range) || range.shared;
+    CUresult waited = reached ? gf_free_shared_begins() : gf_free_begins(gf_context_device(range.owner));
     if (is_mapped(&range)) {
-        gf_cuCtxSynchronize();
         return gf_shared_end(range.address, false) ? gf_window_free(range.address, 0)
                                                    : CUDA_ERROR_INVALID_VALUE;
     }
     gf_pending_wait(p, range.size);
-    if (range.shared) {
-        gf_cuCtxSynchronize();
-    }
     free_plain(&range);
-    return CUDA_SUCCESS;
+    return waited;
 }
 
 void gf_host_end_context(uint64_t owner) {
@@ -197,9 +196,11 @@ CUresult gf_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned F
 
 /* Physical memory of the device behind the addresses of a range. */
 static CUresult map(const struct gf_host_range *range) {
-    const CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
-    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = device};
-    const CUmemAccessDesc access = {.location = device, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemLocation home = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = gf_device_number()};
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = home};
+    CUmemAccessDesc access[GF_DEVICES_MAX] = {
+        {.location = home, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    size_t reached_by = 1;
     CUmemGenericAllocationHandle handle;
     uint64_t size = granules(range->size);
     if (gf_function_lacks[GF_FN_cuMemMap]) {
@@ -214,7 +215,13 @@ static CUresult map(const struct gf_host_range *range) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = gf_cuMemSetAccess(range->address, size, &access, 1);
+    for (CUdevice device = 0; device < gf_session.device_count; device++) {
+        if (device != home.id && gf_session.links[device][home.id].can_access) {
+            access[reached_by] = access[0];
+            access[reached_by++].location.id = device;
+        }
+    }
+    result = gf_cuMemSetAccess(range->address, size, access, reached_by);
     result = result == CUDA_SUCCESS ? gf_shared_begin(range->address, range->size, range->flags) : result;
     if (result != CUDA_SUCCESS) {
         gf_cuMemUnmap(range->address, size);

@@ -16,7 +16,7 @@ struct gf_ipc_handle {
     uint64_t session; /* of the exporter */
     uint64_t detail;  /* the kind's own */
     uint8_t token[GF_TOKEN_SIZE];
-    uint64_t unused;
+    uint64_t device; /* whose memory it is: both halves of its UUID, one over the other */
 };
 
 /* A handle of this session's, without its token. */

@@ -16,31 +16,14 @@
 
 #define PARAMS_ON_STACK                                                                                      \
     4096 /* what CUDA allowed before 12.1; up to 32764 since, which needs a copy of its own */
-/* How many blocks of this shape a multiprocessor holds: asked for once, while the shape stays the same. */
-static CUresult resident_blocks(const CUlaunchConfig *c, CUfunction function, struct gf_callable *callable,
-                                uint64_t threads, unsigned *blocks) {
-    uint64_t shape = threads << 40 | (uint64_t)c->sharedMemBytes << 8;
-    uint64_t known = atomic_load(&callable->resident);
-    if (known >> 8 != shape >> 8) {
-        int found;
-        CUresult result = gf_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-            &found, function, (int)threads, c->sharedMemBytes, CU_OCCUPANCY_DEFAULT);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
-        known = shape | (uint8_t)found;
-        atomic_store(&callable->resident, known);
-    }
-    *blocks = (uint8_t)known;
-    return CUDA_SUCCESS;
-}
 
 /* All blocks of a cooperative launch must be on the device together. */
-static CUresult check_cooperative(const CUlaunchConfig *c, CUfunction function, struct gf_callable *callable,
+static CUresult check_cooperative(const CUlaunchConfig *c, CUfunction function,
                                   const struct gf_stream *stream) {
-    uint64_t threads = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;
-    unsigned blocks;
-    CUresult result = resident_blocks(c, function, callable, threads, &blocks);
+    unsigned threads = c->blockDimX * c->blockDimY * c->blockDimZ;
+    int blocks;
+    CUresult result = gf_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        &blocks, function, (int)threads, c->sharedMemBytes, CU_OCCUPANCY_DEFAULT);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -58,35 +41,26 @@ static CUresult send_launch(struct gf_req_sessionLaunch *request, const void *pa
     return gf_send(GF_OP_sessionLaunch, parts, 3);
 }
 
-static CUresult launch(const CUlaunchConfig *config, CUfunction function, void **kernelParams, void **extra,
-                       const struct gf_launch_attribute *attributes, uint32_t attribute_count) {
-    struct gf_callable *callable = gf_callable_find((uint64_t)function);
-    if (callable == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+static CUresult launch_here(const CUlaunchConfig *config, CUfunction function,
+                            const struct gf_callable *callable, const struct gf_stream *stream, uint64_t wire,
+                            void **kernelParams, void **extra, const struct gf_launch_attribute *attributes,
+                            uint32_t attribute_count) {
     const struct gf_kernel_info *info = callable->info;
     struct gf_req_sessionLaunch request = {
         .function = (uint64_t)function,
+        .stream = wire,
         .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
         .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
         .shared = config->sharedMemBytes,
         .attributes = attribute_count,
         .params = info->param_bytes,
     };
-    bool cooperative = gf_launch_is_cooperative(config);
-    struct gf_stream *stream;
-    CUresult result = gf_stream_look_up(config->hStream, &stream, &request.stream);
-    uint64_t context =
-        result == CUDA_SUCCESS && stream != NULL ? stream->object.owner : gf_context_current_handle();
-    if (result == CUDA_SUCCESS && callable->context != 0 && callable->context != context) {
-        result = CUDA_ERROR_INVALID_HANDLE;
-    }
-    result = result == CUDA_SUCCESS ? gf_launch_check(config, callable) : result;
+    CUresult result = gf_launch_check(config, callable);
     if (result == CUDA_SUCCESS && gf_launch_lacks_cluster(config, callable)) {
         result = CUDA_ERROR_INVALID_CLUSTER_SIZE;
     }
-    if (result == CUDA_SUCCESS && cooperative) {
-        result = check_cooperative(config, function, callable, stream);
+    if (result == CUDA_SUCCESS && gf_launch_is_cooperative(config)) {
+        result = check_cooperative(config, function, stream);
     }
     if (result != CUDA_SUCCESS) {
         return result;
@@ -100,6 +74,23 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
         return result;
     }
     result = gf_host_share_params(packed, info->param_bytes);
+    return result != CUDA_SUCCESS ? result : send_launch(&request, packed, attributes);
+}
+
+static CUresult launch(const CUlaunchConfig *config, CUfunction function, void **kernelParams, void **extra,
+                       const struct gf_launch_attribute *attributes, uint32_t attribute_count) {
+    const struct gf_callable *callable = gf_callable_find((uint64_t)function);
+    if (callable == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    struct gf_stream *stream;
+    uint64_t wire;
+    CUresult result = gf_stream_look_up(config->hStream, &stream, &wire);
+    uint64_t context =
+        result == CUDA_SUCCESS && stream != NULL ? stream->object.owner : gf_context_current_handle();
+    if (result == CUDA_SUCCESS && callable->context != 0 && callable->context != context) {
+        result = CUDA_ERROR_INVALID_HANDLE;
+    }
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -108,7 +99,8 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
     if (context != gf_context_current_handle()) {
         gf_thread.context_id = gf_handle_slot(context) + 1;
     }
-    result = send_launch(&request, packed, attributes);
+    result = launch_here(config, function, callable, stream, wire, kernelParams, extra, attributes,
+                         attribute_count);
     gf_thread.context_id = current;
     bool waits = result == CUDA_SUCCESS && gf_session.launch_blocking;
     return waits ? gf_cuStreamSynchronize(config->hStream) : result;
@@ -122,19 +114,48 @@ CUresult gf_cuLaunchKernel(CUfunction f, unsigned gridDimX, unsigned gridDimY, u
     return launch(&config, f, kernelParams, extra, NULL, 0);
 }
 
-CUresult gf_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) {
-    struct gf_launch_attribute attributes[GF_LAUNCH_ATTRIBUTES_MAX];
-    uint32_t count;
-    if (config == NULL) {
+/* Whether a launch with the attribute records an event: both kinds begin with it, and with its flags. */
+static bool records(const CUlaunchAttribute *attribute) {
+    return attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+           attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+}
+
+static CUresult check_event(const CUlaunchAttribute *attribute, const struct gf_stream *stream) {
+    const struct gf_event *event = gf_event_find(attribute->value.programmaticEvent.event);
+    if (attribute->value.programmaticEvent.flags != CU_EVENT_RECORD_DEFAULT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    uint64_t stream;
-    CUresult result = gf_wire_stream(config->hStream, &stream);
+    if (event == NULL ||
+        event->object.owner != (stream != NULL ? stream->object.owner : gf_context_current_handle())) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    unsigned wanted = event->flags & (CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+    return wanted == CU_EVENT_DISABLE_TIMING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult launch_with(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) {
+    struct gf_launch_attribute attributes[GF_LAUNCH_ATTRIBUTES_MAX];
+    uint32_t count;
+    struct gf_stream *stream;
+    uint64_t wire;
+    CUresult result = gf_stream_look_up(config->hStream, &stream, &wire);
     if (result == CUDA_SUCCESS && gf_callable_find((uint64_t)f) == NULL) {
         result = CUDA_ERROR_INVALID_HANDLE; /* before what the program wrote beside them is read */
     }
     result = result == CUDA_SUCCESS ? gf_launch_attributes(config, attributes, &count) : result;
-    return result != CUDA_SUCCESS ? result : launch(config, f, kernelParams, extra, attributes, count);
+    for (unsigned i = 0; i < config->numAttrs && result == CUDA_SUCCESS; i++) {
+        result = records(&config->attrs[i]) ? check_event(&config->attrs[i], stream) : CUDA_SUCCESS;
+    }
+    result = result == CUDA_SUCCESS ? launch(config, f, kernelParams, extra, attributes, count) : result;
+    for (unsigned i = 0; i < config->numAttrs && result == CUDA_SUCCESS; i++) { /* later than they might be */
+        CUevent event = config->attrs[i].value.programmaticEvent.event;
+        result = records(&config->attrs[i]) ? gf_cuEventRecord(event, config->hStream) : CUDA_SUCCESS;
+    }
+    return result;
+}
+
+CUresult gf_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) {
+    return config == NULL ? CUDA_ERROR_INVALID_VALUE : launch_with(config, f, kernelParams, extra);
 }
 
 CUresult gf_cuLaunchCooperativeKernel(CUfunction f, unsigned gridDimX, unsigned gridDimY, unsigned gridDimZ,
@@ -143,22 +164,44 @@ CUresult gf_cuLaunchCooperativeKernel(CUfunction f, unsigned gridDimX, unsigned 
     CUlaunchAttribute cooperative = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
     CUlaunchConfig config = {gridDimX,  gridDimY,       gridDimZ, blockDimX,    blockDimY,
                              blockDimZ, sharedMemBytes, hStream,  &cooperative, 1};
-    return gf_cuLaunchKernelEx(&config, f, kernelParams, NULL);
+    return launch_with(&config, f, kernelParams, NULL);
 }
 
-/* A launch for each of the devices, of which the program has one. */
+/* Of different devices each, and alike in all but stream and parameters. */
+static CUresult check_devices(const CUDA_LAUNCH_PARAMS *list, unsigned count) {
+    uint64_t devices = 0;
+    for (unsigned i = 0; i < count; i++) {
+        const CUDA_LAUNCH_PARAMS *a = &list[0], *b = &list[i];
+        const struct gf_stream *stream = gf_stream_find(b->hStream);
+        if (memcmp(&a->gridDimX, &b->gridDimX, 7 * sizeof a->gridDimX) != 0) { /* up to sharedMemBytes */
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (stream == NULL) { /* also NULL */
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        uint64_t device = UINT64_C(1) << gf_context_device(stream->object.owner);
+        if ((devices & device) != 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        devices |= device;
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult gf_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned numDevices,
                                                  unsigned flags) {
-    const CUDA_LAUNCH_PARAMS *l = launchParamsList;
     unsigned known = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC |
                      CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC;
-    if (l == NULL || numDevices != 1 || (flags & ~known) != 0) {
+    if (launchParamsList == NULL || numDevices == 0 || numDevices > (unsigned)gf_session.device_count ||
+        (flags & ~known) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (gf_stream_find(l->hStream) == NULL) { /* also NULL */
-        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = check_devices(launchParamsList, numDevices);
+    for (unsigned i = 0; i < numDevices && result == CUDA_SUCCESS; i++) {
+        const CUDA_LAUNCH_PARAMS *l = &launchParamsList[i];
+        result = gf_cuLaunchCooperativeKernel(l->function, l->gridDimX, l->gridDimY, l->gridDimZ,
+                                              l->blockDimX, l->blockDimY, l->blockDimZ, l->sharedMemBytes,
+                                              l->hStream, l->kernelParams);
     }
-    return gf_cuLaunchCooperativeKernel(l->function, l->gridDimX, l->gridDimY, l->gridDimZ, l->blockDimX,
-                                        l->blockDimY, l->blockDimZ, l->sharedMemBytes, l->hStream,
-                                        l->kernelParams);
+    return result;
 }

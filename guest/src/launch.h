@@ -4,8 +4,8 @@
 #include "gpuferry/frames.h"
 #include "module.h"
 
-/* Launch attributes that have to travel; NOT_SUPPORTED for one that cannot. Room for
- * GF_LAUNCH_ATTRIBUTES_MAX. */
+/* Launch attributes that have to travel, of each kind the last one; NOT_SUPPORTED for one that cannot. Room
+ * for GF_LAUNCH_ATTRIBUTES_MAX, which is more than there are kinds that do. */
 #define GF_LAUNCH_ATTRIBUTES_MAX 16
 #define PARAMS_MAX               32764
 CUresult gf_launch_attributes(const CUlaunchConfig *config, struct gf_launch_attribute *travel,
@@ -17,3 +17,5 @@ CUresult gf_launch_pack(const struct gf_kernel_info *info, void **kernelParams, 
 /* The kernel wants to be told its clusters, and nobody does. A node of a graph is told after it was added. */
 bool gf_launch_lacks_cluster(const CUlaunchConfig *config, const struct gf_callable *callable);
 bool gf_launch_is_cooperative(const CUlaunchConfig *config);
+/* The launch may begin before what comes before it in the stream has ended. */
+bool gf_launch_is_programmatic(const CUlaunchConfig *config);

@@ -14,16 +14,6 @@ static bool in_grid(unsigned value, CUdevice_attribute attribute) {
     return value > 0 && value <= (unsigned)limit(attribute);
 }
 
-bool gf_launch_is_cooperative(const CUlaunchConfig *c) {
-    bool cooperative = false;
-    for (unsigned i = 0; i < c->numAttrs; i++) {
-        if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
-            cooperative = c->attrs[i].value.cooperative != 0;
-        }
-    }
-    return cooperative;
-}
-
 /* Clusters of more than one block need a device that has them. */
 static CUresult check_cluster_attributes(const CUlaunchConfig *c) {
     for (unsigned i = 0; i < c->numAttrs && c->attrs != NULL; i++) {
@@ -51,6 +41,16 @@ static const CUlaunchAttributeValue *find(const CUlaunchConfig *c, CUlaunchAttri
         }
     }
     return found;
+}
+
+bool gf_launch_is_cooperative(const CUlaunchConfig *c) {
+    const CUlaunchAttributeValue *value = find(c, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
+    return value != NULL && value->cooperative != 0;
+}
+
+bool gf_launch_is_programmatic(const CUlaunchConfig *c) {
+    const CUlaunchAttributeValue *value = find(c, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+    return value != NULL && value->programmaticStreamSerializationAllowed != 0;
 }
 
 /* Whether a cluster may have more blocks than CUDA promises on each device that has clusters: the launch's
@@ -141,10 +141,12 @@ CUresult gf_launch_attributes(const CUlaunchConfig *config, struct gf_launch_att
         if (gf_drops_CUlaunchAttribute(&config->attrs[i])) {
             continue;
         }
-        if (*count == GF_LAUNCH_ATTRIBUTES_MAX) {
-            return CUDA_ERROR_INVALID_VALUE;
+        uint32_t place = 0;
+        while (place < *count && travel[place].id != image.id) {
+            place++;
         }
-        travel[(*count)++] = image;
+        travel[place] = image;
+        *count += place == *count;
     }
     return CUDA_SUCCESS;
 }

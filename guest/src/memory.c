@@ -1,5 +1,6 @@
 #include "calls.h"
 #include "context.h"
+#include "freeing.h"
 #include "functions.h"
 #include "ipc.h"
 #include "graph.h"
@@ -34,29 +35,30 @@ CUresult gf_memory_alloc(CUdeviceptr *address, size_t size) {
 
 CUresult gf_memory_free(CUdeviceptr address) {
     struct gf_shared shared;
-    CUresult result;
+    struct gf_allocation allocation;
+    CUresult result, waited;
     if (address == 0) {
         return CUDA_SUCCESS;
     }
-    /* To free waits for the device. Memory here is kept until what used it is done instead, but some programs
-     * look at what they had copied out. */
-    gf_pending_wait(NULL, UINT64_MAX);
-    if (gf_graph_memory_free(address, &result)) {
-        return result;
+    if (!gf_window_find(address, &allocation) || allocation.address != address) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
-    if (gf_ipc_close(address, GF_IPC_POOLED)) {
-        return CUDA_SUCCESS;
-    }
-    if (gf_shared_find(address, &shared)) { /* the device may be at work on it, as CUDA says */
-        if (shared.address != address || !shared.managed) {
+    gf_pending_wait(NULL, UINT64_MAX); /* some programs look at what they had copied out */
+    if (gf_shared_find(address, &shared)) {
+        if (!shared.managed) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        gf_cuCtxSynchronize();
+        waited = gf_free_shared_begins();
         if (!gf_shared_end(address, true)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
+    } else {
+        waited = gf_free_begins(gf_window_device(address));
     }
-    return gf_window_free(address, 0);
+    if (!gf_graph_memory_free(address, &result)) {
+        result = gf_ipc_close(address, GF_IPC_POOLED) ? CUDA_SUCCESS : gf_window_free(address, 0);
+    }
+    return result != CUDA_SUCCESS ? result : waited;
 }
 
 CUresult gf_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,

@@ -99,14 +99,15 @@ static bool flush(struct gf_mirror *m, uint64_t stream, bool working) {
     return sent;
 }
 
-bool gf_mirrors_flush(uint64_t stream, bool working, uint64_t most) {
-    bool sent = false;
+uint32_t gf_mirrors_flush(const uint64_t *streams, bool working, uint64_t most) {
+    uint32_t sent = 0;
     for (struct gf_mirror *m = mirrors; m != NULL; m = m->next) {
         if (m->size > most) {
             continue;
         }
         uint32_t current = enter(m);
-        sent = flush(m, stream, working) || sent;
+        CUdevice device = gf_context_device(m->owner);
+        sent |= (uint32_t)flush(m, streams[device], working) << device;
         gf_thread.context_id = current;
     }
     return sent;
@@ -162,11 +163,11 @@ static void fetch(struct gf_mirror *m, uint64_t stream) {
     }
 }
 
-void gf_mirrors_fetch(uint64_t stream, uint64_t most) {
+void gf_mirrors_fetch(const uint64_t *streams, uint64_t most) {
     for (struct gf_mirror *m = mirrors; m != NULL; m = m->next) {
         if (m->begun && m->size <= most) {
             uint32_t current = enter(m);
-            fetch(m, stream);
+            fetch(m, streams[gf_context_device(m->owner)]);
             gf_thread.context_id = current;
         }
     }

@@ -21,10 +21,10 @@ bool gf_mirror_find(uint64_t address, bool by_host, struct gf_mirror *found);
 
 CUresult gf_mirror_new(uint64_t host, uint64_t size, uint64_t *device);
 /* Sends what the program has changed of those that have at most so many bytes; working: the device may be
- * writing to them. True: something was sent. */
-bool gf_mirrors_flush(uint64_t stream, bool working, uint64_t most);
+ * writing to them. On the stream of each device; a bit for each to which something was sent. */
+uint32_t gf_mirrors_flush(const uint64_t *streams, bool working, uint64_t most);
 /* Brings what the device has changed of those that have at most so many bytes. */
-void gf_mirrors_fetch(uint64_t stream, uint64_t most);
+void gf_mirrors_fetch(const uint64_t *streams, uint64_t most);
 /* Whether there are any of at most so many bytes. */
 bool gf_mirrors_any(uint64_t most);
 /* Whether there is none such whose context may still be doing what was given to it until now, which has this

@@ -34,7 +34,6 @@ struct gf_callable {
     uint64_t context;        /* in which a function may be launched; 0: a kernel, in any */
     _Atomic int *attributes; /* its settings, which a kernel and its functions have in common */
     _Atomic(struct gf_legacy_launch *) legacy; /* what cuParamSet* left; NULL: nothing */
-    _Atomic uint64_t resident; /* how many blocks of a shape a multiprocessor holds, as last asked for */
 };
 
 struct gf_callable *gf_callable_find(uint64_t handle); /* function or kernel */

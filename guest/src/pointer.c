@@ -22,6 +22,7 @@ struct subject {
     uint64_t pool;
     bool sync_memops;
     bool exportable; /* by cuIpcGetMemHandle */
+    bool imported;   /* it lies on its exporter's device, whichever context opened it */
     CUmemAllocationHandleType handle_types;
     int access; /* of the current device; of what is not mapped by the program, as far as it has an address */
 };
@@ -73,6 +74,7 @@ static struct subject look_up(uint64_t address) {
                              .handle_types = pool_handle_types(allocation.pool),
                              .sync_memops = allocation.synchronous,
                              .exportable = gf_ipc_exportable(&allocation),
+                             .imported = allocation.imported,
                              .shared = is_shared};
     } else if ((is_mapped = gf_mapping_find(address, &mapping))) {
         s = (struct subject){.device = true,
@@ -87,7 +89,7 @@ static struct subject look_up(uint64_t address) {
         s.owner = gf_context_current_handle();
     }
     s.place = gf_context_device(s.owner);
-    if (s.device && s.owner == 0) {
+    if (s.device && (s.owner == 0 || s.imported)) {
         s.place = place_of(address);
     }
     if (s.device) {

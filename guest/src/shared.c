@@ -29,12 +29,12 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gf_range *ranges;
 static _Atomic uint64_t lowest = UINT64_MAX, highest; /* of memory that came with modules */
-static CUstream stream;                               /* of our own, for what is sent and fetched */
-static bool unsettled; /* something was sent on it that the device's other work must not overtake */
-static bool busy;      /* the device may be at work on it */
-static bool working;   /* the same, until the program has waited for all of it */
-static uint64_t work;  /* counts what was given to the device */
-static bool fetched;   /* since the program last waited for the device, which may have written it again */
+static CUstream streams[GF_DEVICES_MAX];              /* of our own, for what is sent and fetched */
+static uint32_t unsettled; /* a bit for each device to which was sent what its other work must not overtake */
+static bool busy;          /* the device may be at work on it */
+static bool working;       /* the same, until the program has waited for all of it */
+static uint64_t work;      /* counts what was given to the device */
+static bool fetched;       /* since the program last waited for the device, which may have written it again */
 static const struct gf_range *latest; /* of which the program last began to write a page */
 
 /* Whether an address may be of such memory: all others are told from it without the lock. */
@@ -52,31 +52,55 @@ static struct gf_range *find(uint64_t address) {
     return range;
 }
 
-static uint64_t wire_stream(void) {
-    return gf_stream_find(stream) == NULL ? 0 : (uint64_t)stream;
+/* By device; 0, its legacy stream, where there is none of ours. With the lock held. */
+static const uint64_t *wire_streams(void) {
+    static uint64_t wire[GF_DEVICES_MAX];
+    for (CUdevice device = 0; device < gf_session.device_count; device++) {
+        wire[device] = gf_stream_find(streams[device]) == NULL ? 0 : (uint64_t)streams[device];
+    }
+    return wire;
+}
+
+static CUdevice device_of(const struct gf_range *range) {
+    return gf_context_device(range->owner);
+}
+
+static uint64_t stream_of(const struct gf_range *range) {
+    return wire_streams()[device_of(range)];
 }
 
 /* Our own calls are made in a context that there is, whatever is current here. */
-static uint32_t enter(void) {
-    uint32_t current = gf_thread.context_id;
-    struct gf_stream *found = gf_stream_find(stream);
+static void use_context_of(CUdevice device) {
+    struct gf_stream *found = gf_stream_find(streams[device]);
     if (found != NULL) {
         gf_thread.context_id = gf_handle_slot(found->object.owner) + 1;
+    }
+}
+
+static uint32_t enter(void) {
+    uint32_t current = gf_thread.context_id;
+    for (CUdevice device = 0; device < gf_session.device_count; device++) {
+        use_context_of(device);
     }
     gf_thread.sharing = true;
     return current;
 }
 
-/* With the lock held: what was sent is there before anything else is asked of the device. */
+/* With the lock held: what was sent is there before anything else is asked of the devices. */
 static void settle(void) {
-    if (unsettled) {
-        struct gf_req_cuStreamSynchronize request = {.hStream = wire_stream()};
+    uint32_t before = gf_thread.context_id;
+    for (CUdevice device = 0; unsettled != 0; device++, unsettled >>= 1) {
+        struct gf_req_cuStreamSynchronize request = {.hStream = wire_streams()[device]};
+        if ((unsettled & 1) == 0) {
+            continue;
+        }
+        use_context_of(device);
         CUresult result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
         if (result != CUDA_SUCCESS) {
             gf_channel_latch(gf_thread.context_id, result);
         }
-        unsettled = false;
     }
+    gf_thread.context_id = before;
 }
 
 /* What the device may take for a sign of the rest comes last: of memory of a single page, what was written
@@ -93,7 +117,7 @@ static void flush_ranges(bool lent) {
         for (struct gf_range *range = ranges; range != NULL; range = range->next) {
             if (rank_of(range) == rank && (lent || !range->lent)) {
                 gf_range_enter(range);
-                unsettled = gf_range_flush(range, wire_stream()) || unsettled;
+                unsettled |= (uint32_t)gf_range_flush(range, stream_of(range)) << device_of(range);
             }
         }
     }
@@ -102,7 +126,7 @@ static void flush_ranges(bool lent) {
 /* With the lock held. */
 static void flush_all(void) {
     uint32_t current = enter();
-    unsettled = gf_mirrors_flush(wire_stream(), working, UINT64_MAX) || unsettled;
+    unsettled |= gf_mirrors_flush(wire_streams(), working, UINT64_MAX);
     flush_ranges(true);
     settle();
     gf_range_leave(current);
@@ -117,15 +141,16 @@ static void take_all_away(void) {
 
 static bool resolve(uint64_t address, bool write);
 
-/* A stream of our own, which does not wait for the program's; the default stream where no context is current.
- * With the lock held. */
+/* A stream of our own on this device, which does not wait for the program's; the default stream where no
+ * context is current. With the lock held. */
 static CUresult have_stream(void) {
+    CUstream *stream = &streams[gf_device_number()];
     gf_window_stream_may_wait();
-    if (gf_stream_find(stream) != NULL || gf_context_current_handle() == 0) {
+    if (gf_stream_find(*stream) != NULL || gf_context_current_handle() == 0) {
         return CUDA_SUCCESS;
     }
     gf_thread.sharing = true;
-    CUresult result = gf_cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
+    CUresult result = gf_cuStreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, 0);
     gf_thread.sharing = false;
     return result;
 }
@@ -133,9 +158,9 @@ static CUresult have_stream(void) {
 /* With the lock held. Nothing tells when the program looks at registered memory: as long as the device works,
  * it may be looking. */
 static void exchange_mailboxes(void) {
-    unsettled = gf_mirrors_flush(wire_stream(), true, MAILBOX_MAX) || unsettled;
+    unsettled |= gf_mirrors_flush(wire_streams(), true, MAILBOX_MAX);
     settle();
-    gf_mirrors_fetch(wire_stream(), MAILBOX_MAX);
+    gf_mirrors_fetch(wire_streams(), MAILBOX_MAX);
     if (!gf_mirrors_idle(work, MAILBOX_MAX)) {
         gf_exchange_soon();
     }
@@ -207,7 +232,7 @@ static void fetch_mirrors(uint64_t most) {
     if (busy && !gf_thread.sharing) {
         pthread_mutex_lock(&lock);
         uint32_t current = enter();
-        gf_mirrors_fetch(wire_stream(), most);
+        gf_mirrors_fetch(wire_streams(), most);
         gf_range_leave(current);
         pthread_mutex_unlock(&lock);
     }
@@ -230,6 +255,22 @@ static void idle(void) {
     }
 }
 
+bool gf_shared_at_work(void) {
+    if (atomic_load_explicit(&gf_sharing, memory_order_acquire) == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    bool at_work = working && (ranges != NULL || gf_mirrors_any(UINT64_MAX));
+    pthread_mutex_unlock(&lock);
+    return at_work;
+}
+
+static void before_array_end(void) {
+    if (!gf_thread.sharing && gf_shared_at_work()) {
+        gf_cuCtxSynchronize();
+    }
+}
+
 void gf_shared_flush(void) {
     pthread_mutex_lock(&lock);
     flush_all();
@@ -245,7 +286,7 @@ static bool may_change(void) {
 /* With the lock held. */
 static bool reach(struct gf_range *range, uint64_t page, bool write) {
     fetched = fetched || range->state[page] == GF_AWAY;
-    bool changed = gf_range_reach(range, page, wire_stream(), write);
+    bool changed = gf_range_reach(range, page, stream_of(range), write);
     latest = changed && write ? range : latest;
     if (working && changed) {
         gf_exchange_soon();
@@ -293,6 +334,7 @@ static void prepare(void) {
     gpuferry_resolve_faults(resolve);
     gpuferry_reach_first(reach_range);
     atomic_store(&gf_sharing, &sharing);
+    gf_hook_set(GF_BEFORE_ARRAY_END, before_array_end);
     gf_hook_set(GF_BEFORE_WORK, before_work);
     gf_hook_set(GF_BEFORE_WAIT, before_wait);
     gf_hook_set(GF_AFTER_WAIT, after_wait);
@@ -315,10 +357,22 @@ static CUresult taken(uint64_t address) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Kernels of all devices that can reach such memory may. */
+static CUresult open_to_all(CUdevice owner) {
+    CUresult result = CUDA_SUCCESS;
+    for (CUdevice device = 0; device < gf_session.device_count && result == CUDA_SUCCESS; device++) {
+        struct gf_req_sessionReach request = {.device = device, .owner = owner};
+        bool opens = device != owner && gf_session.links[device][owner].can_access;
+        result = opens ? gf_send_struct(GF_OP_sessionReach, &request) : CUDA_SUCCESS;
+    }
+    return result;
+}
+
 CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *address) {
     uint64_t rounded = (size + GF_PAGE - 1) / GF_PAGE * GF_PAGE, owner = gf_context_current_handle();
-    CUresult result = rounded < size ? CUDA_ERROR_OUT_OF_MEMORY
-                                     : gf_window_alloc_pages(gf_device_number(), size, owner, address);
+    CUdevice device = gf_device_number();
+    CUresult result =
+        rounded < size ? CUDA_ERROR_OUT_OF_MEMORY : gf_window_alloc_pages(device, size, owner, address);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -330,18 +384,19 @@ CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *
     }
     pthread_mutex_lock(&lock);
     result = have_stream();
+    result = result == CUDA_SUCCESS ? open_to_all(device) : result;
     if (result == CUDA_SUCCESS && mprotect((void *)*address, rounded, PROT_READ | PROT_WRITE) != 0) {
         result = taken(*address);
     }
     if (result == CUDA_SUCCESS) {
-        struct gf_req_sessionFill zero = {.stream = wire_stream(),
+        struct gf_req_sessionFill zero = {.stream = wire_streams()[device],
                                           .address = *address,
                                           .pitch = rounded,
                                           .width = rounded,
                                           .rows = 1,
                                           .element = 1};
         result = gf_send_struct(GF_OP_sessionFill, &zero);
-        unsettled = true;
+        unsettled |= UINT32_C(1) << device;
     }
     if (result == CUDA_SUCCESS) {
         add(range);

@@ -30,5 +30,7 @@ void gf_shared_leave(uint64_t address);
 void gf_shared_end_context(uint64_t owner);
 /* The shared memory that holds an address. */
 bool gf_shared_find(uint64_t address, struct gf_shared *found);
+/* Whether the device may be writing what the program shares with it. */
+bool gf_shared_at_work(void);
 /* What the program wrote is on the device when this returns. */
 void gf_shared_flush(void);

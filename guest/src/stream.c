@@ -5,6 +5,7 @@
 
 #include "channel.h"
 #include "context.h"
+#include "freed.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "objects.h"
@@ -56,6 +57,7 @@ CUresult gf_stream_look_up(CUstream handle, struct gf_stream **object, uint64_t 
     bool is_default = stream == NULL || stream == CU_STREAM_LEGACY;
     *wire = is_default ? 0 : (uint64_t)stream;
     *object = is_default ? NULL : gf_stream_find(stream);
+    gf_stream_named(*object);
     if (result != CUDA_SUCCESS || is_default || *object == NULL) {
         return result != CUDA_SUCCESS || is_default ? result : CUDA_ERROR_INVALID_HANDLE;
     }

@@ -12,26 +12,34 @@
 #include "session.h"
 #include "wire/texel.h"
 
+/* A driver may number the objects of each context from 1: then the current one's is meant. `found`: what was,
+ * or NULL. */
+static bool is_nearer(const struct gf_object *object, const void *found) {
+    return found == NULL || object->owner == gf_context_current_handle();
+}
+
 static struct gf_texture_object *texture_of(CUtexObject value) {
     struct gf_table *table = &gf_tables[GF_HANDLE_TEXTURE_OBJECT];
+    struct gf_texture_object *found = NULL;
     for (uint32_t i = 0; i < atomic_load(&table->slots); i++) {
         struct gf_texture_object *object = gf_table_at(table, i);
-        if (object != NULL && object->value == value) {
-            return object;
+        if (object != NULL && object->value == value && is_nearer(&object->object, found)) {
+            found = object;
         }
     }
-    return NULL;
+    return found;
 }
 
 static struct gf_surface_object *surface_of(CUsurfObject value) {
     struct gf_table *table = &gf_tables[GF_HANDLE_SURFACE_OBJECT];
+    struct gf_surface_object *found = NULL;
     for (uint32_t i = 0; i < atomic_load(&table->slots); i++) {
         struct gf_surface_object *object = gf_table_at(table, i);
-        if (object != NULL && object->value == value) {
-            return object;
+        if (object != NULL && object->value == value && is_nearer(&object->object, found)) {
+            found = object;
         }
     }
-    return NULL;
+    return found;
 }
 
 CUresult gf_texture_line_width(CUarray_format format, unsigned channels, size_t *width) {
@@ -122,6 +130,13 @@ CUresult gf_surface_create(CUsurfObject *value, const CUDA_RESOURCE_DESC *resour
     return CUDA_SUCCESS;
 }
 
+/* It ends where its number is one. */
+static uint32_t enter(const struct gf_object *object) {
+    uint32_t before = gf_thread.context_id;
+    gf_thread.context_id = gf_handle_slot(object->owner) + 1;
+    return before;
+}
+
 /* NVIDIA's driver does not say that there was no such object. */
 CUresult gf_cuTexObjectDestroy(CUtexObject value) {
     struct gf_texture_object *object = texture_of(value);
@@ -130,8 +145,10 @@ CUresult gf_cuTexObjectDestroy(CUtexObject value) {
     if (ended == NULL) {
         return CUDA_SUCCESS;
     }
+    uint32_t before = enter(ended);
     CUresult result =
         gf_send_struct(GF_OP_cuTexObjectDestroy, &(struct gf_req_cuTexObjectDestroy){.texObject = wire});
+    gf_thread.context_id = before;
     gf_objects_release(ended);
     return result;
 }
@@ -143,8 +160,10 @@ CUresult gf_cuSurfObjectDestroy(CUsurfObject value) {
     if (ended == NULL) {
         return CUDA_SUCCESS;
     }
+    uint32_t before = enter(ended);
     CUresult result =
         gf_send_struct(GF_OP_cuSurfObjectDestroy, &(struct gf_req_cuSurfObjectDestroy){.surfObject = wire});
+    gf_thread.context_id = before;
     gf_objects_release(ended);
     return result;
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "channel_state.h"
+#include "freed.h"
 #include "gpuferry/messages.h"
 #include "guest.h"
 #include "log.h"
@@ -180,6 +181,9 @@ static void read_meanwhile(size_t size) {
 
 CUresult gf_writer_append(uint16_t op, uint32_t request, const struct iovec *parts, int count,
                           const struct gf_rows *rows, bool flush) {
+    if (op != GF_OP_cuStreamQuery && op != GF_OP_cuStreamSynchronize) {
+        gf_stream_used();
+    }
     struct gf_header header = {.op = op, .request = request, .context = gf_context_wire_id()};
     size_t size = sizeof header;
     for (int i = 0; i < count; i++) {
@@ -238,6 +242,7 @@ CUresult gf_writer_append(uint16_t op, uint32_t request, const struct iovec *par
 
 CUresult gf_writer_direct(uint16_t op, const void *request, size_t size, const struct gf_rows *rows) {
     GF_UNCANCELLED;
+    gf_stream_used();
     struct gf_header header = {.size = (uint32_t)(sizeof header + size + rows->width * rows->rows),
                                .op = op,
                                .context = gf_context_wire_id()};

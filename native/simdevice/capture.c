@@ -149,6 +149,16 @@ static CUresult check_context(struct sim_context *context, const struct sim_gree
 
 /* ---- nodes ---- */
 
+/* Edges from kernels become those of a launch that need not wait for the end of what comes before it. */
+static void make_programmatic(struct sim_links *links) {
+    for (size_t i = 0; i < links->count; i++)
+        if (links->items[i].from->params.type != CU_GRAPH_NODE_TYPE_KERNEL)
+            return;
+    for (size_t i = 0; i < links->count; i++)
+        links->items[i].data = (CUgraphEdgeData){.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                                 .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+}
+
 /* Adds a node behind the stream's place, which is then behind the node. */
 static CUresult add(struct sim_captured *captured, struct sim_node_work *work) {
     struct sim_capture *capture = captured->capture;
@@ -163,6 +173,8 @@ static CUresult add(struct sim_captured *captured, struct sim_node_work *work) {
         work->params.memset.ctx = context;
     else if (work->params.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)
         work->params.memOp.ctx = context;
+    if (work->programmatic)
+        make_programmatic(&captured->dependencies);
     CUresult result = sim_graph_add(capture->graph, work, &captured->dependencies, &node);
     if (result != CUDA_SUCCESS)
         return invalidate(capture, result);

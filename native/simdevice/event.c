@@ -171,6 +171,17 @@ CUresult sim_event_uncaptured(CUevent handle) {
     return captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
+CUresult sim_event_of_launch(CUevent handle, const struct sim_context *context) {
+    struct sim_event *event;
+    SIM_TRY(acquire(handle, &event));
+    bool may = (event->flags & CU_EVENT_DISABLE_TIMING) && !event->shared;
+    CUresult result = event->context != context ? CUDA_ERROR_INVALID_HANDLE
+                      : may                     ? CUDA_SUCCESS
+                                                : CUDA_ERROR_INVALID_VALUE;
+    sim_release(event);
+    return result;
+}
+
 CUresult sim_event_record_in(CUevent handle, struct sim_stream *stream) {
     struct sim_event *event;
     SIM_TRY(acquire(handle, &event));

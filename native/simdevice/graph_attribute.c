@@ -52,7 +52,7 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttrID id
     SIM_TRY(sim_enter());
     SIM_GRAPHS_LOCKED();
     struct sim_node *node = find_kernel(handle);
-    SIM_REQUIRE(node && value);
+    SIM_REQUIRE(node && value && sim_attribute_is_of_nodes(id));
     if (id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW)
         SIM_TRY(check_window(&value->accessPolicyWindow));
     CUlaunchAttribute *attributes = copy_of(node);

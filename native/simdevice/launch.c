@@ -2,12 +2,14 @@
 #include "capture.h"
 #include "cluster.h"
 #include "variance.h"
+#include "event.h"
 #include "graph.h"
 #include "green.h"
 #include "log.h"
 #include "nvml/live.h"
 #include "reference.h"
 #include "stream.h"
+#include "texture.h"
 #include "turns.h"
 #include <string.h>
 
@@ -17,8 +19,9 @@ struct launch_op {
     CUfunction given; /* may be a CUkernel */
     struct sim_grid grid;
     struct sim_view_user views;
+    bool programmatic; /* it may begin before what comes before it in the stream has ended */
     unsigned attribute_count;
-    CUlaunchAttribute *attributes; /* behind the parameters */
+    CUlaunchAttribute *attributes; /* those that a node has, behind the parameters */
     _Alignas(16) uint8_t params[];
 };
 
@@ -61,6 +64,7 @@ static void describe(const struct sim_op *op, struct sim_node_work *work) {
     work->packed_params = launch->params;
     work->attributes = launch->attributes;
     work->attribute_count = launch->attribute_count;
+    work->programmatic = launch->programmatic;
 }
 
 static const struct sim_op_class launch_class = {.run = SIM_WORK(run), .describe = describe, .drop = drop};
@@ -83,8 +87,15 @@ static CUresult check_shape(const CUlaunchConfig *c, const struct sim_function *
     return CUDA_SUCCESS;
 }
 
+/* Whether a launch with the attribute records an event: both kinds begin with it, and with its flags. */
+static bool records(const CUlaunchAttribute *attribute) {
+    return attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+           attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+}
+
 /* What a launch can do about each attribute. */
-static CUresult check_attribute(const CUlaunchAttribute *attribute, bool *cooperative) {
+static CUresult check_attribute(struct sim_context *context, const CUlaunchAttribute *attribute,
+                                bool *cooperative) {
     switch ((int)attribute->id) {
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         *cooperative = attribute->value.cooperative != 0;
@@ -116,6 +127,8 @@ static CUresult check_attribute(const CUlaunchAttribute *attribute, bool *cooper
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        SIM_REQUIRE(attribute->value.programmaticEvent.flags == CU_EVENT_RECORD_DEFAULT);
+        return sim_event_of_launch(attribute->value.programmaticEvent.event, context);
     case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
         return CUDA_ERROR_NOT_SUPPORTED;
     default:
@@ -174,6 +187,35 @@ static uint64_t resident_blocks(const CUlaunchConfig *c, const struct sim_functi
     return (uint64_t)sim_occupancy_blocks(function->info, threads, c->sharedMemBytes) * multiprocessors;
 }
 
+bool sim_attribute_is_of_nodes(CUlaunchAttributeID id) {
+    switch ((int)id) {
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* Of each kind the last one counts. */
+static void keep_attributes(struct launch_op *op, const CUlaunchConfig *c) {
+    for (unsigned i = 0; i < c->numAttrs; i++) {
+        const CUlaunchAttribute *a = &c->attrs[i];
+        if (a->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            op->programmatic = a->value.programmaticStreamSerializationAllowed != 0;
+        if (!sim_attribute_is_of_nodes(a->id))
+            continue;
+        unsigned place = 0;
+        while (place < op->attribute_count && op->attributes[place].id != a->id)
+            place++;
+        op->attributes[place] = *a;
+        op->attribute_count += place == op->attribute_count;
+    }
+}
+
 CUresult sim_launch_op(struct sim_context *context, struct sim_function *function, const CUlaunchConfig *c,
                        void **params, void **extra, unsigned multiprocessors, struct sim_op **out) {
     bool cooperative = false;
@@ -182,7 +224,7 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
     if (context != function->module->context)
         return CUDA_ERROR_INVALID_HANDLE;
     for (unsigned i = 0; i < c->numAttrs; i++)
-        SIM_TRY(check_attribute(&c->attrs[i], &cooperative));
+        SIM_TRY(check_attribute(context, &c->attrs[i], &cooperative));
     SIM_TRY(check_shape(c, function, cooperative));
     SIM_TRY(sim_cluster_shape(function, c, &cluster));
     uint32_t cluster_size = cluster.blocks[0] * cluster.blocks[1] * cluster.blocks[2];
@@ -210,10 +252,8 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
     pthread_mutex_unlock(&context->lock);
     sim_retain(function);
     op->function = function;
-    op->attribute_count = c->numAttrs;
     op->attributes = (CUlaunchAttribute *)(op->params + bytes);
-    if (c->numAttrs)
-        memcpy(op->attributes, c->attrs, c->numAttrs * sizeof *c->attrs);
+    keep_attributes(op, c);
     op->grid = (struct sim_grid){
         .kernel = kernel,
         .grid = {c->gridDimX, c->gridDimY, c->gridDimZ},
@@ -228,6 +268,7 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
         .multiprocessors = multiprocessors,
         .bound = bound,
         .bound_count = bound_count,
+        .views = sim_textures_base(context->device),
         .stack_limit = limits[CU_LIMIT_STACK_SIZE],
         .heap_limit = limits[CU_LIMIT_MALLOC_HEAP_SIZE],
         .used = &context->used,
@@ -250,9 +291,13 @@ static CUresult launch_on(struct sim_stream *stream, CUfunction given, struct si
     sim_message(SIM_LOG_DEBUG, "stream %llu: %s<<<(%u, %u, %u), (%u, %u, %u), %u>>>",
                 (unsigned long long)stream->id, function->info->name, c->gridDimX, c->gridDimY, c->gridDimZ,
                 c->blockDimX, c->blockDimY, c->blockDimZ, c->sharedMemBytes);
-    return sim_config_get()->launch_blocking && !sim_stream_captured(stream)
-               ? sim_submit_and_wait(stream, op)
-               : sim_submit_and_forget(stream, op);
+    SIM_TRY(sim_config_get()->launch_blocking && !sim_stream_captured(stream)
+                ? sim_submit_and_wait(stream, op)
+                : sim_submit_and_forget(stream, op));
+    for (unsigned i = 0; i < c->numAttrs; i++) /* later than it might be */
+        if (records(&c->attrs[i]))
+            SIM_TRY(cuEventRecord(c->attrs[i].value.programmaticEvent.event, c->hStream));
+    return CUDA_SUCCESS;
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void **params, void **extra) {

@@ -1,5 +1,6 @@
 #include "texture.h"
 #include "array.h"
+#include "variance.h"
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -13,14 +14,21 @@ struct sim_record {
     CUDA_RESOURCE_VIEW_DESC part; /* zero: there is none */
 };
 
-static struct sim_record *records[SIM_MOST_VIEWS]; /* by the view's number, which is the object */
+static struct sim_record
+    *records[SIM_MOST_VIEWS]; /* by the view's number, which behind the base is the object */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+uint32_t sim_textures_base(const struct sim_device *device) {
+    enum { OF_A_DEVICE = SIM_MOST_VIEWS / 16 };
+    return sim_choice(SIM_OPEN_OBJECTS, 2) ? (uint32_t)device->ordinal * OF_A_DEVICE : 0;
+}
 
 static CUresult keep(const struct sim_record *record, const struct sim_view *view,
                      unsigned long long *object) {
     struct sim_record *copy = malloc(sizeof *copy);
     pthread_mutex_lock(&lock);
-    uint32_t number = copy ? sim_view_publish(view) : 0;
+    uint32_t base = sim_textures_base(record->context->device);
+    uint32_t number = copy ? sim_view_publish(view, base) : 0;
     if (number) {
         *copy = *record;
         copy->number = number;
@@ -29,7 +37,7 @@ static CUresult keep(const struct sim_record *record, const struct sim_view *vie
             copy->next->previous = copy;
         record->context->records = copy;
         records[number] = copy;
-        *object = number;
+        *object = number - base;
     }
     pthread_mutex_unlock(&lock);
     if (!number)
@@ -38,8 +46,10 @@ static CUresult keep(const struct sim_record *record, const struct sim_view *vie
 }
 
 /* Under the lock. */
-static struct sim_record *find(unsigned long long object, enum sim_view_kind kind) {
-    struct sim_record *record = object < SIM_MOST_VIEWS ? records[object] : NULL;
+static struct sim_record *find(const struct sim_context *context, unsigned long long object,
+                               enum sim_view_kind kind) {
+    uint32_t base = sim_textures_base(context->device);
+    struct sim_record *record = object < SIM_MOST_VIEWS - base ? records[base + object] : NULL;
     return record && record->kind == kind ? record : NULL;
 }
 
@@ -97,7 +107,7 @@ static CUresult destroy(unsigned long long object, enum sim_view_kind kind) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     pthread_mutex_lock(&lock);
-    struct sim_record *record = find(object, kind);
+    struct sim_record *record = find(context, object, kind);
     if (record)
         end(record);
     pthread_mutex_unlock(&lock);
@@ -116,7 +126,7 @@ static CUresult look(unsigned long long object, enum sim_view_kind kind, struct 
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     pthread_mutex_lock(&lock);
-    const struct sim_record *record = find(object, kind);
+    const struct sim_record *record = find(context, object, kind);
     if (record)
         *copy = *record;
     pthread_mutex_unlock(&lock);

@@ -15,3 +15,5 @@ CUresult sim_sampler_of(const CUDA_TEXTURE_DESC *desc, const struct sim_view *vi
                         struct sim_sampler *sampler);
 /* Ends what the context's programs left. */
 void sim_textures_forget_context(struct sim_context *context);
+/* The number below that of a device's first object, in the table of views. */
+uint32_t sim_textures_base(const struct sim_device *device);

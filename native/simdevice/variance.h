@@ -17,6 +17,7 @@ enum sim_open {
     SIM_OPEN_INLINE,     /* whether a waiting host thread does its own work */
     SIM_OPEN_BLOCKS,     /* in which order the blocks of a grid start */
     SIM_OPEN_CONDITIONS, /* whether a conditional value that was given up comes again */
+    SIM_OPEN_OBJECTS,    /* whether each device numbers its textures and surfaces from 1 */
     SIM_OPEN_COUNT,
 };
 

@@ -234,7 +234,7 @@ REFUSALS = {
     "enum that is not known": ("CUmemLocation", 0, b"\x63", INVALID_VALUE),
     "enum that is not carried": ("CUmemLocation", 0, b"\x02", NOT_SUPPORTED),
     "tag that selects nothing": ("CUlaunchAttribute", 0, b"\xff", INVALID_VALUE),
-    "tag that is not carried": ("CUlaunchAttribute", 0, b"\x07", NOT_SUPPORTED),
+    "tag that is not carried": ("CUlaunchAttribute", 0, b"\x0d", NOT_SUPPORTED),
     "must be zero": ("CUmemAllocationProp", 16, b"\x01", INVALID_VALUE),
     "must be zero, an array": ("CUmemPoolProps", 87, b"\x01", INVALID_VALUE),
     "flag that is not known": ("CUmemcpyAttributes", 20, b"\x02", INVALID_VALUE),

@@ -44,7 +44,7 @@ MISTAKES = {
         "answer: {priority: hStream.priority}",
         "answer: {priority: hStream.prority}",
         "hStream.prority: a stream has no 'prority'",
-        "Known: owner, flags, priority, settings, idle_at, id, captured, green",
+        "Known: owner, flags, priority, settings, idle_at, used, id, captured, green",
     ),
     "an answer from nowhere": (
         "answer: {priority: hStream.priority}",

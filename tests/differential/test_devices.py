@@ -114,6 +114,16 @@ def environment_of(value: str, uuids: list[str]) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": value.format(*uuids)}
 
 
+def test_textures_that_each_device_numbers_from_1() -> None:
+    """Two textures of one number, which the device with seed 1 gives, are each its own context's."""
+    program, varied = programs.program("multi_device_textures"), {**TWO, "GPUFERRY_SIM_VARIANCE": "1"}
+    here = run([built(program)], {**native_environment(), **varied})
+    assert "the same number: 1" in here.stdout
+    with monitor("--pool", "1", "--device", "sim", "--log-level", "warning", environment=varied) as running:
+        there = running.run([built(program)], "tcp", {"GPUFERRY_GPUS": "2"})
+    assert (there.stdout, there.status) == (here.stdout, 0), there.stderr
+
+
 @pytest.mark.parametrize("value", SEEN)
 def test_visible_devices(value: str, uuids: list[str], two_devices: Monitor) -> None:
     """CUDA_VISIBLE_DEVICES means the same natively and remotely, and what CUDA's manual says."""

@@ -64,6 +64,9 @@ static void narrow(void) {
     hear(&handles, sizeof handles);
     OK(cuIpcOpenMemHandle(&opened, handles.on[1], LAZY));
     EXPECT(word_at(opened) == 71);
+    int ordinal = -1;
+    OK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, opened));
+    EXPECT(ordinal == 0);
     OK(LAUNCH(enter(0), 1, 1, NULL, &opened));
     OK(cuCtxSynchronize());
     OK(cuIpcCloseMemHandle(opened));
@@ -85,6 +88,8 @@ static void wide(const char *program) {
     EXPECT(word_at(opened[1]) == 72 && word_at(opened[0]) == 70);
     OK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, opened[1]));
     EXPECT(ordinal == 1);
+    OK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, opened[0]));
+    EXPECT(ordinal == 0);
     own = allocate(WORDS * 4);
     OK(cuMemcpyDtoD(own, opened[0], WORDS * 4));
     EXPECT(word_at(own) == 70 && word_at(own + 4 * (WORDS - 1)) == 70);

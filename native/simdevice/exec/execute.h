@@ -81,6 +81,7 @@ struct sim_grid {
     uint32_t multiprocessors;
     const struct sim_bound *bound;
     uint32_t bound_count;
+    uint32_t views;                 /* where in the table of views its device's numbers begin */
     size_t stack_limit, heap_limit; /* bytes: of a thread, of all that kernels take from the heap */
     _Atomic uint32_t *used;         /* the context's */
     uint64_t first;                 /* the cluster that starts first; they follow each other, */

@@ -25,9 +25,10 @@ static const struct sim_view *find_bound(const struct sim_grid *grid, uint64_t v
 }
 
 static const struct sim_view *find(struct sim_thread *t, uint64_t handle, enum sim_view_kind kind) {
-    const struct sim_view *view = handle < SIM_MOST_VIEWS
-                                      ? sim_view_find(handle, kind)
-                                      : find_bound(sim_cta_of(t)->worker->run->grid, handle, kind);
+    const struct sim_grid *grid = sim_cta_of(t)->worker->run->grid;
+    const struct sim_view *view = handle < SIM_MOST_VIEWS - grid->views
+                                      ? sim_view_find(grid->views + handle, kind)
+                                      : find_bound(grid, handle, kind);
     if (view == NULL)
         fail(t, CUDA_ERROR_ILLEGAL_ADDRESS,
              kind == SIM_VIEW_TEXTURE ? "there is no texture" : "there is no surface", handle);

@@ -1,4 +1,5 @@
-/* The table of views. Numbers are dense and the lowest free one is taken, as with NVIDIA's driver. */
+/* The table of views. Numbers are dense and the lowest free one is taken, as with NVIDIA's driver; those of a
+ * device may begin anew, from a place in the table. */
 #include "view.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,7 +13,7 @@ static uint64_t withdrawals;                    /* so far */
 static struct sim_view *first, **last = &first; /* withdrawn, and there may be launches that use them */
 static struct sim_view_user *earliest, *latest;
 
-uint32_t sim_view_publish(const struct sim_view *view) {
+uint32_t sim_view_publish(const struct sim_view *view, uint32_t base) {
     struct sim_view *copy = malloc(sizeof *copy);
     if (copy == NULL)
         return 0;
@@ -20,7 +21,10 @@ uint32_t sim_view_publish(const struct sim_view *view) {
     pthread_mutex_lock(&lock);
     while (first_free < SIM_MOST_VIEWS && atomic_load(&views[first_free]) != NULL)
         first_free++;
-    uint32_t number = copy->number = first_free < SIM_MOST_VIEWS ? first_free : 0;
+    uint32_t place = first_free > base ? first_free : base + 1;
+    while (place < SIM_MOST_VIEWS && atomic_load(&views[place]) != NULL)
+        place++;
+    uint32_t number = copy->number = place < SIM_MOST_VIEWS ? place : 0;
     if (number != 0) {
         atomic_store(&views[number], copy);
         atomic_fetch_add(&count, 1);

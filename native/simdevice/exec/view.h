@@ -59,8 +59,8 @@ struct sim_view_user {
 /* False if the format is not one whose texels are taken apart here. Formats that state their number of
  * channels win over `channels`. */
 bool sim_texel_of(CUarray_format format, unsigned channels, struct sim_texel *texel);
-/* Makes a copy of the view known under the lowest free number, which is at least 1; 0 if there is none. */
-uint32_t sim_view_publish(const struct sim_view *view);
+/* Makes a copy of the view known under the lowest free number above `base`; 0 if there is none. */
+uint32_t sim_view_publish(const struct sim_view *view, uint32_t base);
 /* Nothing that is queued from now on may use it. What was queued before may: programs destroy a texture
  * behind their launch without waiting for it (ffmpeg's scale_cuda), and until then its number is not given
  * again. */

@@ -1,0 +1,41 @@
+/* The wait that freeing memory is in CUDA, as far as it cannot be left to what the program asks afterwards.
+ */
+#include "freeing.h"
+
+#include "freed.h"
+#include "host_call.h"
+#include "objects.h"
+#include "session.h"
+#include "shared.h"
+#include "stream.h"
+
+/* For all contexts of a device; the first failure. */
+static CUresult wait_for_device(CUdevice device) {
+    struct gf_table *table = &gf_tables[GF_HANDLE_CONTEXT];
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < atomic_load(&table->slots); i++) {
+        const struct gf_context *each = gf_table_at(table, i);
+        if (each != NULL && each->device == device && each->green == 0 && atomic_load(&each->active)) {
+            uint64_t handle = atomic_load(&each->object.handle);
+            gf_host_calls_settle(handle);
+            CUresult waited = gf_wait_for_context(handle);
+            result = result == CUDA_SUCCESS ? waited : result;
+        }
+    }
+    return result;
+}
+
+CUresult gf_free_begins(CUdevice device) {
+    gf_freed(device);
+    return gf_host_calls_pending() || gf_shared_at_work() ? wait_for_device(device) : CUDA_SUCCESS;
+}
+
+CUresult gf_free_shared_begins(void) {
+    CUresult result = CUDA_SUCCESS;
+    for (CUdevice device = 0; device < gf_session.device_count; device++) {
+        gf_freed(device);
+        CUresult waited = wait_for_device(device);
+        result = result == CUDA_SUCCESS ? waited : result;
+    }
+    return result;
+}
