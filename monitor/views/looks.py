@@ -23,6 +23,8 @@ ASKING_MOST = 64  # looks at once for which API servers are asked
 PERIOD_SECONDS = 0.1  # shortest over which utilisation is measured
 UNKNOWN = -1
 TOLD = frames.Header.SIZE + frames.Welcome.SIZE  # where WELCOME describes its device
+# NVIDIA's first driver for each CUDA, where nobody asks NVML for the one that is there (--sample 0).
+FIRST_DRIVERS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 # Of CUdevice_attribute.
 MAJOR, MINOR, PCI_BUS, PCI_DEVICE, PCI_DOMAIN = 75, 76, 33, 34, 50
 
@@ -123,7 +125,7 @@ class Looks(Reception):
             for session in placed.get(ordinal, ())
         ]
         version = frames.Welcome.unpack(welcomes[shown[0]], frames.Header.SIZE).driver_version if shown else 0
-        driver = self._gpus.driver.encode()[:31]
+        driver = (self._gpus.driver or FIRST_DRIVERS.get(version // 1000, "")).encode()[:31]
         head = frames.Devices(guest.welcome_proof, version, len(parts), len(processes), driver)
         return frames.frame(Frame.DEVICES, head.pack() + b"".join(parts + processes))
 

@@ -22,8 +22,9 @@ from tests.guest.fake_server import greeting
 TOKEN = b"secret"
 DRIVER_NOT_LOADED = 9
 NONCE = bytes(32)
+UNKNOWN = (-1, -1, -1, -1)
 DEVICE = frames.LookDevice(
-    b"a device", b"00000000:01:00.0", 0, bytes(16), 1 << 30, 1 << 20, 0, 8, 0, *[-1] * 3, (-1,) * 4, (-1,) * 4
+    b"a device", b"00000000:01:00.0", 0, bytes(16), 1 << 30, 1 << 20, 0, 8, 0, -1, -1, -1, UNKNOWN, UNKNOWN
 ).pack()
 PROCESS = frames.LookProcess(0, 1 << 20, 77).pack()
 

@@ -72,7 +72,7 @@ static void memory(void) {
     EXPECT(process_vm_writev(getpid(), &own, 1, &shared, 1, 0) == sizeof copy && data[1023] == 1024);
     launched();
     EXPECT(process_vm_readv(getpid(), &shared, 1, &own, 1, 0) == sizeof copy && data[1023] == 1024);
-    EXPECT(pipe(ends) == 0);
+    EXPECT(pipe2(ends, O_NONBLOCK) == 0);
     launched();
     EXPECT(vmsplice(ends[1], &shared, 1, 0) == sizeof copy);
     EXPECT(read(ends[0], copy, sizeof copy) == sizeof copy && copy[1023] == 1025);
@@ -119,7 +119,8 @@ static void sockets(void) {
     messages->msg_hdr.msg_control = data + 4096;
     messages->msg_hdr.msg_controllen = 64;
     QUIET(LAUNCH(affine, 1, 1, NULL, &data, &none, &factor, &term));
-    EXPECT(recvmmsg(ends[1], messages, 1, 0, NULL) == 1 && messages->msg_len == 4096 && data[1] == 2);
+    EXPECT(recvmmsg(ends[1], messages, 1, MSG_DONTWAIT, NULL) == 1 && messages->msg_len == 4096 &&
+           data[1] == 2);
     EXPECT(messages->msg_hdr.msg_controllen == 0);
     close(ends[0]);
     close(ends[1]);

@@ -11,8 +11,8 @@
 #include "live_read.h"
 #include "nvml/nvml.h"
 
-/* Programs compare it with versions of NVIDIA's driver, the third number of which is none of theirs. */
-#define DRIVER_VERSION "580.0.0"
+/* Programs compare it with versions of NVIDIA's driver: the first of those that have CUDA 13. */
+#define DRIVER_VERSION "580.65.06"
 #define PERIOD_NS      UINT64_C(100000000) /* shortest over which utilisation is measured */
 
 _Static_assert((int)NV_DEVICES >= 2 * (int)SIM_MAX_DEVICES && (int)NV_PROCESSES >= (int)LIVE_PROCESSES,
