@@ -78,7 +78,8 @@ class Schedule:
     """The policy with its clock."""
 
     def __init__(self, policy: str, tokens: int, options: Mapping[str, str] | None = None) -> None:
-        """`tokens`: 0 for the policy's own number on each GPU, and no limit as long as none is known.
+        """`tokens`: 0 for the policy's own number on each GPU, and no limit as long as none is known, or for a
+        policy that needs none.
         `options`: of the policy, as they are written. Raises ConfigError for what it does not have.
         """
         try:
@@ -89,6 +90,8 @@ class Schedule:
             self._policy = self._fresh()
             if not tokens:
                 self._policy = _unbounded(policy, given)
+                if self._policy.TAKES_ALL:
+                    self._fresh = partial(_unbounded, policy, given)
         except ValueError as error:
             raise ConfigError(f"--policy {policy}: {error}") from None
         self.gpus: dict[int, int] = {GPU: MEMORY}

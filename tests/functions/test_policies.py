@@ -83,7 +83,8 @@ def begun(schedule: Schedule, *functions: str) -> list[int]:
 @pytest.mark.parametrize(
     ("policy", "options", "tokens"),
     [
-        ("fcfs", {}, 1),
+        ("fcfs", {}, 3),  # as many as come
+        ("sjf", {}, 1),
         ("lalb", {}, 1),
         ("mqfq", {}, 2),
         ("auto", {}, 1),

@@ -7,6 +7,7 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
+from typing import ClassVar
 
 from .interface import Bring, Decision, End, Function, Invocation, Refuse, Run, Send, Start
 from .state import Card, Flow, Replica, Running
@@ -19,6 +20,8 @@ class Books:
     `evict`: what becomes of a replica that makes room: "send" (its memory leaves), or "end" (so do papers).
     A subclass overrides the methods of the section "for policies".
     """
+
+    TAKES_ALL: ClassVar[bool] = False  # it is as good without a number of tokens, where nobody gives one
 
     def __init__(self, *, tokens: int = 1, pool: int = sys.maxsize, evict: str = "send") -> None:
         if tokens < 1 or pool < 1 or evict not in ("send", "end"):
