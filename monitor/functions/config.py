@@ -28,8 +28,8 @@ class FunctionsOptions(Encryption, Logs, EtcdOptions):
     tokens: int = option(
         options.count(0),
         0,
-        "Invocations that may run at once on each GPU; 0: the policy's own number (fcfs: as many as come, mqfq "
-        "2, others 1), and as many as come as long as no GPU is known",
+        "Invocations that may run at once on each GPU; 0: the policy's own number (fcfs: as many as come, "
+        "mqfq 2, others 1), and as many as come as long as no GPU is known",
     )
     overrun: float | None = option(
         options.optional(options.seconds()),

@@ -78,9 +78,11 @@ class Schedule:
     """The policy with its clock."""
 
     def __init__(self, policy: str, tokens: int, options: Mapping[str, str] | None = None) -> None:
-        """`tokens`: 0 for the policy's own number on each GPU, and no limit as long as none is known, or for a
-        policy that needs none.
-        `options`: of the policy, as they are written. Raises ConfigError for what it does not have.
+        """A policy by its name, for GPUs that are not known yet.
+
+        `tokens`: 0 for the policy's own number on each GPU, and no limit as long as none is known, or for a
+        policy that needs none. `options`: of the policy, as they are written. Raises ConfigError for what it
+        does not have.
         """
         try:
             given = read_options(policy, options or {}, without=("tokens",))
