@@ -310,7 +310,7 @@ def finds(victim: Victim) -> Iterator[None]:
 
 def half_handshakes(victim: Victim) -> Iterator[None]:
     """Of TLS: a ClientHello that begins and does not go on (with GPUFERRY_TEST_TLS=1)."""
-    host, _, port = victim.tcp.rpartition(":")
+    host, _, port = victim.tcp.removeprefix("tls://").rpartition(":")
     held: list[socket.socket] = []
     while True:
         held.append(socket.create_connection((host, int(port))))
