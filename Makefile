@@ -61,7 +61,7 @@ test: ready
 	@$(PYTEST) -m "not slow and not gpu"; $(TOOK)
 
 test-all: ready
-	@GPUFERRY_FUZZ=1 $(PYTEST) -m "not gpu"; $(TOOK)
+	@GPUFERRY_FUZZ=1 $(PYTEST) -m "not gpu" && GPUFERRY_TEST_TLS=1 $(PYTEST) tests/differential -k remote; $(TOOK)
 
 test-sanitize: build
 	@.ci/sanitize.sh $(VENV)

@@ -35,6 +35,7 @@ class Confinement(NamedTuple):
     groups: Sequence[int] = ()
     limits: Mapping[str, int] = {}
     data_bytes: int = 0  # of private memory beyond what it has when it is sealed
+    nice: int = 0  # by how much it stands back from others
     filter: str = ""  # of system calls: a BPF program, in hexadecimal
 
     @classmethod
@@ -52,6 +53,7 @@ class Confinement(NamedTuple):
             if int(entry) not in (0, 1, 2, *kept):
                 with contextlib.suppress(OSError):  # that of the folder, closed by now
                     os.close(int(entry))
+        os.nice(self.nice)  # threads that come have it too
         libc = ctypes.CDLL(None, use_errno=True)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the first process of its namespace: nobody else reaps
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -74,9 +74,14 @@ cdef void hide(Session *s, uint64_t page) noexcept nogil:
     mark_pages(s, s.window.base + (page << PAGE_BITS), <uint64_t>s.aliases.pages[page] << PAGE_BITS, False)
 
 
+cdef bint ends_alias(Session *s, uint64_t page) noexcept nogil:
+    """Whether what begins there is an alias, which may be hidden by now."""
+    return s.aliases.pages != NULL and s.aliases.pages[page] > 0
+
+
 cdef uint64_t end_alias(Session *s, uint64_t page, int *status) noexcept nogil:
     """Unmaps the alias that begins there and was hidden; its length, 0: there is none. Waiters call it too."""
-    cdef uint64_t pages = s.aliases.pages[page] if s.aliases.pages != NULL else 0
+    cdef uint64_t pages = s.aliases.pages[page] if ends_alias(s, page) else 0
     if pages > 0:
         if is_physical(s):
             status[0] = status[0] or cu.cuMemUnmap(s.window.base + (page << PAGE_BITS), pages << PAGE_BITS)
@@ -99,7 +104,7 @@ cdef int alias_memory(Session *s, uint64_t address, uint64_t size, uint64_t home
     for pages in range(page, end):
         if has_alias(s, pages) or (s.window.mapped[pages >> 6] >> (pages & 63)) & 1:
             return cu.CUDA_ERROR_ALREADY_MAPPED
-    wait_for_unmaps(s, address, size)
+    wait_for_unmaps(s, address, size, NEVER)
     status = enter(s, s.device.primary)
     while status == cu.CUDA_SUCCESS and page < end:
         length = min(<uint64_t>s.window.pages[from_page], end - page)

@@ -74,7 +74,7 @@ cdef int on_cuArray3DCreate_v2(Session *s, Frame *f, gf_req_cuArray3DCreate_v2 *
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     measure(array, desc)
     array.bytes = charge_of(array.bytes)
-    if array.row == 0 or not admit(s, f.context.gpu, array.bytes):
+    if array.row == 0 or not admit_behind_work(s, f.context.gpu, array.bytes):
         status = cu.CUDA_ERROR_OUT_OF_MEMORY if array.row > 0 else cu.CUDA_ERROR_INVALID_VALUE
         free(array)
         return status

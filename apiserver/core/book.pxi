@@ -135,6 +135,7 @@ cdef void begin_book(Session *s) noexcept nogil:
     for i in range(s.device.count):
         gpu_at_place(s, i).admitted = 0
         gpu_at_place(s, i).credit = s.window.quota
+        gpu_at_place(s, i).kept = s.window.quota
     pthread_mutex_unlock(&s.book.lock)
 
 
@@ -196,10 +197,19 @@ cdef bint admit(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
     return fine
 
 
+cdef void give_up_credit(Session *s, Gpu *gpu) noexcept nogil:
+    """Others may claim what the guest does not want to keep, and has given back. book.lock is held."""
+    cdef uint64_t credit = max(gpu.kept, gpu.admitted)
+    if s.book.file >= 0 and credit < gpu.credit:
+        gpu.credit = credit
+        write_seat(s, gpu)
+
+
 cdef void discharge(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
     """Gives back bytes of the device's memory that had been admitted."""
     pthread_mutex_lock(&s.book.lock)
     gpu.admitted -= size
+    give_up_credit(s, gpu)
     pthread_mutex_unlock(&s.book.lock)
 
 
@@ -207,18 +217,18 @@ cdef int claim_memory(Session *s, Gpu *gpu, uint64_t wanted, uint64_t *credit, u
     cdef bint fine
     pthread_mutex_lock(&s.book.lock)
     fine = claim(s, gpu, wanted, left)
-    credit[0] = gpu.credit
+    if fine:
+        gpu.kept = max(gpu.kept, wanted)
+    credit[0] = gpu.kept        # for the rest goes with what is being taken away
     pthread_mutex_unlock(&s.book.lock)
     return cu.CUDA_SUCCESS if fine else cu.CUDA_ERROR_OUT_OF_MEMORY
 
 
 cdef void keep_memory(Session *s, Gpu *gpu, uint64_t credit) noexcept nogil:
-    """The guest needs no more of the device's memory than this: others may claim the rest."""
+    """The guest needs no more of the device's memory than this: others may claim the rest, once it is given back."""
     pthread_mutex_lock(&s.book.lock)
-    credit = max(credit, gpu.admitted)
-    if s.book.file >= 0 and credit < gpu.credit:
-        gpu.credit = credit
-        write_seat(s, gpu)
+    gpu.kept = min(gpu.kept, credit)
+    give_up_credit(s, gpu)
     pthread_mutex_unlock(&s.book.lock)
 
 
@@ -232,6 +242,7 @@ cdef void share_lease(Session *s, int file, uint32_t seat) noexcept nogil:
     open_extents(s)
     for i in range(s.device.count):
         gpu_at_place(s, i).credit = gpu_at_place(s, i).admitted
+        gpu_at_place(s, i).kept = gpu_at_place(s, i).credit
         write_seat(s, gpu_at_place(s, i))
     pthread_mutex_unlock(&s.book.lock)
 

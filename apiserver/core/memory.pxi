@@ -100,11 +100,40 @@ cdef bint is_there_still(Session *s, uint64_t address, uint64_t size) noexcept n
     return there
 
 
-cdef void wait_for_unmaps(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    pthread_mutex_lock(&s.lock)
-    while unmapping(s, address, size):
-        wait_briefly(&s.changed, &s.lock)
-    pthread_mutex_unlock(&s.lock)
+cdef uint64_t NEVER = ~<uint64_t>0
+
+
+cdef void wait_for_unmaps(Session *s, uint64_t address, uint64_t size, uint64_t deadline) noexcept nogil:
+    """Until nothing there is being taken away. With a deadline also no longer than the program goes on by itself: of the
+    end of a function that its stream waits for, the dispatcher would have to hear."""
+    cdef bint waits = True
+    while waits:
+        pthread_mutex_lock(&s.lock)
+        waits = unmapping(s, address, size) and not s.state.ending
+        if waits:
+            wait_briefly(&s.changed, &s.lock)
+        pthread_mutex_unlock(&s.lock)
+        if waits and hung_up(s):
+            end_session(s, LOST, b"connection lost")
+        if deadline != NEVER:
+            waits = waits and not awaits_guest(s) and now() < deadline
+
+
+cdef void await_room(Session *s) noexcept nogil:
+    """For all that is being taken away, a while."""
+    wait_for_unmaps(s, s.window.base, s.window.size, now() + <uint64_t>ROOM_SECONDS * 1000000000)
+
+
+cdef bint admit_behind_work(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
+    """`admit`. What would be too much only beside memory that goes behind work waits for that, as natively."""
+    if s.window.unmaps == NULL or size > s.window.quota:
+        return admit(s, gpu, size)
+    if not is_allowed(s, gf_plus(gpu.admitted, size)):
+        await_room(s)
+    if admit(s, gpu, size):
+        return True
+    await_room(s)
+    return admit(s, gpu, size)
 
 
 cdef bint on_pages(Session *s, uint64_t address, uint64_t size) noexcept nogil:
@@ -177,7 +206,7 @@ cdef int back(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept no
     cdef cu.CUmemGenericAllocationHandle handle = 0
     cdef int status = make_physical(gpu, size, &handle)
     if status == cu.CUDA_ERROR_OUT_OF_MEMORY and (s.window.unmaps != NULL or s.move.aside.unwanted):
-        wait_for_unmaps(s, s.window.base, s.window.size)
+        wait_for_unmaps(s, s.window.base, s.window.size, NEVER)
         drop_unwanted(s)
         status = make_physical(gpu, size, &handle)
     if status != cu.CUDA_SUCCESS:
@@ -304,10 +333,10 @@ cdef int map_memory(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexc
     cdef int status = check_unmapped(s, address, size)
     if status != cu.CUDA_SUCCESS:
         return status
-    if not admit(s, gpu, size):
+    if not admit_behind_work(s, gpu, size):
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     if s.window.unmaps != NULL:
-        wait_for_unmaps(s, address, size)
+        wait_for_unmaps(s, address, size, NEVER)
     status = enter(s, gpu.primary)
     status = status or back(s, gpu, address, size)
     if status != cu.CUDA_SUCCESS:
@@ -334,7 +363,6 @@ cdef int unmap_memory(Session *s, uint64_t address, uint64_t size) noexcept nogi
     mark_pages(s, address, size, False)
     note_written(s, address, size)      # its copy is nobody's any more
     s.window.used -= size
-    discharge(s, gpu, size - leave_extents(s, address, size))
     return unmap_behind_work(s, gpu, address, size)
 
 
@@ -363,7 +391,7 @@ cdef int unmap_behind_work(Session *s, Gpu *gpu, uint64_t address, uint64_t size
     busy = cu.cuStreamQuery(gpu.reclaim.cu) == cu.CUDA_ERROR_NOT_READY
     if not busy:
         drop_unwanted(s)
-        return status or unback(s, address, size)
+        return status or end_mappings(s, gpu, address, size)
     task = new_task(TASK_UNMAP, NULL, gpu.primary)
     task.address = address
     task.length = size
@@ -377,10 +405,18 @@ cdef int unmap_behind_work(Session *s, Gpu *gpu, uint64_t address, uint64_t size
     return status
 
 
+cdef int end_mappings(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept nogil:
+    """`unback`; from here on the memory counts no more. What aliases show counts where it is."""
+    cdef uint64_t own = 0 if ends_alias(s, page_of(s, address)) else size - leave_extents(s, address, size)
+    cdef int status = unback(s, address, size)
+    discharge(s, gpu, own)
+    return status
+
+
 cdef void run_unmap(Session *s, Task *task) noexcept nogil:
     cdef Task **link
     cu.cuEventSynchronize(task.event)
-    cdef int status = unback(s, task.address, task.length)
+    cdef int status = end_mappings(s, gpu_at(s, page_of(s, task.address)), task.address, task.length)
     if status != cu.CUDA_SUCCESS:
         latch(s, GF_OP_sessionMemUnmap, status)
     pthread_mutex_lock(&s.lock)

@@ -64,7 +64,7 @@ cdef int on_cuMipmappedArrayCreate(Session *s, Frame *f, gf_req_cuMipmappedArray
         measure_level(desc, i, &level)
         mipmap.bytes = gf_plus(mipmap.bytes, level.bytes)
     mipmap.bytes = charge_of(mipmap.bytes)
-    if mipmap.bytes == 0 or not admit(s, f.context.gpu, mipmap.bytes):
+    if mipmap.bytes == 0 or not admit_behind_work(s, f.context.gpu, mipmap.bytes):
         status = cu.CUDA_ERROR_OUT_OF_MEMORY if mipmap.bytes > 0 else cu.CUDA_ERROR_INVALID_VALUE
         free(mipmap)
         return status

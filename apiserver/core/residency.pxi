@@ -57,13 +57,18 @@ cdef bint is_physical(Session *s) noexcept nogil:
     return not s.residency.unmapped
 
 
-cdef bint may_be_there(Session *s, Gpu *gpu) noexcept nogil:
-    """Whether what the session has been admitted may be on the device; the dispatcher waits until it may."""
+cdef bint is_allowed(Session *s, uint64_t size) noexcept nogil:
+    """Whether so many bytes of the session may be on the device now."""
     cdef bint fine
     pthread_mutex_lock(&s.lock)
-    fine = s.device.count > 1 or gpu.admitted <= s.residency.allowance
+    fine = s.device.count > 1 or size <= s.residency.allowance
     pthread_mutex_unlock(&s.lock)
-    return fine or wait_for_memory(s, gpu.admitted, True)
+    return fine
+
+
+cdef bint may_be_there(Session *s, Gpu *gpu) noexcept nogil:
+    """Whether what the session has been admitted may be on the device; the dispatcher waits until it may."""
+    return is_allowed(s, gpu.admitted) or wait_for_memory(s, gpu.admitted, True)
 
 
 cdef bint await_memory(Session *s) noexcept nogil:

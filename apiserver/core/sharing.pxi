@@ -166,17 +166,66 @@ cdef int parts_of_export(Session *s, const uint8_t *token, uint32_t seat, uint64
             page += part.pages
     if status == cu.CUDA_SUCCESS:
         return status
-    for i in range(parts.size()):
-        close(parts[0][i].fd)
+    close_parts(parts)
     return status
 
 
-cdef void free_import(Import *import_) noexcept nogil:
+cdef void leave_extent(Session *s, uint32_t extent) noexcept nogil:
+    """Something of an extent has ended here. If it was the last, the book says so. book.lock is held."""
+    if s.book.extents == NULL or (s.sharing.opened != NULL and s.sharing.opened[extent] > 0):
+        return
+    if s.sharing.pending != NULL and s.sharing.pending[extent] > 0:
+        return
+    if s.sharing.coming > 0 and has_extent(s, s.book.seat, extent)[0] == GF_HAS_OPENED:
+        s.sharing.left = True
+    else:
+        has_extent(s, s.book.seat, extent)[0] = 0
+
+
+cdef void keep_parts(Session *s, const vector[Segment] *parts, int change) noexcept nogil:
+    """Memory of these extents stays this process's, though it is not mapped yet; -1: no longer for their sake."""
     cdef size_t i
-    for i in range(import_.parts.size()):
-        close(import_.parts[0][i].fd)
+    cdef uint32_t extent
+    pthread_mutex_lock(&s.book.lock)
+    for i in range(parts.size()):
+        extent = parts[0][i].extent
+        if s.sharing.pending != NULL and parts[0][i].pages > 0 and extent < GF_EXTENTS:
+            s.sharing.pending[extent] += change
+            if change < 0 and s.book.extents != NULL and has_extent(s, s.book.seat, extent)[0] == GF_HAS_OPENED:
+                leave_extent(s, extent)
+    pthread_mutex_unlock(&s.book.lock)
+
+
+cdef void note_arrived(Session *s) noexcept nogil:
+    """One import less is to come. After the last, what was left meanwhile is left in the book too."""
+    cdef uint32_t extent
+    pthread_mutex_lock(&s.book.lock)
+    if s.sharing.coming > 0:        # else the session has ended meanwhile
+        s.sharing.coming -= 1
+    if s.sharing.coming == 0 and s.sharing.left:
+        s.sharing.left = False
+        for extent in range(GF_EXTENTS):
+            if s.book.extents != NULL and has_extent(s, s.book.seat, extent)[0] == GF_HAS_OPENED:
+                leave_extent(s, extent)
+    pthread_mutex_unlock(&s.book.lock)
+
+
+cdef void close_parts(const vector[Segment] *parts) noexcept nogil:
+    cdef size_t i
+    for i in range(parts.size()):
+        close(parts[0][i].fd)
+
+
+cdef void free_import(Import *import_) noexcept nogil:
+    close_parts(import_.parts)
     del import_.parts
     free(import_)
+
+
+cdef void end_import(Session *s, Import *import_) noexcept nogil:
+    """It is mapped, or will not be. Neither lock is held."""
+    keep_parts(s, import_.parts, -1)
+    free_import(import_)
 
 
 cdef int on_sessionImportFind(Session *s, Frame *f, gf_req_sessionImportFind *q,
@@ -196,6 +245,11 @@ cdef int on_sessionImportFind(Session *s, Frame *f, gf_req_sessionImportFind *q,
     made.number = s.sharing.numbers
     made.session = q.session
     memcpy(made.token, q.token, GF_TOKEN_SIZE)
+    pthread_mutex_unlock(&s.lock)
+    pthread_mutex_lock(&s.book.lock)
+    s.sharing.coming += 1
+    pthread_mutex_unlock(&s.book.lock)
+    pthread_mutex_lock(&s.lock)
     made.next = s.sharing.imports
     s.sharing.imports = made
     pthread_mutex_unlock(&s.lock)
@@ -237,27 +291,33 @@ cdef void deliver_import(Session *s, uint32_t number, bint found, bint more, uin
     cdef Frame frame
     cdef uint64_t pages = 0
     cdef size_t i
+    found = prepare_sharing(s) == cu.CUDA_SUCCESS and found
+    keep_parts(s, parts, 1)
     pthread_mutex_lock(&s.lock)
     one = s.sharing.imports
     while one != NULL and (one.number != number or one.here):
         one = one.next
-    for i in range(parts.size()):
-        if one != NULL:
+    if one != NULL:
+        for i in range(parts.size()):
             one.parts.push_back(parts[0][i])
-        else:
-            close(parts[0][i].fd)
     if one != NULL and not more:
         frame = one.frame
-        one.here = True
         one.offset = offset
         for i in range(one.parts.size()):
             pages += one.parts[0][i].pages
-        if not found:
+        if found:
+            one.here = True     # and maybe mapped, and gone, before the next line
+        else:
             unlink_import(s, one)
-            free_import(one)
     pthread_mutex_unlock(&s.lock)
+    if one == NULL:
+        keep_parts(s, parts, -1)
+        close_parts(parts)
     if one == NULL or more:
         return
+    if not found:
+        end_import(s, one)
+    note_arrived(s)
     out = <gf_rep_sessionImportFind *>frame.reply
     out.size = pages << PAGE_BITS
     out.offset = offset
@@ -312,11 +372,13 @@ cdef int prepare_sharing(Session *s) noexcept nogil:
     if s.sharing.extents == NULL:
         s.sharing.extents = <uint32_t *>reserve((s.window.size >> PAGE_BITS) * sizeof(uint32_t))
     if s.sharing.opened == NULL:
-        s.sharing.opened = <uint16_t *>reserve(GF_EXTENTS * sizeof(uint16_t))
+        s.sharing.opened = <uint32_t *>reserve(GF_EXTENTS * sizeof(uint32_t))
+    if s.sharing.pending == NULL:
+        s.sharing.pending = <uint32_t *>reserve(GF_EXTENTS * sizeof(uint32_t))
     if s.sharing.openers == NULL:
         s.sharing.openers = <uint8_t *>reserve(s.window.size >> PAGE_BITS)
     pthread_mutex_unlock(&s.book.lock)
-    if s.sharing.extents == NULL or s.sharing.opened == NULL or s.sharing.openers == NULL:
+    if s.sharing.extents == NULL or s.sharing.opened == NULL or s.sharing.pending == NULL or s.sharing.openers == NULL:
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     return cu.CUDA_SUCCESS
 
@@ -335,7 +397,7 @@ cdef int import_parts(Session *s, Gpu *gpu, const vector[Segment] *parts, uint64
     status = status or prepare_sharing(s)
     if status != cu.CUDA_SUCCESS:
         return status
-    wait_for_unmaps(s, address, size)
+    wait_for_unmaps(s, address, size, NEVER)
     status = enter(s, s.device.primary)
     for i in range(parts.size()):
         if status == cu.CUDA_SUCCESS:
@@ -369,7 +431,7 @@ cdef int sessionImportMap_call(Session *s, Frame *f, gf_req_sessionImportMap *q)
     if one == NULL:
         return cu.CUDA_ERROR_INVALID_VALUE
     status = import_parts(s, gpu_in(s, f.context), one.parts, q.address)
-    free_import(one)
+    end_import(s, one)
     return status
 
 
@@ -390,12 +452,12 @@ cdef int on_sessionImportEvent(Session *s, Frame *f, gf_req_sessionImportEvent *
         memcpy(event.token, one.token, GF_TOKEN_SIZE)
         if status != cu.CUDA_SUCCESS:
             drop_event(s, event)
-    free_import(one)
+    end_import(s, one)
     return status
 
 
 cdef uint64_t leave_extents(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    """Mappings that are about to end are this process's no more, says the book. How much of them others have claimed."""
+    """Mappings that are ending are this process's no more, says the book. How much of them others have claimed."""
     cdef uint64_t page = page_of(s, address)
     cdef uint64_t end = page + (size >> PAGE_BITS)
     cdef uint64_t others = 0
@@ -412,8 +474,7 @@ cdef uint64_t leave_extents(Session *s, uint64_t address, uint64_t size) noexcep
                 s.sharing.opened[extent] -= 1
                 others += <uint64_t>s.window.pages[page] << PAGE_BITS
                 ended += 1
-            if s.book.extents != NULL and (s.sharing.opened == NULL or s.sharing.opened[extent] == 0):
-                has_extent(s, s.book.seat, extent)[0] = 0
+            leave_extent(s, extent)
         page += s.window.pages[page]
     pthread_mutex_unlock(&s.book.lock)
     pthread_mutex_lock(&s.lock)
@@ -451,5 +512,9 @@ cdef void end_sharing(Session *s) noexcept nogil:
     if s.sharing.extents != NULL:
         madvise(s.sharing.extents, (s.window.size >> PAGE_BITS) * sizeof(uint32_t), MADV_DONTNEED)
     if s.sharing.opened != NULL:
-        madvise(s.sharing.opened, GF_EXTENTS * sizeof(uint16_t), MADV_DONTNEED)
+        madvise(s.sharing.opened, GF_EXTENTS * sizeof(uint32_t), MADV_DONTNEED)
+    if s.sharing.pending != NULL:
+        madvise(s.sharing.pending, GF_EXTENTS * sizeof(uint32_t), MADV_DONTNEED)
+    s.sharing.coming = 0
+    s.sharing.left = False
     pthread_mutex_unlock(&s.book.lock)

@@ -13,6 +13,7 @@ from gpuferry.specs._generated.frames import Ticket
 
 MAC_SIZE = frames.HASH_SIZE
 LIFETIME = 30  # seconds, for the guest's way and for clocks that differ
+REMEMBERED = 2 * LIFETIME  # seconds since it was used
 
 
 def _mac(cluster_key: bytes, ticket: bytes) -> bytes:
@@ -48,14 +49,21 @@ def issue(cluster_key: bytes, incarnation: bytes, tenant: str, now: float | None
 
 class TicketDesk:
     """Takes the tickets that were issued for this start of one monitor, each once. `clock`: Unix time in
-    seconds.
+    seconds; `steady`: seconds of a clock that nobody sets.
     """
 
-    def __init__(self, cluster_key: bytes, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        cluster_key: bytes,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.incarnation = secrets.token_bytes(16)
         self._key = cluster_key
         self._clock = clock
-        self._used: dict[bytes, int] = {}  # when each expires, which is when it may be forgotten
+        self._steady = steady
+        # When each expires, and until when it is remembered even so: the time of day may be set back.
+        self._used: dict[bytes, tuple[int, float]] = {}
 
     def outdated(self, ticket: bytes) -> bool:
         """Whether the ticket is genuine, but expired, or for an earlier start of this monitor."""
@@ -86,13 +94,19 @@ class TicketDesk:
         """Note that the ticket was used with a right proof: nobody can use it again."""
         self._forget_expired()
         said = Ticket.unpack(ticket)
-        self._used[said.id] = said.expires
+        self._used[said.id] = said.expires, self._steady() + REMEMBERED
 
     def used(self) -> list[bytes]:
-        """The numbers of the tickets that were used and have not expired, for the next heartbeat."""
+        """The numbers of the tickets that were used, for the next heartbeat; until some time after they
+        expire.
+        """
         self._forget_expired()
         return list(self._used)
 
     def _forget_expired(self) -> None:
-        now = self._clock()
-        self._used = {number: expires for number, expires in self._used.items() if expires >= now}
+        now, steady = self._clock(), self._steady()
+        self._used = {
+            number: (expires, until)
+            for number, (expires, until) in self._used.items()
+            if expires >= now or until > steady
+        }

@@ -92,14 +92,15 @@ def _mounts(files: Iterable[str], nodes: Iterable[str]) -> list[str]:
     return made
 
 
-def confinement(rules: Rules, uid: int) -> str:
-    """What the process is told to give up by itself: the value of its option `--confine`."""
+def confinement(rules: Rules, uid: int, nice: int) -> str:
+    """What the process is told to give up by itself: what its option `--confine-fd` leads to."""
     limits = {"processes": PROCESSES, "descriptors": DESCRIPTORS, "file_bytes": FILE_BYTES}
     return json.dumps(
         {
             "uid": uid,
             "groups": [rules.group] if rules.group else [],
             "limits": limits,
+            "nice": nice,
             "data_bytes": rules.data_bytes,
             "filter": rules.filter.hex(),
         }

@@ -32,11 +32,11 @@ CALLS = {
     " unlinkat rename renameat renameat2 link linkat symlink symlinkat chmod fchmod fchmodat umask"
     " utimensat utime utimes futimesat truncate ftruncate fallocate fsync fdatasync sync_file_range fadvise64"
     " flock dup dup2 dup3 copy_file_range sendfile splice tee",
-    "descriptors": "fcntl pipe pipe2 eventfd eventfd2 poll ppoll select pselect6 epoll_create epoll_create1"
+    "descriptors": "pipe pipe2 eventfd eventfd2 poll ppoll select pselect6 epoll_create epoll_create1"
     " epoll_ctl epoll_wait epoll_pwait epoll_pwait2 timerfd_create timerfd_settime timerfd_gettime"
     " signalfd4",
     "sockets that it was given": "sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg shutdown getsockname"
-    " getpeername getsockopt setsockopt accept accept4",
+    " getpeername getsockopt accept accept4",
     "time": "clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times",
     "what it is": "getpid getppid getuid geteuid getgid getegid getresuid getresgid getgroups getpgrp getpgid"
     " getsid getrlimit setrlimit prlimit64 getrusage getpriority sysinfo uname getrandom capget",
@@ -45,6 +45,9 @@ CALLS = {
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*: user, mount, pid, network, ipc, uts, cgroup
 # FIOCLEX, FIONCLEX, FIONBIO, FIOASYNC, FIONREAD, TCGETS: what Python asks of descriptors.
 DESCRIPTOR_REQUESTS = (0x5451, 0x5450, 0x5421, 0x5452, 0x541B, 0x5401)
+# F_*: DUPFD, GETFD, SETFD, GETFL, SETFL, GETLK, SETLK, SETLKW, these three of open files (OFD),
+# DUPFD_CLOEXEC, ADD_SEALS, GET_SEALS. Not SETLEASE, for which others wait, nor SETOWN, which sends signals.
+DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1033, 1034)
 # PR_*: SET_PDEATHSIG, GET_DUMPABLE, SET_NAME, GET_NAME, SET_TIMERSLACK, SET_NO_NEW_PRIVS, GET_NO_NEW_PRIVS,
 # CAPBSET_READ, SET_VMA (names of mappings).
 PROCESS_SETTINGS = (1, 3, 15, 16, 29, 38, 39, 23, 0x53564D41)
@@ -116,6 +119,8 @@ def program(gpu: bool) -> bytes:
     made.add(ALLOW, "socketpair", Comparison(0, EQUAL, socket.AF_UNIX))
     for request in DESCRIPTOR_REQUESTS:
         made.add(ALLOW, "ioctl", Comparison(1, MASKED, 0xFFFFFFFF, request))
+    for command in DESCRIPTOR_COMMANDS:
+        made.add(ALLOW, "fcntl", Comparison(1, MASKED, 0xFFFFFFFF, command))
     for setting in PROCESS_SETTINGS:
         made.add(ALLOW, "prctl", Comparison(0, EQUAL, setting))
     if gpu:
@@ -125,4 +130,7 @@ def program(gpu: bool) -> bytes:
             made.add(ALLOW, call)
         for mask, request in nvidia.REQUESTS:
             made.add(ALLOW, "ioctl", Comparison(1, MASKED, mask, request))
+        level = Comparison(1, MASKED, 0xFFFFFFFF, socket.SOL_SOCKET)
+        for option in nvidia.SOCKET_OPTIONS:
+            made.add(ALLOW, "setsockopt", level, Comparison(2, MASKED, 0xFFFFFFFF, option))
     return made.program()

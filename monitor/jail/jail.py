@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import structlog
 
 from ..service.files import emptied_if_larger
 from ..service.processes import start_time
@@ -17,6 +18,20 @@ from .figures import LARGEST, PLACE, Figures
 from .scribe import Scribe
 
 OOM_SCORE = 500  # of 1000: before the monitor, and before what is not ours
+NICE = 5  # of jailed processes where no cgroup shares processors: a third of what others have
+
+log = structlog.get_logger()
+
+
+@contextlib.contextmanager
+def _logged(event: str, pid: int) -> Iterator[None]:
+    """What an API server can do without, if it is there yet."""
+    try:
+        yield
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    except OSError as error:
+        log.warning(event, pid=pid, reason=str(error))
 
 
 class Stay:
@@ -40,10 +55,10 @@ class Stay:
 
     def confinement(self) -> str:
         """What the process is told."""
-        return command.confinement(self._rules, self.uid)
+        return command.confinement(self._rules, self.uid, self._jail.nice)
 
     def entered(self, pid: int) -> None:
-        """The process is there: limit it from outside."""
+        """The process is there: limit it from outside. Raises OSError."""
         self._jail.limit(self, pid)
 
     def takes_too_much(self) -> bool:
@@ -79,8 +94,8 @@ class Jail:
         self._uids = uids
         self._taken: set[int] = set()
         self._cgroups = cgroups
+        self.nice = 0 if cgroups and cgroups.shares_processors else NICE
         self._figures = figures  # of the simulated device
-        self._numbers = itertools.count(1)
         self.scribe = Scribe()
 
     def enter(self, apart: bool) -> Stay:
@@ -100,12 +115,16 @@ class Jail:
         return Stay(self, self._apart, uid, cgroup, figures)
 
     def limit(self, stay: Stay, pid: int) -> None:
-        """Put a jailed process into its cgroup, and set its score for the OOM killer."""
-        with contextlib.suppress(OSError):  # it may be gone, and whoever waits for it will hear
+        """Put a jailed process into its cgroup, name its figures, and set its score for the OOM killer.
+        Raises OSError where there are cgroups and it is in none.
+        """
+        with contextlib.suppress(ProcessLookupError):  # it is gone, and whoever waits for it will hear
             if self._cgroups:
-                stay.cgroup = self._cgroups.make(f"{os.getpid()}-{next(self._numbers)}", pid)
+                stay.cgroup = self._cgroups.make(pid)
+        with _logged("the figures of an API server have no name", pid):
             if self._figures and stay.figures:  # it may not be mounted yet: both names stay
                 os.link(stay.figures, self._figures.owned(pid, start_time(pid)))
+        with _logged("an API server has no score for the OOM killer", pid):
             Path(f"/proc/{pid}/oom_score_adj").write_text(str(OOM_SCORE))
 
     def leave(self, stay: Stay) -> None:

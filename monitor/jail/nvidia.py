@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,12 @@ from collections.abc import Iterator, Mapping
 CALLS = ("sched_setscheduler", "set_mempolicy", "mbind", "migrate_pages", "move_pages")
 # ioctl: (mask, value). Those of the resource manager are of type 'F', of modeset 'd', of UVM of none.
 REQUESTS = ((0xFF00, 0x4600), (0xFF00, 0x6400), (0xFFFFFF00, 0), (0xFFFFFFF0, 0x30000000))
+# Of sockets, which it can only make in pairs. Never SO_LINGER: whoever closes such a socket last waits, and
+# that may be the monitor, to which it was sent.
+SOCKET_OPTIONS = (
+    *(socket.SO_SNDBUF, socket.SO_RCVBUF, socket.SO_SNDTIMEO, socket.SO_RCVTIMEO),
+    socket.SO_PASSCRED,
+)
 NODES = (
     "/dev/nvidia[0-9]*",
     "/dev/nvidiactl",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import socket
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +27,7 @@ TEXT_MOST = 1000  # characters
 COUNT_MOST = 1 << 53  # of bytes or calls: a session gets nowhere near, and sums of a thousand fit 64 bits
 SECONDS_MOST = 1e10
 BELOW_0 = ("turn_ago",)  # seconds that say by their sign that there are none
+_NO_LINGER = struct.pack("ii", 0, 0)
 SEALED = ("grant", "keep", "migrate")  # what an API server has, and another monitor must be told
 
 NUMBERS = frozenset(
@@ -106,8 +109,14 @@ class Descriptor:
         return self._number
 
     def close(self) -> None:
-        """Close the descriptor."""
-        os.close(self._number)
+        """Close the descriptor, without waiting for what a socket may have to send yet."""
+        try:
+            end = socket.socket(fileno=self._number)
+        except OSError:  # it is none
+            os.close(self._number)
+            return
+        with end, contextlib.suppress(OSError):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
 
 class Channel:

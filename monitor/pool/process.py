@@ -32,7 +32,7 @@ class Stay(Protocol):
         """What the process is told."""
 
     def entered(self, pid: int) -> None:
-        """The process is there: limit it from outside."""
+        """The process is there: limit it from outside. Raises OSError."""
 
     def voice(self) -> int:
         """A descriptor for what the process writes on its standard output and error, to be closed. Raises
@@ -180,7 +180,11 @@ async def _imprison(stay: Stay, command: Sequence[str], end: socket.socket) -> C
         pid = int(json.loads(said)["child-pid"])
     except (ValueError, KeyError):
         pid = child.pid  # it failed, and has said why
-    stay.entered(pid)
+    try:
+        stay.entered(pid)
+    except OSError:
+        await _end(child)
+        raise
     return Child(child, pid, stay)
 
 

@@ -51,7 +51,8 @@ def write_where_there_is_room(path: Path, content: str) -> None:
 
 def emptied_if_larger(path: Path, most: int) -> bool:
     """Whether somebody has made the file larger than so many bytes, or has given it more of the disk. Then
-    nothing of it is left. False, too, if there is no such file.
+    nothing of it is left. False, too, if there is no such file. It waits for nobody: where
+    somebody holds a lease of the file, it stays.
     """
     try:
         found = path.stat()
@@ -60,5 +61,9 @@ def emptied_if_larger(path: Path, most: int) -> bool:
     if max(found.st_size, found.st_blocks * _BLOCK) <= most:
         return False
     with contextlib.suppress(OSError):
-        os.truncate(path, 0)
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
     return True

@@ -14,6 +14,9 @@
 
 #define MAX_BUSY_THREADS 32
 #define IDLE_SECONDS     1
+/* Operations of a process that have been submitted and are not done. A device has room for about a thousand;
+ * so many take tens of megabytes, and whoever submits one more waits, as with a device. */
+#define QUEUED_MOST (1 << 14)
 
 struct sim_edge {
     struct sim_edge *next;
@@ -27,6 +30,7 @@ static struct sim_stream *ready; /* claimed streams whose head can run, by prior
 static unsigned idle_threads, busy_threads, waking_threads;
 static unsigned running; /* operations that may be at work on device memory */
 static unsigned wanting_alone;
+static unsigned queued, wanting_room;
 
 uint64_t sim_now_ns(void) {
     struct timespec now;
@@ -131,6 +135,7 @@ static void order_with_gate(struct sim_stream *stream, struct sim_op *op) {
 
 static void append(struct sim_stream *stream, struct sim_op *op, struct sim_op *dependency) {
     op->stream = stream;
+    queued++;
     sim_retain(stream);
     sim_op_retain(op);
     if (dependency)
@@ -166,6 +171,7 @@ static void remove_head(struct sim_stream *stream) {
 
 static void finish(struct sim_op *op) {
     remove_head(op->stream);
+    queued--;
     op->finished_ns = sim_now_ns();
     atomic_store_explicit(&op->done, true, memory_order_release);
     while (op->dependents) {
@@ -177,7 +183,7 @@ static void finish(struct sim_op *op) {
             make_ready(stream);
         free(edge);
     }
-    if (op->waited)
+    if (op->waited || wanting_room)
         pthread_cond_broadcast(&op_done);
 }
 
@@ -291,6 +297,17 @@ void sim_submit(struct sim_stream *stream, struct sim_op *op, struct sim_op *dep
         let_go(stream, op);
 }
 
+void sim_scheduler_await_room(void) {
+    GF_UNCANCELLED;
+    pthread_mutex_lock(&lock);
+    while (queued >= QUEUED_MOST) {
+        wanting_room++;
+        pthread_cond_wait(&op_done, &lock);
+        wanting_room--;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 void sim_op_discard(struct sim_op *op) {
     if (op->class->drop)
         op->class->drop(op);
@@ -303,6 +320,7 @@ CUresult sim_submit_and_forget(struct sim_stream *stream, struct sim_op *op) {
         sim_op_discard(op);
         return result;
     }
+    sim_scheduler_await_room();
     sim_submit(stream, op, NULL);
     sim_op_release(op);
     return CUDA_SUCCESS;

@@ -71,6 +71,8 @@ void sim_op_wait(struct sim_op *op);
 /* Appends the operation; the caller keeps its reference. It runs after what CUDA orders before it, and after
  * `dependency` if that is not NULL. */
 void sim_submit(struct sim_stream *stream, struct sim_op *op, struct sim_op *dependency);
+/* Waits until the device has room for more work. Called without a lock that work may need. */
+void sim_scheduler_await_room(void);
 /* Drops the caller's reference to an operation that is not submitted, and what it holds. */
 void sim_op_discard(struct sim_op *op);
 /* Submits, drops the caller's reference. Where the stream is being captured the operation becomes a node

@@ -21,11 +21,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import grpc
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
+from gpuferry.specs._generated.frames import PROTOCOL_VERSION, Frame, Resume, frame
 from rich.console import Console
 from rich.table import Table
 
@@ -33,6 +34,7 @@ from tests.apiserver import kernels
 from tests.apiserver.guest import Ended, Guest, handle
 from tests.fuzz.changing import Changing
 from tests.fuzz.hostile import Hostile
+from tests.fuzz.images import ZSTD, container, entry
 from tests.fuzz.parsers import TARGETS
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.running import native_environment, run
@@ -229,6 +231,95 @@ def kernels_without_end(victim: Victim) -> Iterator[None]:
         yield
 
 
+def image_bombs(victim: Victim) -> Iterator[None]:
+    """A few kilobytes that expand without end, and texts that take long to read; each a new image."""
+    while True:
+        guest = victim.session()
+        for text in (kernels_text(b" " * (128 << 20)), b"/**/" * 200_000):
+            image = container([entry(text, flags=ZSTD)]) + secrets.token_bytes(8)
+            guest.load(image, handle("library", 0), hashlib.sha256(image).digest())
+        guest.socket.close()
+        yield
+
+
+def kernels_text(filling: bytes) -> bytes:
+    return b".version 8.0\n.target sm_80\n.address_size 64\n" + filling
+
+
+def printing(victim: Victim) -> Iterator[None]:
+    """What nobody takes."""
+    while True:
+        guest = victim.session()
+        kernel = kernels.bind(guest, "speak")
+        for _ in range(200):
+            guest.launch(kernel, b"", grid=(1000, 1, 1), block=(256, 1, 1))
+        guest.ask("cuCtxSynchronize")
+        time.sleep(0.5)
+        guest.socket.close()
+        yield
+
+
+def launches_behind_a_kernel_without_end(victim: Victim) -> Iterator[None]:
+    """Until its launches wait; and memory is freed and allocated behind it, a quota at a time."""
+    while True:
+        guest = victim.session()
+        guest.socket.settimeout(2)
+        flag = guest.map()
+        kernel = kernels.bind(guest, "wait_for")
+        large = guest.quota - guest.granularity
+        with contextlib.suppress(TimeoutError):
+            for turn in range(4):
+                address = guest.window + (1 + turn) * guest.quota
+                guest.send("sessionMemMap", address=address, size=large)
+                guest.launch(kernel, struct.pack("<QQ", flag, flag + 8), block=(1, 1, 1))
+                guest.send("sessionMemUnmap", address=address, size=large)
+            for _ in range(100_000):
+                guest.launch(kernel, struct.pack("<QQ", flag, flag + 8), block=(1, 1, 1))
+        guest.socket.close()
+        yield
+
+
+def resumes(victim: Victim) -> Iterator[None]:
+    """Of sessions that there are, without their keys."""
+    while True:
+        for session in range(1, 20):
+            with connect(victim.tcp) as connection:
+                read_greeting(connection)
+                resume = Resume(
+                    PROTOCOL_VERSION, 0, secrets.token_bytes(32), session, 0, secrets.token_bytes(32)
+                ).pack()
+                connection.sendall(frame(Frame.RESUME, resume))
+                connection.recv(1 << 16)
+        yield
+
+
+def finds(victim: Victim) -> Iterator[None]:
+    """Of memory that others have exported, by guesses, each of which the monitor hears."""
+    while True:
+        guest = victim.session()
+        for _ in range(500):
+            asked = [
+                guest.ask("sessionImportFind", session=session, token=secrets.token_bytes(32))
+                for session in range(1, 33)
+            ]
+            for each in asked:
+                guest.answer(each)
+        guest.socket.close()
+        yield
+
+
+def half_handshakes(victim: Victim) -> Iterator[None]:
+    """Of TLS: a ClientHello that begins and does not go on (with GPUFERRY_TEST_TLS=1)."""
+    host, _, port = victim.tcp.removeprefix("tls://").rpartition(":")
+    held: list[socket.socket] = []
+    while True:
+        held.append(socket.create_connection((host, int(port))))
+        held[-1].sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        if len(held) > HELD:
+            held.pop(0).close()
+        yield
+
+
 ATTACKS: dict[str, Callable[[Victim], Iterator[None]]] = {
     attack.__name__: attack
     for attack in (
@@ -241,7 +332,8 @@ ATTACKS: dict[str, Callable[[Victim], Iterator[None]]] = {
             memory,
             kernels_that_are_long_to_compile,
         ),
-        kernels_without_end,
+        *(kernels_without_end, launches_behind_a_kernel_without_end, image_bombs, printing, resumes, finds),
+        half_handshakes,
     )
 }
 
@@ -297,12 +389,13 @@ def timed(server: Monitor, mine: str, right: str) -> float:
     return time.perf_counter() - began
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Show how late the bystander is. Returns 0 if nowhere later than was promised."""
     parser = argparse.ArgumentParser(prog="python -m tests.adversity.bystander")
     parser.add_argument("attacks", nargs="*", help=f"default: all of {', '.join(ATTACKS)}")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="beside each attack")
     parser.add_argument("--attack", help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     if chosen.attack:
         attack(chosen.attack, Victim(**json.load(sys.stdin)))
     table = Table(box=None)

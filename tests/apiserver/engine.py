@@ -22,6 +22,7 @@ from tests.helpers.warm import ENGINE, Popen
 SIZE = struct.Struct("<Q")
 DESCRIPTORS = 4
 DEADLINE = 120.0
+PAGE_BITS = 21
 
 
 def send(connection: socket.socket, value: Any, descriptors: list[int] | None = None) -> None:
@@ -111,6 +112,14 @@ class Engine:
         guest.granularity = self.call("granularity")
         return guest
 
+    def physical(self, address: int) -> int:
+        """A descriptor of the memory of the mapping that begins there."""
+        assert self.call("hold", DEADLINE)
+        self.call("alias")
+        descriptor: int = self.call("share", address)
+        self.call("proceed")
+        return descriptor
+
     def ended(self) -> tuple[str, bool]:
         """Waits for the end of the session: why it ended, and whether this process could serve another."""
         reason, clean = self.call("host_join")
@@ -163,6 +172,10 @@ class Host:
         }
         if what == "host_serve":
             return self._serve(descriptors[0], *arguments)
+        if what == "open_book":
+            return self._core.open_book(descriptors[0], *arguments)
+        if what == "host_deliver":
+            return self._deliver(descriptors[0], *arguments)
         if what == "resume":
             return self._core.resume(descriptors[0], *arguments)
         if what in own:
@@ -195,6 +208,10 @@ class Host:
         assert not self._dispatcher.is_alive(), "the session does not end"
         self._socket.close()
         return self._end
+
+    def _deliver(self, descriptor: int, number: int, pages: int, extent: int) -> None:
+        """Memory of one part, all of which was exported."""
+        self._core.deliver(number, True, False, 0, pages << PAGE_BITS, [(descriptor, pages, extent)])
 
     def _hash_kernels(self) -> bytes:
         from gpuferry.apiserver._core import HASH_KERNELS

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import mmap
+import struct
 from pathlib import Path
 
 import pytest
 
 from tests.apiserver import kernels
+from tests.apiserver.engine import Engine
 from tests.apiserver.guest import Guest, handle
 from tests.apiserver.server import GIB, Server
 
 PAGE = 2 << 20
-INVALID_VALUE, OUT_OF_MEMORY, ALREADY_MAPPED = 1, 2, 208
+INVALID_VALUE, OUT_OF_MEMORY, ALREADY_MAPPED, NOT_READY = 1, 2, 208, 600
 
 
 def status(guest: Guest, op: str, **values: int) -> int:
@@ -247,3 +250,72 @@ def test_the_servers_own_memory_is_out_of_reach(server: Server) -> None:
     mapped = [a for a in answers if a.status == 0]
     assert len(answers) > 10
     assert len(mapped) <= 1  # the window's page
+
+
+class Busy:
+    """A session that has all of its quota, and may be using it: a stream waits."""
+
+    stream = handle("stream", 0)
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+        self.flag = guest.map(1, at=0)
+        guest.send("cuStreamCreateWithPriority", phStream=self.stream, flags=1, priority=0)
+
+    def launch(self) -> None:
+        """What does not end before the flag is set."""
+        self.large = self.guest.map(2, at=1)
+        kernel = kernels.bind(self.guest, "wait_for")
+        parameters = struct.pack("<QQ", self.flag, self.flag + 4)
+        self.guest.launch(kernel, parameters, block=(1, 1, 1), stream=self.stream)
+        assert status(self.guest, "cuStreamQuery", hStream=self.stream) == NOT_READY
+
+    def unmap(self) -> None:
+        assert status(self.guest, "sessionMemUnmap", address=self.large, size=2 * PAGE) == 0
+
+    def ask_map(self) -> int:
+        return self.guest.ask("sessionMemMap", address=self.large + 4 * PAGE, size=2 * PAGE)
+
+
+def test_what_goes_behind_work_counts_until_it_has_gone(engine: Engine) -> None:
+    """Else a kernel that runs is enough to take all of the device, a quota at a time. Whoever frees and
+    allocates behind work waits for it.
+    """
+    busy = Busy(engine.session(quota=3 * PAGE))
+    assert busy.guest.sync().status == 0
+    with mmap.mmap(engine.physical(busy.flag), PAGE) as flag:
+        busy.launch()
+        busy.unmap()
+        asked = busy.ask_map()
+        busy.guest.socket.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            busy.guest.answer(asked)
+        busy.guest.socket.settimeout(120)
+        flag[0] = 1
+    assert busy.guest.answer(asked).status == 0
+    assert busy.guest.sync().status == 0
+    busy.guest.close()
+    assert engine.ended()[1]
+
+
+def test_who_vanishes_while_it_waits_for_memory_is_gone(own_server: Server) -> None:
+    busy = Busy(own_server.connect(quota=3 * PAGE))
+    busy.launch()
+    busy.unmap()
+    busy.ask_map()
+    busy.guest.socket.close()
+    assert not own_server.ended().clean
+
+
+def test_behind_a_function_of_the_program_nothing_waits_that_hears_of_its_end(server: Server) -> None:
+    """It is refused, and served when the function has returned."""
+    guest = server.connect(quota=3 * PAGE)
+    busy = Busy(guest)
+    busy.large = guest.map(2, at=1)
+    assert guest.call("sessionHostCall", stream=busy.stream, call=1, always=0).status == 0
+    ticket = guest.host_call().ticket
+    busy.unmap()
+    assert guest.answer(busy.ask_map()).status == OUT_OF_MEMORY
+    assert guest.call("sessionHostDone", ticket=ticket).status == 0
+    assert guest.sync().status == 0
+    assert guest.answer(busy.ask_map()).status == 0

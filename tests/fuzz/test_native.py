@@ -28,6 +28,15 @@ def test_few_inputs(program: Path, target: str) -> None:
     assert found.branches >= LEAST[target]
 
 
+def test_an_input_that_took_its_target_over_would_be_in_a_jail(tmp_path: Path) -> None:
+    """It sees the folders that it needs, and nothing of the machine."""
+    cat, secret = Path("/usr/bin/cat"), tmp_path / "secret"
+    secret.write_text("a secret")
+    assert native.in_jail(cat, [str(secret)], [tmp_path], []).stdout == "a secret"
+    assert native.in_jail(cat, [str(secret)], [], []).returncode == 1
+    assert native.in_jail(cat, ["/etc/passwd"], [], []).returncode == 1
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("target", seeds.TARGETS)

@@ -29,6 +29,15 @@ wait
 """
 
 
+# As bubblewrap when it has said which process it made.
+TELLS = """#!/bin/bash
+echo $$ > {said}
+echo '{{"child-pid": '$$'}}' >&"$4"
+eval "exec $4>&-"
+exec sleep 1000
+"""
+
+
 class Stay:
     """A jail that is a script."""
 
@@ -57,6 +66,28 @@ class Stay:
 
     def leave(self) -> None:
         self.left = True
+
+
+def test_one_that_cannot_be_limited_is_ended(tmp_path: Path) -> None:
+    """Where the kernel was to count what it takes, and does not."""
+    bwrap, said = tmp_path / "bwrap", tmp_path / "said"
+    bwrap.write_text(TELLS.format(said=said))
+    bwrap.chmod(0o700)
+
+    class Uncounted(Stay):
+        def entered(self, pid: int) -> None:
+            raise OSError("no group for it")
+
+    stay = Uncounted(bwrap)
+
+    async def life() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs, pytest.raises(OSError, match="no group"):
+            await Launch(("none",), os.environ, 60.0, stay).start((), theirs, apart=True)
+
+    asyncio.run(life())
+    assert stay.left
+    assert not harness.alive({int(said.read_text())})
 
 
 def test_a_start_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import socket
+import struct
+import time
 
 import pytest
 from gpuferry.monitor.pool.channel import ChannelBroken, channel_pair, read_message
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 MESSAGES = 100
+LINGER = 60  # seconds
 
 
 def test_who_never_stops_talking_keeps_nobody_waiting() -> None:
@@ -35,6 +40,31 @@ def test_who_never_stops_talking_keeps_nobody_waiting() -> None:
         return rounds
 
     assert asyncio.run(rounds_meanwhile()) >= MESSAGES
+
+
+def test_a_socket_beside_a_message_that_lingers_keeps_nobody_waiting() -> None:
+    """Whose buffer is full, and whose last close would wait until it is sent."""
+
+    async def seconds() -> float:
+        channel, theirs = channel_pair()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            sender = socket.create_connection(listening.getsockname())
+            reader, _ = listening.accept()
+        with theirs, reader:
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER))
+            sender.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    sender.send(bytes(1 << 20))
+            said = node_pb2.FromServer(stats=node_pb2.Stats()).SerializeToString()
+            socket.send_fds(theirs, [said], [sender.fileno()])
+            sender.close()
+            assert await channel.receive()
+            began = time.monotonic()
+            channel.close()
+            return time.monotonic() - began
+
+    assert asyncio.run(seconds()) < LINGER - 10
 
 
 def test_a_channel_is_read_again_after_a_wait_that_was_given_up() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,3 +98,18 @@ def test_who_makes_its_figures_larger_than_those_are_takes_too_much(tmp_path: Pa
     assert path.stat().st_size == 0
     path.unlink()
     assert not emptied_if_larger(path, LARGEST)
+
+
+def test_a_lease_of_the_file_makes_nobody_wait(tmp_path: Path) -> None:
+    """The kernel has whoever truncates by name wait for 45 s until it is given up, and says so by SIGIO."""
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    path = Figures(tmp_path / "simdevice").make(0)
+    os.truncate(path, LARGEST + 1)
+    with path.open("rb") as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        began = time.monotonic()
+        assert emptied_if_larger(path, LARGEST)
+        assert time.monotonic() - began < 40
+    signal.signal(signal.SIGIO, before)
+    assert emptied_if_larger(path, LARGEST)
+    assert path.stat().st_size == 0

@@ -13,7 +13,7 @@ KEY = b"k" * 64
 
 def test_a_ticket_is_good_once_and_not_for_long() -> None:
     now = 1000.0
-    desk = tickets.TicketDesk(KEY, lambda: now)
+    desk = tickets.TicketDesk(KEY, lambda: now, lambda: now)
     ticket = tickets.issue(KEY, desk.incarnation, "acme", now)
     assert desk.read(ticket) == ("acme", tickets.session_key(KEY, ticket))
     assert desk.read(ticket) is not None  # reading is not using: whoever only saw it cannot spoil it
@@ -52,12 +52,24 @@ def test_rubbish_is_no_ticket(ticket: bytes) -> None:
     assert tickets.TicketDesk(KEY).read(ticket) is None
 
 
-def test_those_that_were_used_are_known_until_they_expire() -> None:
-    now = 1000.0
-    desk = tickets.TicketDesk(KEY, lambda: now)
+def test_those_that_were_used_are_known_until_long_after_they_expire() -> None:
+    now, steady = 1000.0, 5.0
+    desk = tickets.TicketDesk(KEY, lambda: now, lambda: steady)
     ticket = tickets.issue(KEY, desk.incarnation, "acme", now)
     assert desk.used() == []
     desk.use(ticket)
+    now, steady = now + tickets.LIFETIME + 1, steady + tickets.LIFETIME + 1
     assert desk.used() == [tickets.number_of(ticket)]
-    now += tickets.LIFETIME + 1
+    now, steady = now + tickets.LIFETIME, steady + tickets.LIFETIME
     assert desk.used() == []
+
+
+def test_a_used_one_is_not_good_again_when_the_clock_is_set_back() -> None:
+    now = 1000.0
+    desk = tickets.TicketDesk(KEY, lambda: now, lambda: 5.0)
+    ticket = tickets.issue(KEY, desk.incarnation, "acme", now)
+    desk.use(ticket)
+    now += tickets.LIFETIME + 1
+    desk.used()
+    now -= tickets.LIFETIME
+    assert desk.read(ticket) is None

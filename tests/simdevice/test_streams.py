@@ -21,6 +21,7 @@ from .driver import (
     Gate,
 )
 
+ROOM = 1 << 14  # operations (scheduler.c)
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
 
@@ -317,3 +318,28 @@ def test_random_graph_of_streams_and_events(cu: Driver, context: int) -> None:
     position = {step: i for i, step in enumerate(order)}
     assert len(position) == 400
     assert all(need is None or position[need] < position[step] for step, need in enumerate(needs))
+
+
+def test_who_submits_without_end_waits_for_room(cu: Driver, context: int) -> None:
+    """As with a device, whose driver has a call wait when about a thousand are before it."""
+    stream, pointer = cu.stream(), cu.alloc(4)
+    gate = Gate(cu, stream)
+    submitted = 0
+
+    def body() -> None:
+        nonlocal submitted
+        cu.ok("cuCtxSetCurrent", context)
+        for _ in range(ROOM + 1000):
+            cu.ok("cuMemsetD32Async", pointer, 1, 1, stream)
+            submitted += 1
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    while submitted < ROOM - 10:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    assert submitted < ROOM
+    gate.open()
+    thread.join(120)
+    cu.ok("cuStreamSynchronize", stream)
+    assert submitted == ROOM + 1000

@@ -4,7 +4,7 @@
 # Home: aliases
 # Changed by: -
 # Read by: -
-# Offers: alias_memory aliased_within end_alias has_alias mark_homes permit show_again unalias_all unalias_memory unmap_shown write_aliases
+# Offers: alias_memory aliased_within end_alias ends_alias has_alias mark_homes permit show_again unalias_all unalias_memory unmap_shown write_aliases
 
 cdef struct Aliases:
     uint32_t *pages             # per page of the window: length of the alias that starts there; NULL: there never was one

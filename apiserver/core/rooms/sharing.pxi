@@ -1,7 +1,7 @@
 # Room: sharing
 # Holds: memory that the processes of a lease share: what this session exported, what it is about to import, and which
 #   extents of the book its mappings are.
-# Lock: lock; `extents` and `opened` need book.lock
+# Lock: lock; what is per extent or page, `coming` and `left` need book.lock
 # Home: shared_moves sharing
 # Changed by: -
 # Read by: _core
@@ -68,4 +68,7 @@ cdef struct Sharing:
     uint32_t *extents           # per page of the window: 1 + the extent of the mapping that starts there; NULL: none yet
     cpp_set[uint64_t] *carried   # pages where mappings begin that nobody has made and this session carries as it moves
     uint8_t *openers            # per page: the place of the device for which the mapping of others' memory was opened
-    uint16_t *opened            # per extent: mappings of it that are another's memory
+    uint32_t *opened            # per extent: mappings of it that are another's memory
+    uint32_t *pending           # per extent: parts of imports that are here and not mapped yet
+    uint32_t coming             # imports that are not here yet: whoever answers may have lent any extent to this process
+    bint left                   # some have been left meanwhile

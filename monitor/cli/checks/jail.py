@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from gpuferry.guest.endpoint import runtime_directory
 
 from ...devices.choice import choose as choose_device
 from ...devices.choice import server_environment
-from ...jail import cgroups, command
+from ...jail import cgroups
 from ...jail.choose import NoJail, look
 from ...settings.errors import ConfigError
 from ...settings.monitor import Config
@@ -73,17 +75,44 @@ def _jail(config: Config, environment: dict[str, str]) -> Iterator[Check]:
             "they are the monitor's own user, because it is not root",
             "run the monitor as root, to keep them apart by users too",
         )
-    groups = cgroups.find(config.jail_memory, command.PROCESSES)
-    if groups:
-        groups.close()
-        yield Check("memory of jails", "ok", "counted by cgroups")
-    else:
+    elif others := accounts_in(config.uids):
         yield Check(
-            "memory of jails",
+            "users of jails",
             "note",
-            "no cgroup can be made: only private memory of each process is limited",
-            "as a systemd service: Delegate=yes",
+            f"--jail-uids {config.jail_uids} are also those of {', '.join(others)}",
+            "give --jail-uids numbers that are nobody else's",
         )
+    yield memory(config.simulated)
+
+
+def memory(simulated: bool) -> Check:
+    """Who counts what jails take."""
+    if cgroups.possible():
+        return Check("memory of jails", "ok", "counted by cgroups")
+    detail = "no cgroup can be made: only private memory of each process is limited"
+    if simulated:
+        detail += "; the simulated device's counts for no process, and who takes it is not found out"
+    return Check("memory of jails", "note", detail, "as a systemd service: Delegate=yes")
+
+
+def accounts_in(uids: range, subordinate: Path = Path("/etc/subuid")) -> list[str]:
+    """Accounts of this machine whose numbers, or those which they may give away (subuid), are among these."""
+    found = {account.pw_name for account in pwd.getpwall() if account.pw_uid in uids}
+    with contextlib.suppress(OSError):
+        for line in subordinate.read_text().splitlines():
+            name, _, numbers = line.partition(":")
+            first, _, count = numbers.partition(":")
+            if (
+                first.isdecimal()
+                and count.isdecimal()
+                and _overlap(uids, range(int(first), int(first) + int(count)))
+            ):
+                found.add(name)
+    return sorted(found)
+
+
+def _overlap(one: range, other: range) -> bool:
+    return one.start < other.stop and other.start < one.stop
 
 
 def _reach(environment: dict[str, str]) -> Check:
