@@ -9,9 +9,10 @@ the replica remains (a subreaper), and ends that with it. On `told` the server r
 the end its status as `waitpid` gives it.
 
 A program is executed in the replica's place. A Python file is imported once, and its `handle` answers
-invocations one at a time. Frames on the socket are a length of JSON, a length of bytes, the JSON, the bytes. Before a handler
-is called the server hears so: an invocation of which it has not heard that was certainly not run. The orders
-are lines of JSON that are read beside the handler; their end is that of the server, and of this process.
+invocations one at a time. Frames on the socket are a length of JSON, a length of bytes, the JSON, the
+bytes. Before a handler is called the server hears so: an invocation of which it has not heard that was
+certainly not run. The orders are lines of JSON that are read beside the handler; their end is that of the
+server, and of this process.
 """
 
 from __future__ import annotations
