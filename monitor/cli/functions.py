@@ -119,7 +119,9 @@ def deploy(
     concurrency: Annotated[
         int, typer.Option(metavar="N", help="Invocations at once in one process, for programs")
     ] = 1,
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="Host memory of a process; 0: no limit")] = "0",
+    memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="Host memory of a process; 0: half of the machine's")
+    ] = "0",
     body: Annotated[str, typer.Option(metavar="SIZE", help="Of a request, and of an answer")] = "16MiB",
     gpu_memory: Annotated[str, typer.Option(metavar="SIZE", help="GPU memory of a process")] = "0",
     gpus: Annotated[int, typer.Option(metavar="N", help="GPUs of a process; 0: one, when it asks")] = 0,

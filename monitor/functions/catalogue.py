@@ -242,5 +242,5 @@ def state_of(unit: Unit) -> dict[str, object]:
         "revision": unit.replica.deployment.revision,
         "age_seconds": time.monotonic() - unit.started,
         "running": sum(place.job is not None for place in unit.places),
-        "memory": process.weight() if process and unit.replica.alive else 0,
+        "memory": process.weighed if process and unit.replica.alive else 0,
     }

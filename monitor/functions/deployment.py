@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -40,7 +44,7 @@ class Deployment:
     timeout: float = 60.0  # seconds of a handler
     wait: float = 60.0  # seconds in the queue
     start: float = 60.0  # seconds until a replica is ready
-    memory: int = 0  # bytes of a replica; 0: no limit
+    memory: int = 0  # bytes of a replica; 0: half of what this machine has
     body: int = 16 << 20  # bytes of a request's body, and of an answer's
     gpu_memory: int = 0
     gpus: int = 0
@@ -48,6 +52,11 @@ class Deployment:
     cancel: str = "tell"
     grace: float = 1.0  # seconds that a replica has after it was told that the caller has gone
     revision: int = 0
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes of memory with which a replica is ended."""
+        return self.memory or machine_memory() // 2
 
     def as_json(self) -> dict[str, Any]:
         """All of it, for a file."""
@@ -57,6 +66,7 @@ class Deployment:
         """What others may see: neither the source nor values of variables, which may be secrets."""
         shown = self.as_json()
         shown["environment"] = sorted(self.environment)
+        shown["memory_limit"] = self.memory_limit
         del shown["source"]
         return shown
 
@@ -78,6 +88,23 @@ _NUMBERS: Mapping[str, tuple[float, float]] = {
     "grace": (0, 3600),
     "revision": (0, 1 << 53),
 }
+
+
+@functools.cache
+def machine_memory() -> int:
+    """Bytes of memory of this machine, or of this process's control group where that may have less."""
+    sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    root = Path("/sys/fs/cgroup")
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        for group in {path.strip("/"), ""}:  # a container may see its own as the root
+            file = root / group / "memory.max"
+            if controllers:
+                file = root / "memory" / group / "memory.limit_in_bytes"
+            if not controllers or "memory" in controllers.split(","):
+                with suppress(OSError, ValueError):  # "max", or no such group here
+                    sizes.append(int(file.read_text()))
+    return min(sizes)
 
 
 def is_name(text: str) -> bool:

@@ -18,6 +18,7 @@ from gpuferry.guest.paths import LibraryMissing
 from .deployment import Deployment
 from .invocation import Code, Failed, Ran
 from .logbook import LogBook
+from .process import PROCESSES_MOST
 from .program import ProgramReplica
 from .replica import PythonReplica, Replica, StartFailed
 
@@ -233,16 +234,22 @@ class Fleet:
         unit = place.unit
         if not (unit.serves and unit.replica.alive):
             return False
-        memory = unit.replica.deployment.memory
-        process = unit.replica.process
-        return not (memory and process and process.weight() > FULL * memory)
+        limit, process = unit.replica.deployment.memory_limit, unit.replica.process
+        if unit.replica.deployment.memory and process:
+            process.weigh(limit)
+        return not (process and process.weighed > FULL * limit)
 
     def weigh(self, functions: list[Function]) -> None:
-        """End replicas that have more memory than they may."""
+        """End replicas that have more memory, or more processes, than they may."""
         for unit in [unit for function in functions for unit in function.units]:
-            memory, process = unit.replica.deployment.memory, unit.replica.process
-            if memory and process and not process.gone.is_set() and (has := process.weight()) > memory:
-                why = f"the function's process had {has >> 20} MiB of memory, and may have {memory >> 20}"
+            limit, process = unit.replica.deployment.memory_limit, unit.replica.process
+            if not process or process.gone.is_set():
+                continue
+            if len(process.family()) > PROCESSES_MOST:
+                why = f"the function's process had started more than {PROCESSES_MOST} others"
+                unit.replica.kill(Failed(Code.PROCESSES, why, Ran.YES))
+            elif (has := process.weigh(limit)) > limit:
+                why = f"the function's process had {has >> 20} MiB of memory, and may have {limit >> 20}"
                 unit.replica.kill(Failed(Code.MEMORY, why, Ran.YES))
 
     def reap(self, function: Function) -> None:

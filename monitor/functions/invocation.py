@@ -67,6 +67,7 @@ class Code(str, enum.Enum):
     RAISED = "raised"
     CRASHED = "crashed"
     MEMORY = "memory"
+    PROCESSES = "processes"
     BAD_ANSWER = "bad_answer"
     CANCELLED = "cancelled"
     DEFECT = "defect"  # of the function server
@@ -91,6 +92,7 @@ _STATUSES = {
     Code.RAISED: 500,
     Code.CRASHED: 502,
     Code.MEMORY: 502,
+    Code.PROCESSES: 502,
     Code.BAD_ANSWER: 502,
     Code.CANCELLED: 499,
 }

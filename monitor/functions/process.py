@@ -15,16 +15,22 @@ from typing import IO, Any
 
 from ..service.waiting import within
 from .logbook import Lines
+from .wrapper import descendants
 
 WRAPPER = Path(__file__).with_name("wrapper.py")
 READ_ONCE = 64 << 10
 FLOOD_BYTES = 1 << 20  # of output, after which a stream rests, so that one function keeps nobody else waiting
 REST_SECONDS = 0.25
-PAGE = os.sysconf("SC_PAGE_SIZE")
+KILL_SECONDS = 10.0  # that a supervisor has to end all, before it is killed itself
+PROCESSES_MOST = 512  # of a replica
+OWN = (b"RssAnon", b"RssShmem", b"VmSwap")  # of memory: what no file would bring back
+EXACTLY = (b"Pss_Anon", b"Pss_Shmem", b"SwapPss")  # the same, shared out among those who have it
 
 
 class Process:
-    """A wrapper's process, the leader of a session of its own. `gone` is set when it has ended."""
+    """A replica's process, and the supervisor above it (wrapper.py). `gone` is set when both have ended, with
+    all that had come of them.
+    """
 
     def __init__(
         self,
@@ -36,33 +42,61 @@ class Process:
         heard: Callable[[str, str], None],
     ) -> None:
         """Start it. `heard` gets stream and line of all that it writes. Raises OSError."""
-        self._popen = subprocess.Popen(
-            [python or sys.executable, str(WRAPPER), json.dumps({**config, "parent": os.getpid()})],
-            env=dict(environment),
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=tuple(descriptors),
-            start_new_session=True,
-        )
-        self.pid = self._popen.pid
+        self._pid = 0
+        self._killed = False
+        self._status: int | None = None
+        self.weighed = 0  # bytes, when it was weighed last
+        self._told, tells = os.pipe()
+        os.set_blocking(self._told, False)
+        said = {**config, "parent": os.getpid(), "told": tells}
+        try:
+            self._popen = subprocess.Popen(
+                [python or sys.executable, str(WRAPPER), json.dumps(said)],
+                env=dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(*descriptors, tells),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._told)
+            raise
+        finally:
+            os.close(tells)
         self.gone = asyncio.Event()
         assert self._popen.stdout
         assert self._popen.stderr
         self._streams = [Stream(self._popen.stdout, "out", heard), Stream(self._popen.stderr, "err", heard)]
-        self._watched = os.pidfd_open(self.pid)
+        self._watched = os.pidfd_open(self._popen.pid)
         asyncio.get_running_loop().add_reader(self._watched, self._ended)
 
     def _ended(self) -> None:
         asyncio.get_running_loop().remove_reader(self._watched)
         os.close(self._watched)
-        # While it is not reaped its group cannot be another's: what it has left behind ends too.
-        self._signal(signal.SIGKILL)
         self._popen.wait()
+        self._hear()
+        os.close(self._told)
         for stream in self._streams:
             stream.finish()
         self.gone.set()
+
+    def _hear(self) -> None:
+        """What the supervisor has told by now: the process, and at the end its status."""
+        with contextlib.suppress(BlockingIOError):
+            for line in os.read(self._told, 64).splitlines():
+                if self._pid:
+                    self._status = int(line)
+                else:
+                    self._pid = int(line)
+
+    @property
+    def pid(self) -> int:
+        """Of the process; 0 until its supervisor has told it."""
+        if not self._pid and not self.gone.is_set():
+            self._hear()
+        return self._pid
 
     @property
     def status(self) -> str:
@@ -70,31 +104,48 @@ class Process:
         code = self._popen.returncode
         if code is None:
             return "it runs"
+        if self._status is not None:
+            code = os.waitstatus_to_exitcode(self._status)
         return (
             f"it exited with status {code}" if code >= 0 else f"it was killed by {signal.Signals(-code).name}"
         )
 
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
-
     def kill(self) -> None:
-        """End it, and what it has started, now."""
+        """End it, and all that has come of it, now."""
+        if not self.gone.is_set() and not self._killed:
+            self._killed = True
+            self._popen.send_signal(signal.SIGTERM)
+            self._popen.send_signal(signal.SIGCONT)  # if its child has stopped it
+            asyncio.get_running_loop().call_later(KILL_SECONDS, self._kill_supervisor)
+
+    def _kill_supervisor(self) -> None:
         if not self.gone.is_set():
-            self._signal(signal.SIGKILL)
+            self._popen.kill()
 
     async def stop(self, grace: float) -> None:
         """Ask it to end, and see that it does."""
         if not self.gone.is_set():
-            self._signal(signal.SIGTERM)
+            self._popen.send_signal(signal.SIGUSR1)
             with contextlib.suppress(asyncio.TimeoutError):
                 await within(grace, self.gone.wait())
             self.kill()
             await self.gone.wait()
 
-    def weight(self) -> int:
-        """Bytes of memory of its own that it and its children have."""
-        return sum(_private(pid) for pid in _family(self.pid))
+    def weigh(self, limit: int) -> int:
+        """Bytes of memory of its own that it and what has come of it have, shared memory too. Above the limit
+        what several of them share counts once.
+        """
+        family = self.family()
+        self.weighed = sum(_sum(pid, "status", OWN) for pid in family)
+        if self.weighed > limit:
+            self.weighed = sum(
+                _sum(pid, "smaps_rollup", EXACTLY) or _sum(pid, "status", OWN) for pid in family
+            )
+        return self.weighed
+
+    def family(self) -> list[int]:
+        """The process and all that has come of it, in a bounded number."""
+        return descendants(self._popen.pid, PROCESSES_MOST + 1)
 
 
 class Stream:
@@ -146,20 +197,11 @@ class Stream:
         self._pipe.close()
 
 
-def _family(pid: int) -> list[int]:
-    """The process and all that come of it, a bounded number."""
-    found = [pid]
-    for each in found:
-        with contextlib.suppress(OSError, ValueError):
-            found += map(int, Path(f"/proc/{each}/task/{each}/children").read_text().split())
-        if len(found) > 1000:
-            break
-    return found
-
-
-def _private(pid: int) -> int:
+def _sum(pid: int, file: str, names: Sequence[bytes]) -> int:
+    """Bytes of all these fields of a file in the process's folder; 0: it cannot be read."""
     try:
-        _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
-    except (OSError, ValueError):
+        with open(f"/proc/{pid}/{file}", "rb") as opened:
+            fields = (line.partition(b":") for line in opened)
+            return sum(int(value.split()[0]) << 10 for name, _, value in fields if name in names)
+    except OSError:
         return 0
-    return (int(resident) - int(shared)) * PAGE

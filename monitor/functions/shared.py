@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import secrets
 import socket
 from collections import Counter
@@ -51,6 +52,7 @@ class Shared:
         self.name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self.others: tuple[str, ...] = ()  # servers that use the same GPUs
         self._models = schedule.models
+        self._odd: set[str] = set()  # keys whose values were complained of
         self._written: dict[str, tuple[str, float]] = {}
 
     # -- functions
@@ -62,7 +64,7 @@ class Shared:
             with contextlib.suppress(WrongDeployment):  # the log says it
                 found[key.removeprefix(FUNCTIONS)] = _read(key, entry)
         for key, entry in (await self._store.read(MODELS)).items():
-            self._models.put(key, entry.value.decode())
+            self._learned(key, entry.value)
         return found
 
     async def deployed(self, name: str) -> Deployment | None:
@@ -99,7 +101,20 @@ class Shared:
         """Hear what others measured. Until cancelled."""
         async for state in self._store.watch(MODELS):
             for key, value in state.items():
-                self._models.put(key, value.decode())
+                self._learned(key, value)
+
+    def _learned(self, key: str, value: bytes) -> None:
+        """What another server measured, if it is seconds: whatever else is there is nobody's."""
+        try:
+            seconds = float(value.decode())
+            sense = math.isfinite(seconds) and seconds >= 0
+        except ValueError:
+            sense = False
+        if sense:
+            self._models.put(key, value.decode())
+        elif key not in self._odd:
+            self._odd.add(key)
+            log.warning("what was measured cannot be read", key=key)
 
     async def look(self) -> None:
         """See which GPUs others use. Until cancelled."""

@@ -1,13 +1,18 @@
 """What a replica's process runs first. Standard library only, one file, Python 3.8 or newer.
 
-    python wrapper.py '{"parent": 1234, "memory": 0, "command": ["./server"]}'
-    python wrapper.py '{"parent": 1234, "memory": 0, "socket": 3, "orders": 4, "file": "/…/handler.py",
-                        "folder": "/home/me/detect"}'
+    python wrapper.py '{"parent": 1234, "told": 5, "memory": 0, "command": ["./server"]}'
+    python wrapper.py '{"parent": 1234, "told": 5, "memory": 0, "socket": 3, "orders": 4,
+                        "file": "/…/handler.py", "folder": "/home/me/detect"}'
 
-A program is executed in its place. A Python file is imported once, and its `handle` answers invocations one
-at a time. Frames on the socket are a length of JSON, a length of bytes, the JSON, the bytes. Before a handler
-is called the server hears so: an invocation of which it has not heard that was certainly not run. The orders
-are lines of JSON that are read beside the handler; their end is that of the server, and of this process.
+It forks once. The child is the replica; this process stays as its supervisor, under which all that comes of
+the replica remains (a subreaper), and ends that with it. On `told` the server reads the replica's pid, and at
+the end its status as `waitpid` gives it.
+
+A program is executed in the replica's place. A Python file is imported once, and its `handle` answers
+invocations one at a time. Frames on the socket are a length of JSON, a length of bytes, the JSON, the
+bytes. Before a handler is called the server hears so: an invocation of which it has not heard that was
+certainly not run. The orders are lines of JSON that are read beside the handler; their end is that of the
+server, and of this process.
 """
 
 from __future__ import annotations
@@ -29,7 +34,9 @@ if TYPE_CHECKING:
 HEAD = struct.Struct("!IQ")
 HEAD_MOST = 1 << 20  # bytes of JSON in a frame
 TRACE_MOST = 16 << 10  # characters of a traceback
-PR_SET_PDEATHSIG, SIGKILL = 1, 9
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+END_SECONDS = 5.0  # in which what is killed ends, unless the kernel holds it
+OOM_SCORE = b"500"  # when the machine has no memory left, replicas go before the servers
 RTLD_NOLOAD = 4
 NOT_INITIALIZED = 3
 # After these CUDA's manual wants the process to end, or its GPU server is gone.
@@ -318,13 +325,108 @@ def told(error: BaseException) -> dict[str, str]:
     return {"why": why[:1000], "trace": text[-TRACE_MOST:]}
 
 
-def confine(config: dict[str, Any]) -> None:
-    """Limits, and that this process ends with the server, even if that is killed and a handler never ends."""
+def prctl(option: int, value: int) -> None:
+    """Of this process."""
     import ctypes
 
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def supervise(config: dict[str, Any]) -> None:
+    """Return in a child. This process ends after it, once nothing is left of what the child has started:
+    neither what has a session of its own nor what has lost its parent. So it does when the server dies or
+    wants it (SIGTERM); SIGUSR1 asks the child to end.
+    """
+    import signal
+
+    waited = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != config["parent"]:
         os._exit(1)
+    supervisor = os.getpid()
+    child = os.fork()
+    if not child:
+        os.setsid()
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # whoever kills the supervisor
+        if os.getppid() != supervisor:
+            os._exit(1)
+        os.close(config["told"])
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return
+    try:
+        for name in ("socket", "orders"):
+            if name in config:
+                os.close(config[name])  # whose end is the child's
+        tell(config, child)
+        ended: dict[int, int] = {}
+        while child not in ended:
+            number = signal.sigwait(waited)
+            if number == signal.SIGTERM:
+                break
+            if number == signal.SIGUSR1:
+                with suppress(ProcessLookupError):
+                    os.killpg(child, signal.SIGTERM)
+            reap(ended, (child,))
+        end_all(ended, (child,))
+        if child in ended:
+            tell(config, ended[child])
+    finally:
+        os._exit(0)
+
+
+def tell(config: dict[str, Any], number: int) -> None:
+    """Let the server know, if it is there."""
+    with suppress(OSError):
+        os.write(config["told"], b"%d\n" % number)
+
+
+def reap(ended: dict[int, int], wanted: tuple[int, ...]) -> None:
+    """Take leave of the children that have ended, and keep the status of these."""
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            if pid in wanted:
+                ended[pid] = status
+
+
+def end_all(ended: dict[int, int], wanted: tuple[int, ...]) -> None:
+    """Kill all that has come of this process, and what comes of that meanwhile, until nothing is left."""
+    import signal
+    import time
+
+    late = time.monotonic() + END_SECONDS
+    while time.monotonic() < late:
+        reap(ended, wanted)
+        found = descendants(os.getpid())
+        if not found:
+            return
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def descendants(pid: int, most: int = 1 << 30) -> list[int]:
+    """The processes that have come of this one, in no more than this number by much."""
+    found = [pid]
+    for each in found:
+        with suppress(OSError):  # it is gone
+            for thread in os.listdir(f"/proc/{each}/task"):  # each has children of its own
+                with open(f"/proc/{each}/task/{thread}/children", "rb") as children:
+                    found += map(int, children.read().split())
+        if len(found) > most:
+            break
+    return found[1:]
+
+
+def confine(config: dict[str, Any]) -> None:
+    """Limits of this process and of what comes of it."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as score:
+        score.write(OOM_SCORE)
     if config["memory"]:
         import resource
 
@@ -333,6 +435,7 @@ def confine(config: dict[str, Any]) -> None:
 
 def main(config: dict[str, Any]) -> None:
     """Become the program, or serve the file."""
+    supervise(config)
     confine(config)
     if "command" in config:
         command = config["command"]

@@ -7,6 +7,8 @@ import http.client
 import json
 import os
 import signal
+import time
+from pathlib import Path
 
 import pytest
 
@@ -147,6 +149,42 @@ def test_what_a_child_takes_counts_too(server: Server) -> None:
     assert (got.status, got.error, got.ran) == (502, "memory", "yes")
 
 
+def test_shared_memory_counts_too(server: Server) -> None:
+    """Once, also where children share it: 60 MiB that three have are no 180."""
+    source = DEEDS + (
+        "\nimport mmap\n"
+        "def handle(request):\n"
+        "    size = int(request.query['size'])\n"
+        "    leaked.append(mmap.mmap(-1, size))\n"
+        "    for at in range(0, size, 1 << 20): leaked[-1][at:at + (1 << 20)] = bytes(1 << 20)\n"
+        "    for _ in 'ab':\n"
+        "        if os.fork() == 0:\n"
+        "            sum(leaked[-1][::4096]); time.sleep(600)\n"
+        "    time.sleep(float(request.query['seconds']))\n"
+        "    return str(os.getpid())\n"
+    )
+    server.deploy("sharing", source, most=1, memory=96 << 20)
+    assert server.invoke("sharing", size=60 << 20, seconds=0.5).status == 200
+    got = server.invoke("sharing", size=200 << 20, seconds=600)
+    assert (got.status, got.error, got.ran) == (502, "memory", "yes")
+
+
+def test_a_replica_has_a_limit_of_memory_whatever_was_said(server: Server) -> None:
+    server.deploy("unsaid", most=1)
+    shown = server.show("unsaid")
+    assert shown["memory"] == 0
+    assert 0 < shown["memory_limit"] <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def test_a_replica_with_too_many_processes_is_ended(server: Server) -> None:
+    """With all of them; the last one begun does not outlive the first."""
+    server.deploy("fertile", most=1)
+    said = "[os.fork() or os.kill(os.getpid(), signal.SIGSTOP) for _ in range(520)] and time.sleep(600)"
+    got = server.invoke("fertile", "evaluate", said)
+    assert (got.status, got.error, got.ran) == (502, "processes", "yes")
+    assert server.invoke("fertile", body="again").body == b"again"
+
+
 def test_an_answer_that_is_too_large_is_none(server: Server) -> None:
     server.deploy("large", body=1000)
     assert server.invoke("large", "large", size=1000).status == 200
@@ -250,6 +288,59 @@ def test_children_of_a_dead_replica_end_with_it(server: Server) -> None:
     assert not gone(child)
     assert server.invoke("family", "crash").status == 502
     until(lambda: gone(child), bool)
+
+
+AWAY = """
+import os, signal, subprocess, threading, time
+
+def comet():
+    # Never two looks with the same pid: it forks, and the parent ends.
+    os.setsid()
+    signal.alarm(60)
+    while True:
+        if os.fork(): os._exit(0)
+        with open(COMET, "w") as file: file.write(str(os.getpid()))
+
+def handle(request):
+    pids = [subprocess.Popen(["sleep", "600"], start_new_session=True).pid]
+    thread = threading.Thread(target=lambda: pids.append(subprocess.Popen(["setsid", "sleep", "600"]).pid))
+    thread.start()
+    thread.join()
+    reads, writes = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(writes, str(os.getpid()).encode())
+            os.execvp("sleep", ["sleep", "600"])
+        os._exit(0)
+    pids.append(int(os.read(reads, 20)))
+    if os.fork() == 0: comet()
+    while not os.path.exists(COMET): time.sleep(0.001)
+    return pids
+"""
+
+
+@pytest.mark.parametrize("how", ["removed", "crashed", "killed"])
+def test_what_has_left_its_session_or_parent_ends_too(server: Server, how: str) -> None:
+    """A process of its own session, a child of a thread, a daemon, and one that is never the same."""
+    comet = server.folder / f"comet-{how}"
+    server.deploy("away", f"COMET = {str(comet)!r}\n" + AWAY, most=1)
+    pids = json.loads(server.invoke("away").body)
+    replica = server.show("away")["replicas"][0]["pid"]
+    assert not any(map(gone, pids))
+    if how == "removed":
+        server.system("DELETE", "functions/away")
+    else:
+        os.kill(replica, signal.SIGKILL if how == "killed" else signal.SIGSEGV)
+    until(lambda: all(map(gone, pids)), bool)
+    until(lambda: comet_has_ended(comet), bool)
+
+
+def comet_has_ended(file: Path) -> bool:
+    """Whether nobody writes it any more."""
+    before = file.stat().st_mtime_ns
+    time.sleep(0.05)
+    return file.stat().st_mtime_ns == before
 
 
 ODD = """

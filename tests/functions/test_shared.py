@@ -150,6 +150,21 @@ def test_what_cannot_be_read_is_left_alone(cluster: Etcd) -> None:
     assert not [key for key in kept(cluster, "") if "future" in key]
 
 
+def test_measurements_that_are_none_harm_nobody(cluster: Etcd) -> None:
+    """Neither a server that runs nor one that starts, nor a deployment."""
+    odd = {"abc": b"abc", "bytes": b"\xff", "nan": b"nan", "negative": b"-1"}
+    with sharing(cluster) as one:
+        for name, value in odd.items():
+            write(cluster, f"model/{name}/load", value)
+        log = one.folder / "server.log"
+        until(log.read_text, lambda text: text.count("what was measured cannot be read") == len(odd))
+        one.deploy("abc", SAYS.format("fine"))
+        assert one.invoke("abc").body == b"fine"
+        with sharing(cluster) as other:
+            assert other.invoke("abc").body == b"fine"
+        one.system("DELETE", "functions/abc")
+
+
 def test_a_store_that_does_not_answer_hurts_commands_alone(tmp_path: Path) -> None:
     """Functions go on; what was refused is not there."""
     with etcd(1) as alone, sharing(alone) as server:
