@@ -104,7 +104,9 @@ static void await_freed(CUevent handle) {
 }
 
 CUresult gf_cuEventElapsedTime_v2_check(float *pMilliseconds, CUevent hStart, CUevent hEnd) {
-    (void)pMilliseconds;
+    if (pMilliseconds == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     await_freed(hStart);
     await_freed(hEnd);
     return CUDA_SUCCESS;

@@ -418,9 +418,9 @@ HEADER_MISTAKES = {
     ),
     "unknown enumerator": (
         "cuda/device.yaml",
-        "CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED",
-        "CU_DEVICE_ATTRIBUTE_MULTICASTING",
-        (0, "CU_DEVICE_ATTRIBUTE_MULTICASTING is no CUdevice_attribute", "Spell it as cuda.h does"),
+        "CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED",
+        "CU_DEVICE_ATTRIBUTE_COMPRESSING",
+        (0, "CU_DEVICE_ATTRIBUTE_COMPRESSING is no CUdevice_attribute", "Spell it as cuda.h does"),
     ),
     "wrong width": (
         "cuda/types.yaml",

@@ -29,6 +29,7 @@ GRANULARITY = """        class: local
           - {if: prop.type != CU_MEM_ALLOCATION_TYPE_PINNED or \
 prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE, result: CUDA_ERROR_INVALID_VALUE}
         answer: {granularity: session.granularity}
+        quiet: CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
         args:
           granularity: {kind: out}
           prop: {kind: in}

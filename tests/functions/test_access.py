@@ -134,7 +134,7 @@ def test_who_speaks_tls_to_none_or_none_to_tls_is_told_so(server: Server) -> Non
 def test_a_setting_of_another_policy_is_refused(tmp_path: Path) -> None:
     folder = str(tmp_path / "run")
     said = refused("--listen", "127.0.0.1:0", "--overrun", "10", GPUFERRY_RUNTIME_DIR=folder)
-    assert "--policy fcfs has no --overrun" in said
+    assert "--policy fcfs: fcfs has no option overrun: it has pool" in said
 
 
 def test_beyond_this_machine_invocations_need_the_token_too() -> None:
