@@ -105,7 +105,7 @@ static void await_freed(CUevent handle) {
 
 CUresult gf_cuEventElapsedTime_v2_check(float *pMilliseconds, CUevent hStart, CUevent hEnd) {
     if (pMilliseconds == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_INVALID_HANDLE; /* as the driver says, whatever its manual does */
     }
     await_freed(hStart);
     await_freed(hEnd);
