@@ -105,6 +105,7 @@ int main(void) {
         in_thread(ends_it);
     }
     unsigned value = 0;
+    OK(cuStreamSynchronize(other)); // what `launches` has written there in no order with what follows
     OK(cuMemsetD32Async(memory, 7, 4, stream));
     OK(cuStreamSynchronize(stream));
     OK(cuMemcpyDtoH(&value, memory, 4));
