@@ -474,7 +474,7 @@ bool gf_capture_takes_wait(CUstream handle, CUevent event_handle, unsigned flags
 
 CUresult gf_event_send(struct gf_event *event, uint16_t op, void *request, size_t size) {
     if (op != GF_OP_cuStreamWaitEvent) {
-        atomic_store(&event->used, gf_freed_count(gf_context_device(event->object.owner)));
+        gf_event_marked(event);
     }
     return event->flags & CU_EVENT_INTERPROCESS ? gf_call_struct(op, request, size, NULL, 0)
                                                 : gf_send(op, &(struct iovec){request, size}, 1);

@@ -112,8 +112,6 @@ CUresult gf_node_params(const struct gf_node *node, enum gf_form form, void *par
 void gf_params_tell(const struct gf_node *node, enum gf_form form, void *params);
 /* Whether a node stays what it is: what it owns cannot be replaced. */
 bool gf_params_is_fixed(const struct gf_node *node);
-/* cuda.h calls the others valid for streams or launches alone. */
-bool gf_attribute_is_of_nodes(CUlaunchAttributeID id);
 /* Of a kernel: of a launch's attributes those that nodes have, of each kind the last one. */
 CUresult gf_params_attributes(struct gf_node *node, const CUlaunchAttribute *attributes, unsigned count);
 CUgraphNodeType gf_form_type(enum gf_form form, const void *params);

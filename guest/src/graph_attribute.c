@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "driver_interop/launch_attribute.h"
 #include "graph.h"
 #include "launch.h"
 #include "session.h"

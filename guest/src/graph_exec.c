@@ -236,7 +236,7 @@ static void mark_recorded(const struct gf_exec *exec) {
         if (event != NULL) {
             atomic_fetch_add(&event->records, 1);
             atomic_store(&event->recorded, true);
-            atomic_store(&event->used, gf_freed_count(gf_context_device(event->object.owner)));
+            gf_event_marked(event);
         }
     }
 }

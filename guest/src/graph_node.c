@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "copy.h"
+#include "driver_interop/launch_attribute.h"
 #include "graph.h"
 #include "launch.h"
 #include "module.h"
@@ -253,19 +254,6 @@ CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from) {
     gf_graph_memory_share(&made, from);
     give(node, &made);
     return gf_params_attributes(node, from->attributes, from->attribute_count);
-}
-
-bool gf_attribute_is_of_nodes(CUlaunchAttributeID id) {
-    switch ((int)id) {
-    case CU_LAUNCH_ATTRIBUTE_IGNORE:
-    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-        return false;
-    default:
-        return true;
-    }
 }
 
 CUresult gf_params_attributes(struct gf_node *node, const CUlaunchAttribute *attributes, unsigned count) {

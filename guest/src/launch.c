@@ -5,6 +5,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "context.h"
+#include "driver_interop/launch_attribute.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "green.h"
@@ -114,12 +115,6 @@ CUresult gf_cuLaunchKernel(CUfunction f, unsigned gridDimX, unsigned gridDimY, u
     return launch(&config, f, kernelParams, extra, NULL, 0);
 }
 
-/* Whether a launch with the attribute records an event: both kinds begin with it, and with its flags. */
-static bool records(const CUlaunchAttribute *attribute) {
-    return attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
-           attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
-}
-
 static CUresult check_event(const CUlaunchAttribute *attribute, const struct gf_stream *stream) {
     const struct gf_event *event = gf_event_find(attribute->value.programmaticEvent.event);
     if (attribute->value.programmaticEvent.flags != CU_EVENT_RECORD_DEFAULT) {
@@ -144,12 +139,14 @@ static CUresult launch_with(const CUlaunchConfig *config, CUfunction f, void **k
     }
     result = result == CUDA_SUCCESS ? gf_launch_attributes(config, attributes, &count) : result;
     for (unsigned i = 0; i < config->numAttrs && result == CUDA_SUCCESS; i++) {
-        result = records(&config->attrs[i]) ? check_event(&config->attrs[i], stream) : CUDA_SUCCESS;
+        result =
+            gf_attribute_records(config->attrs[i].id) ? check_event(&config->attrs[i], stream) : CUDA_SUCCESS;
     }
     result = result == CUDA_SUCCESS ? launch(config, f, kernelParams, extra, attributes, count) : result;
     for (unsigned i = 0; i < config->numAttrs && result == CUDA_SUCCESS; i++) { /* later than they might be */
         CUevent event = config->attrs[i].value.programmaticEvent.event;
-        result = records(&config->attrs[i]) ? gf_cuEventRecord(event, config->hStream) : CUDA_SUCCESS;
+        result = gf_attribute_records(config->attrs[i].id) ? gf_cuEventRecord(event, config->hStream)
+                                                           : CUDA_SUCCESS;
     }
     return result;
 }

@@ -67,17 +67,11 @@ CUresult gf_cuStreamQuery_send(CUstream hStream) {
     return ask_stream(GF_OP_cuStreamQuery, hStream);
 }
 
-/* Whether memory was freed since the last record. Of what other processes record nothing is known. */
-static bool is_covered(const struct gf_event *event) {
-    return event->recorded && (event->flags & CU_EVENT_INTERPROCESS) == 0 &&
-           atomic_load(&event->used) < gf_freed_count(gf_context_device(event->object.owner));
-}
-
 /* As many records as there were before it was asked. */
 static CUresult ask(uint16_t op, CUevent handle, const void *request, size_t size) {
     struct gf_event *event = gf_event_find(handle);
     uint64_t records = event == NULL ? 0 : atomic_load(&event->records);
-    op = event != NULL && is_covered(event) ? GF_OP_cuEventSynchronize : op;
+    op = event != NULL && gf_freed_covers_event(event) ? GF_OP_cuEventSynchronize : op;
     CUresult result = ask_of(event == NULL ? 0 : event->object.owner, op, request, size);
     if (result == CUDA_SUCCESS && event != NULL) {
         atomic_store(&event->complete, records);
@@ -98,7 +92,8 @@ CUresult gf_cuEventSynchronize_send(CUevent hEvent) {
 /* The time between events that a free has waited for is known. */
 static void await_freed(CUevent handle) {
     const struct gf_event *event = gf_event_find(handle);
-    if (event != NULL && is_covered(event) && atomic_load(&event->complete) < atomic_load(&event->records)) {
+    if (event != NULL && gf_freed_covers_event(event) &&
+        atomic_load(&event->complete) < atomic_load(&event->records)) {
         gf_cuEventSynchronize_send(handle);
     }
 }

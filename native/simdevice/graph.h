@@ -142,8 +142,6 @@ CUresult sim_copy_op(const CUDA_MEMCPY3D *params, struct sim_op **op);
 CUresult sim_memset_op(const CUDA_MEMSET_NODE_PARAMS_v2 *params, struct sim_op **op);
 CUresult sim_host_op(const CUDA_HOST_NODE_PARAMS_v2 *params, struct sim_op **op);
 CUresult sim_batch_op(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *params, struct sim_op **op);
-/* cuda.h calls the others valid for streams or launches alone. */
-bool sim_attribute_is_of_nodes(CUlaunchAttributeID id);
 CUresult sim_launch_op(struct sim_context *context, struct sim_function *function,
                        const CUlaunchConfig *config, void **params, void **extra, unsigned multiprocessors,
                        struct sim_op **op);

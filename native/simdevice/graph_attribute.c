@@ -1,4 +1,5 @@
 /* Attributes of kernel nodes. They are those of a launch, and are checked as those. */
+#include "driver_interop/launch_attribute.h"
 #include "graph.h"
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttrID id
     SIM_TRY(sim_enter());
     SIM_GRAPHS_LOCKED();
     struct sim_node *node = find_kernel(handle);
-    SIM_REQUIRE(node && value && sim_attribute_is_of_nodes(id));
+    SIM_REQUIRE(node && value && gf_attribute_is_of_nodes(id));
     if (id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW)
         SIM_TRY(check_window(&value->accessPolicyWindow));
     CUlaunchAttribute *attributes = copy_of(node);

@@ -1,6 +1,7 @@
 /* Kernel launches. Everything that CUDA reports at once is checked here, before anything is queued. */
 #include "capture.h"
 #include "cluster.h"
+#include "driver_interop/launch_attribute.h"
 #include "variance.h"
 #include "event.h"
 #include "graph.h"
@@ -85,12 +86,6 @@ static CUresult check_shape(const CUlaunchConfig *c, const struct sim_function *
     if ((uint64_t)sim_round_up(threads, SIM_WARP) * info->registers > SIM_REGISTERS_PER_SM)
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     return CUDA_SUCCESS;
-}
-
-/* Whether a launch with the attribute records an event: both kinds begin with it, and with its flags. */
-static bool records(const CUlaunchAttribute *attribute) {
-    return attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
-           attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
 }
 
 /* What a launch can do about each attribute. */
@@ -187,26 +182,13 @@ static uint64_t resident_blocks(const CUlaunchConfig *c, const struct sim_functi
     return (uint64_t)sim_occupancy_blocks(function->info, threads, c->sharedMemBytes) * multiprocessors;
 }
 
-bool sim_attribute_is_of_nodes(CUlaunchAttributeID id) {
-    switch ((int)id) {
-    case CU_LAUNCH_ATTRIBUTE_IGNORE:
-    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-        return false;
-    default:
-        return true;
-    }
-}
-
 /* Of each kind the last one counts. */
 static void keep_attributes(struct launch_op *op, const CUlaunchConfig *c) {
     for (unsigned i = 0; i < c->numAttrs; i++) {
         const CUlaunchAttribute *a = &c->attrs[i];
         if (a->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
             op->programmatic = a->value.programmaticStreamSerializationAllowed != 0;
-        if (!sim_attribute_is_of_nodes(a->id))
+        if (!gf_attribute_is_of_nodes(a->id))
             continue;
         unsigned place = 0;
         while (place < op->attribute_count && op->attributes[place].id != a->id)
@@ -295,7 +277,7 @@ static CUresult launch_on(struct sim_stream *stream, CUfunction given, struct si
                 ? sim_submit_and_wait(stream, op)
                 : sim_submit_and_forget(stream, op));
     for (unsigned i = 0; i < c->numAttrs; i++) /* later than it might be */
-        if (records(&c->attrs[i]))
+        if (gf_attribute_records(c->attrs[i].id))
             SIM_TRY(cuEventRecord(c->attrs[i].value.programmaticEvent.event, c->hStream));
     return CUDA_SUCCESS;
 }

@@ -1,6 +1,7 @@
 /* What a pointer points to. */
 #include "memory.h"
 #include "pool.h"
+#include "vmm.h"
 #include <string.h>
 
 static bool on_host(const struct sim_range *range) {
@@ -16,9 +17,7 @@ static unsigned access_flags(const struct sim_range *range) {
         return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
     const bool current = sim_context_current(&context) == CUDA_SUCCESS;
     const int ordinal = current ? context->device->ordinal : range->device->ordinal;
-    return range->writable >> ordinal & 1   ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
-           : range->readable >> ordinal & 1 ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
-                                            : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    return (unsigned)sim_mapping_access(range, ordinal); /* the same numbers */
 }
 
 /* Writes what an attribute is for a pointer that no range contains (`range` NULL) or one does. NOT_FOUND: has

@@ -30,7 +30,8 @@ static struct sim_stream *ready; /* claimed streams whose head can run, by prior
 static unsigned idle_threads, busy_threads, waking_threads;
 static unsigned running; /* operations that may be at work on device memory */
 static unsigned wanting_alone;
-static unsigned queued, wanting_room;
+static _Atomic unsigned queued; /* changed with the lock held */
+static unsigned wanting_room;
 
 uint64_t sim_now_ns(void) {
     struct timespec now;
@@ -298,6 +299,8 @@ void sim_submit(struct sim_stream *stream, struct sim_op *op, struct sim_op *dep
 }
 
 void sim_scheduler_await_room(void) {
+    if (atomic_load_explicit(&queued, memory_order_relaxed) < QUEUED_MOST)
+        return;
     GF_UNCANCELLED;
     pthread_mutex_lock(&lock);
     while (queued >= QUEUED_MOST) {

@@ -516,6 +516,12 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
     return result;
 }
 
+CUmemAccess_flags sim_mapping_access(const struct sim_range *mapping, int ordinal) {
+    return mapping->writable >> ordinal & 1   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+           : mapping->readable >> ordinal & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                              : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr pointer) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(flags && location);
@@ -524,11 +530,11 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     struct sim_range range;
     SIM_REQUIRE(sim_ranges_find(&sim_memory, pointer, &range));
     SIM_REQUIRE(range.kind == SIM_RANGE_MAPPED || range.kind == SIM_RANGE_DEVICE);
-    if (range.kind == SIM_RANGE_DEVICE) /* its device may read and write it (H200, 580.159.04) */
-        range.writable = UINT64_C(1) << range.device->ordinal;
-    *flags = range.writable >> location->id & 1   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-             : range.readable >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READ
-                                                  : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    if (range.kind == SIM_RANGE_MAPPED)
+        *flags = sim_mapping_access(&range, location->id);
+    else /* its own device may read and write it (H200, 580.159.04) */
+        *flags = range.device->ordinal == location->id ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                       : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }
 

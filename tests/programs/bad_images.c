@@ -17,11 +17,6 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuModuleLoadData(&bad, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuLibraryLoadData(&library, NULL, NULL, NULL, 0, NULL, NULL, 0));
     FAILS(CUDA_ERROR_FILE_NOT_FOUND, cuModuleLoad(&bad, "/no/such/file.ptx"));
-    CUdeviceptr counter = allocate(4);
-    unsigned value = 0;
-    OK(cuMemsetD32(counter, 4, 1));
-    OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &counter));
-    OK(cuMemcpyDtoH(&value, counter, 4));
-    EXPECT(value == 5);
+    expect_it_still_works();
     return check_failed;
 }

@@ -1,7 +1,7 @@
 // A graph that moves into another one: its handle and its nodes' stay, it is its parent's from then on, what
 // is added to it runs with the parent, and it ends with it. One that did not get there is the program's
 // still.
-#include "driver.h"
+#include "graphs.h"
 
 static CUdeviceptr counter;
 static CUcontext here;
@@ -15,15 +15,8 @@ static CUgraph new_graph(void) {
 // Nodes of one graph, each behind the one before.
 static CUgraphNode count_up(CUgraph graph, CUgraphNode before) {
     CUgraphNode node = NULL;
-    CUDA_KERNEL_NODE_PARAMS params = {.func = kernel("count_up"),
-                                      .gridDimX = 1,
-                                      .gridDimY = 1,
-                                      .gridDimZ = 1,
-                                      .blockDimX = 1,
-                                      .blockDimY = 1,
-                                      .blockDimZ = 1,
-                                      .kernelParams = (void *[]){&counter},
-                                      .ctx = here};
+    CUDA_KERNEL_NODE_PARAMS params = launch_of(kernel("count_up"), 1, 1, (void *[]){&counter});
+    params.ctx = here;
     QUIET(cuGraphAddKernelNode(&node, graph, before != NULL ? &before : NULL, before != NULL, &params));
     return node;
 }

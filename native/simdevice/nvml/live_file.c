@@ -23,7 +23,7 @@ uint64_t live_now_ns(void) {
 uint64_t live_owner(int pid) {
     char path[32], text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return 0;
     ssize_t length = read(fd, text, sizeof text - 1);
