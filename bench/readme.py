@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import platform
 import re
@@ -21,6 +22,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from . import tables
 
@@ -82,14 +84,20 @@ def codegen(*arguments: str) -> str:
     return subprocess.check_output([sys.executable, "-m", "codegen", *arguments], cwd=ROOT, text=True)
 
 
+@functools.cache
+def functions() -> dict[str, dict[str, Any]]:
+    """What `python -m codegen coverage --json` says of each function, by symbol."""
+    found: dict[str, dict[str, Any]] = json.loads(codegen("coverage", "--json"))["functions"]
+    return found
+
+
 def coverage() -> str:
     """Per group of the driver API: how many functions there are, and how they are carried."""
-    spec = json.loads(codegen("coverage", "--json"))
     classes = ("local", "async", "sync", "absent", "refused")
     written = ("generated", "custom", "steps", "lines")
     groups: dict[str, dict[str, int]] = {}
     total = dict.fromkeys((*classes, *written), 0)
-    for function in spec["functions"].values():
+    for function in functions().values():
         for counts in (groups.setdefault(function["group"], dict.fromkeys(total, 0)), total):
             counts[function["class"]] += 1
             counts["steps"] += len(function["guest_steps"])
@@ -125,7 +133,7 @@ def coverage() -> str:
 def reasons(kind: str, title: str) -> str:
     """The functions of a kind by the reason that the spec gives for them."""
     found: dict[str, list[str]] = {}
-    for symbol, function in json.loads(codegen("coverage", "--json"))["functions"].items():
+    for symbol, function in functions().items():
         if function["class"] == kind:
             found.setdefault(function["why"], []).append(symbol)
     rows = [f"| {why} | {', '.join(f'`{symbol}`' for symbol in symbols)} |" for why, symbols in found.items()]

@@ -61,10 +61,7 @@ def check_names(node: c_ast.Node, members: tuple[Member, ...], owner: str, where
             remedy = "Give its 'type'" if inner is None else "List its 'members'"
             problems.append(problem(member.where, cause, remedy))
         elif inner is not None:
-            if isinstance(inner, c_ast.Union) != (member.kind is Kind.UNION) and member.kind not in (
-                Kind.IGNORED,
-                Kind.REFUSED,
-            ):
+            if isinstance(inner, c_ast.Union) != (member.kind is Kind.UNION) and not member.opaque:
                 what = "a union" if isinstance(inner, c_ast.Union) else "a struct"
                 cause = f"{owner}.{member.name} is {what}"
                 problems.append(problem(member.where, cause, f"Write 'kind: {what[2:]}'"))

@@ -98,6 +98,11 @@ class Member:
     extra: str = ""
 
     @property
+    def opaque(self) -> bool:
+        """Whether nobody looks into it, whatever members the header gives it."""
+        return self.kind in (Kind.IGNORED, Kind.REFUSED)
+
+    @property
     def element(self) -> str:
         """Type of an array's elements: the pointer's type without its star."""
         return self.ctype[:-1].strip().removeprefix("const ").strip()
@@ -254,7 +259,7 @@ class Nesting:
             yield from self._behind(member)
 
     def _behind(self, member: Member) -> Iterator[str]:
-        if member.kind in (Kind.IGNORED, Kind.ZERO, Kind.REFUSED):
+        if member.opaque or member.kind is Kind.ZERO:
             return
         ctype = member.element if member.kind is Kind.ARRAY else member.ctype
         if self.name(ctype) in self.structs:
@@ -290,7 +295,7 @@ class Nesting:
                 text += f" {self.name(member.element)}[{member.count or 1}]"
             elif member.kind is Kind.STRUCT and not inner:
                 text += f" {self.name(member.ctype)}"
-            if inner and member.kind not in (Kind.IGNORED, Kind.REFUSED):
+            if inner and not member.opaque:
                 text += f"({self._members(inner, member.kind is Kind.UNION)})"
             parts.append(text)
         return ",".join(parts)

@@ -117,7 +117,7 @@ class Text:
                 m.kind.value == kind
                 or within(m.members or (self.nesting.cases(m) if m.kind is Kind.UNION else ()))
                 for m in members
-                if m.kind not in (Kind.IGNORED, Kind.REFUSED)
+                if not m.opaque
             )
 
         return within(struct.members)

@@ -7,10 +7,10 @@ import functools
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from ..jail.cgroups import own_limit
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 SOURCE_MOST = 4 << 20  # bytes of a Python file
@@ -93,18 +93,8 @@ _NUMBERS: Mapping[str, tuple[float, float]] = {
 @functools.cache
 def machine_memory() -> int:
     """Bytes of memory of this machine, or of this process's control group where that may have less."""
-    sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    root = Path("/sys/fs/cgroup")
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        for group in {path.strip("/"), ""}:  # a container may see its own as the root
-            file = root / group / "memory.max"
-            if controllers:
-                file = root / "memory" / group / "memory.limit_in_bytes"
-            if not controllers or "memory" in controllers.split(","):
-                with suppress(OSError, ValueError):  # "max", or no such group here
-                    sizes.append(int(file.read_text()))
-    return min(sizes)
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(whole, own_limit() or whole)
 
 
 def is_name(text: str) -> bool:

@@ -245,10 +245,11 @@ class Fleet:
             limit, process = unit.replica.deployment.memory_limit, unit.replica.process
             if not process or process.gone.is_set():
                 continue
-            if len(process.family()) > PROCESSES_MOST:
+            has = process.weigh(limit)
+            if process.members > PROCESSES_MOST:
                 why = f"the function's process had started more than {PROCESSES_MOST} others"
                 unit.replica.kill(Failed(Code.PROCESSES, why, Ran.YES))
-            elif (has := process.weigh(limit)) > limit:
+            elif has > limit:
                 why = f"the function's process had {has >> 20} MiB of memory, and may have {limit >> 20}"
                 unit.replica.kill(Failed(Code.MEMORY, why, Ran.YES))
 

@@ -45,7 +45,8 @@ class Process:
         self._pid = 0
         self._killed = False
         self._status: int | None = None
-        self.weighed = 0  # bytes, when it was weighed last
+        self.weighed = 0  # bytes, when it was weighed last,
+        self.members = 0  # and how many processes that were
         self._told, tells = os.pipe()
         os.set_blocking(self._told, False)
         said = {**config, "parent": os.getpid(), "told": tells}
@@ -135,17 +136,14 @@ class Process:
         """Bytes of memory of its own that it and what has come of it have, shared memory too. Above the limit
         what several of them share counts once.
         """
-        family = self.family()
+        family = descendants(self._popen.pid, PROCESSES_MOST + 1)
+        self.members = len(family)
         self.weighed = sum(_sum(pid, "status", OWN) for pid in family)
         if self.weighed > limit:
             self.weighed = sum(
                 _sum(pid, "smaps_rollup", EXACTLY) or _sum(pid, "status", OWN) for pid in family
             )
         return self.weighed
-
-    def family(self) -> list[int]:
-        """The process and all that has come of it, in a bounded number."""
-        return descendants(self._popen.pid, PROCESSES_MOST + 1)
 
 
 class Stream:

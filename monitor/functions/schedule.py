@@ -52,7 +52,7 @@ class Occupancy:
         self._running[gpu] = self._running.get(gpu, 0) + 1
 
     def end(self, number: int) -> None:
-        """It has it no longer."""
+        """The invocation has given its token back. Of one that never had one: nothing."""
         gpu = self._gpus.pop(number, None)
         if gpu is not None:
             self._count(gpu, time.monotonic())

@@ -326,7 +326,7 @@ def told(error: BaseException) -> dict[str, str]:
 
 
 def prctl(option: int, value: int) -> None:
-    """Of this process."""
+    """Set an attribute of this process, as prctl(2) does."""
     import ctypes
 
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -82,6 +82,20 @@ def _anothers(name: str) -> bool:
     return maker != str(os.getpid()) and Path("/proc", maker).exists()
 
 
+def own_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes of memory that our own group may have; None: nobody says."""
+    files = []
+    for group in ("", _own("")):  # a container may see its own as the root
+        files.append(root / group / "memory.max")
+    for group in ("", _own("memory")):
+        files.append(root / "memory" / group / "memory.limit_in_bytes")
+    sizes = []
+    for file in files:
+        with contextlib.suppress(OSError, ValueError):  # "max", or no such group here
+            sizes.append(int(file.read_text()))
+    return min(sizes, default=None)
+
+
 def possible(root: Path = Path("/sys/fs/cgroup")) -> bool:
     """Whether a monitor in our place could have groups. It is only looked: nothing is made or moved."""
     if (root / "cgroup.controllers").exists():

@@ -100,5 +100,5 @@ def as_json(paper: str, seeds: Sequence[int], rows: Sequence[Row]) -> dict[str, 
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no other numbers."""
+    """The value; None for an infinity or NaN, which JSON does not have."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

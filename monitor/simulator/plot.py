@@ -13,7 +13,7 @@ from .workload import Workload
 
 
 def draw(path: Path, workload: Workload, runs: Sequence[Run]) -> None:
-    """Write a PNG of `drawn`."""
+    """Write the policies' utilisation and queues over time, as `drawn` draws them, to a PNG."""
     drawn(workload, runs).savefig(path, format="png", dpi=110)
 
 

@@ -247,14 +247,14 @@ def kernels_text(filling: bytes) -> bytes:
 
 
 def printing(victim: Victim) -> Iterator[None]:
-    """What nobody takes."""
+    """Kernels that print, of a program that goes without having read a line."""
     while True:
         guest = victim.session()
         kernel = kernels.bind(guest, "speak")
         for _ in range(200):
             guest.launch(kernel, b"", grid=(1000, 1, 1), block=(256, 1, 1))
         guest.ask("cuCtxSynchronize")
-        time.sleep(0.5)
+        time.sleep(0.5)  # what is printed piles up
         guest.socket.close()
         yield
 

@@ -86,7 +86,7 @@ def _jail(config: Config, environment: dict[str, str]) -> Iterator[Check]:
 
 
 def memory(simulated: bool) -> Check:
-    """Who counts what jails take."""
+    """Whether the kernel counts all memory of a jail, for its limit; without that, what is not counted."""
     if cgroups.possible():
         return Check("memory of jails", "ok", "counted by cgroups")
     detail = "no cgroup can be made: only private memory of each process is limited"

@@ -417,9 +417,9 @@ def test_a_turn_costs_weight_and_idleness_earns_nothing() -> None:
     assert order(made)[:13] == "abbbbbabbbbba"
 
 
-def test_a_client_with_one_open_call_does_not_lose_its_debt() -> None:
-    """The source sets vt = base when a queue was empty, by which one takes nearly every turn (§2.2)."""
-    made = World("kaas-affinity", {"weights": "static"})
+def turns_of_one_open_call(options: dict[str, Any]) -> int:
+    """Of 24 turns, those of a client that has one call open, of five times the cost of the other's."""
+    made = World("kaas-affinity", {"weights": "static", **options})
     made.gpu(0)
     made.function("a", 10, run=5.0)
     made.function("b", 10, run=1.0)
@@ -429,22 +429,16 @@ def test_a_client_with_one_open_call_does_not_lose_its_debt() -> None:
         if made.live[number].run.invocation.function == "a":
             made.arrive("a", settle=False)
         made.finish(number)
-    turns = "".join(word[0] for word in made.log)
-    assert turns[:24].count("a") == 4
+    return "".join(word[0] for word in made.log)[:24].count("a")
+
+
+def test_a_client_with_one_open_call_does_not_lose_its_debt() -> None:
+    """The source sets vt = base when a queue was empty, by which one takes nearly every turn (§2.2)."""
+    assert turns_of_one_open_call({}) == 4
 
 
 def test_as_the_source_has_it_a_client_with_one_open_call_takes_nearly_every_turn() -> None:
-    made = World("kaas-affinity", {"weights": "static", "returns": "base"})
-    made.gpu(0)
-    made.function("a", 10, run=5.0)
-    made.function("b", 10, run=1.0)
-    together(made, "ab" + "b" * 30)
-    for _ in range(24):
-        number = next(iter(made.live))
-        if made.live[number].run.invocation.function == "a":
-            made.arrive("a", settle=False)
-        made.finish(number)
-    assert "".join(word[0] for word in made.log)[:24].count("a") >= 12
+    assert turns_of_one_open_call({"returns": "base"}) >= 12
 
 
 def test_a_function_s_own_gpu_is_one_that_can_hold_it() -> None:
