@@ -2,11 +2,13 @@
 # `make gpu`: acceptance on a machine that has a GPU and, possibly, no internet.
 # Python packages come from the machine itself and, for what it lacks, from the wheels in $GPUFERRY_WHEELS (default .whl);
 # nvcc from the machine's PATH, so that it fits the driver. Results go to build/gpu and, with $OUT set, to $OUT as one archive.
-# STEPS names those to take, and LIMIT the seconds that each may have.
+# STEPS names those to take, LIMIT the seconds that each may have, NAME the folder of the results and their archive: several of
+# these may run at once, once it is BUILT. Programs that this machine lacks may lie in $GPUFERRY_WHEELS/bin, their libraries in lib beside it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-python=${PYTHON:-python3} wheels=${GPUFERRY_WHEELS:-.whl} out=$PWD/build/gpu venv=${GPUFERRY_VENV:-.venv}
-steps=${STEPS:-doctor recording demo programs facts frameworks bench} limit=${LIMIT:-600}
+python=${PYTHON:-python3} wheels=${GPUFERRY_WHEELS:-.whl} name=${NAME:-gpu} venv=${GPUFERRY_VENV:-.venv}
+out=$PWD/build/$name
+steps=${STEPS:-doctor recording demo programs facts frameworks unrest models bench} limit=${LIMIT:-600}
 mkdir -p "$out" build
 report=$out/report.txt
 : >"$report"
@@ -16,13 +18,13 @@ say() {
     echo "gpu: $(date +%T) $*" | tee -a "$report"
 }
 step() {
-    local name=$1
+    local step=$1
     shift
-    if timeout --kill-after=5 "$limit" "$@" >"$out/$name.log" 2>&1; then
-        say "$name: ok"
+    if timeout --kill-after=5 "$limit" "$@" >"$out/$step.log" 2>&1; then
+        say "$step: ok"
     else
-        say "$name: FAILED (exit $?), the end of $out/$name.log:"
-        tail -n "${TAIL:-25}" "$out/$name.log" | cut -c1-400 | tee -a "$report"
+        say "$step: FAILED (exit $?), the end of $out/$step.log:"
+        tail -n "${TAIL:-25}" "$out/$step.log" | cut -c1-400 | tee -a "$report"
         failed=1
         return 1
     fi
@@ -63,6 +65,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv 2>&1 | tee 
 [ "${PIPESTATUS[0]}" = 0 ] || { say "no NVIDIA driver answers here: run this on a machine with a GPU"; exit 1; }
 machine >"$out/machine.log" 2>&1
 export GPUFERRY_DEVICE=gpu
+[ -d "$wheels/bin" ] && export PATH="$PWD/$wheels/bin:$PATH" LD_LIBRARY_PATH="$PWD/$wheels/lib:${LD_LIBRARY_PATH:-}"
 nvcc=$(command -v nvcc) && export GPUFERRY_NVCC=${GPUFERRY_NVCC:-$(readlink -f "$nvcc")}
 
 export -f install_packages programs
@@ -70,28 +73,31 @@ export python wheels venv
 if [ ! -x "$venv/bin/python" ]; then
     step packages bash -c install_packages || exit 1
 fi
-step build .ci/build.sh "$venv" || failed=1
+[ -n "${BUILT:-}" ] || step build .ci/build.sh "$venv" || failed=1
 # The driver's own answers need no build of ours: they are there even if nothing else works.
 case " $steps " in *" recording "*)
     PYTHONPATH=build/tree step recording "$venv/bin/python" -m tests.facts.recording "$out/driver.json" &
     ;;
 esac
-for name in $steps; do
-    case $name in
+for each in $steps; do
+    case $each in
     doctor) "$venv/bin/gpuferry" doctor >"$out/doctor.log" 2>&1 ;;  # no monitor is there yet, and it says so
     demo) step demo "$venv/bin/python" -m bench.demo ;;
     programs) step programs bash -c "programs tests/differential" ;;
     facts) step facts bash -c "programs tests/facts" ;;
-    bench) step bench "$venv/bin/python" -m bench ;;
+    smoke) step smoke "$venv/bin/python" -m tests.clients.installed "$python" "$out/smoke.json" --only torch_tensors || exit 1 ;;
+    unrest) step unrest "$venv/bin/python" -m tests.gpu "$python" "$out/unrest.json" ${PARTS:-} ;;
+    models) step models "$venv/bin/python" -m bench.frameworks "$python" "$out/models.json" ;;
+    bench) step bench "$venv/bin/python" -m bench ${SECTIONS:-} ;;
     frameworks) step frameworks "$venv/bin/python" -m tests.clients.installed "$python" "$out/frameworks.json" ;;
     none | recording) ;;
-    *) say "there is no step $name" ;;
+    *) say "there is no step $each" ;;
     esac
 done
 wait
 for f in build/demo/result.json build/bench/results.json; do
     [ -f "$f" ] && cp "$f" "$out/$(basename "$(dirname "$f")")-$(basename "$f")"
 done
-[ -z "${OUT:-}" ] || tar -czf "$OUT/gpu.tar.gz" -C build gpu
+[ -z "${OUT:-}" ] || tar -czf "$OUT/$name.tar.gz" -C build "$name"
 [ $failed = 0 ] && say "everything passed" || say "something failed; see above and $out/*.log"
 exit $failed

@@ -23,6 +23,7 @@ from . import (
     checked,
     decision,
     functions,
+    gpu,
     invocations,
     jail,
     lease,
@@ -33,6 +34,7 @@ from . import (
     sharing,
     warps,
 )
+from .probe import ALL, SECONDS, measured, probe, require
 from .rows import Row, cost, promises, rate
 
 OUT = BUILD / "bench"
@@ -43,53 +45,61 @@ BATCH = 64 << 10
 
 
 def main() -> int:
-    argparse.ArgumentParser(
-        prog="python -m bench", description="Each measurement beside its floor."
-    ).parse_args()
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Each measurement beside its floor.")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
+    chosen = parser.parse_args().only or (ON_A_GPU if real_gpu() else ON_THE_SIMULATED)
     OUT.mkdir(parents=True, exist_ok=True)
-    progress = Console(stderr=True)
-    with monitor("--pool", "1", "--log-level", "warning") as server, progress.status("measuring …"):
-        rows = [*micro(server), kmeans(server)]
-        rows += lease.rows()
-        rows += decision.rows()
-        rows += invocations.rows()
-    with progress.status("invoking functions …"):
-        rows += functions.rows()
-    with progress.status("measuring TLS …"):
-        rows += secure.rows(lambda server, probe: measured(server.run([probe])))
-    if not real_gpu():  # its floors are those of this machine's own memory
-        with progress.status("moving …"):
-            rows += migration.rows()
-        with progress.status("sending memory away …"):
-            rows += residency.rows()
-        with progress.status("checking addresses …"):
-            rows += checked.rows()
-        with progress.status("running warps …"):
-            rows += warps.rows()
-        with progress.status("making jails …"):
-            rows += jail.rows()
-        with progress.status("taking turns …"):
-            rows += sharing.rows()
-    device = "gpu" if real_gpu() else "simulated"
-    results = {"device": device, "rows": [row.as_json() for row in rows]}
-    (OUT / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    device, rows = "gpu" if real_gpu() else "simulated", []
+    for name in chosen:
+        with Console(stderr=True).status(f"measuring: {name} …"):
+            rows += SECTIONS[name]()
+        # Kept after each: a run on a lent machine may be cut off.
+        results = {"device": device, "rows": [row.as_json() for row in rows]}
+        (OUT / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     show(rows, device)
     return 0
 
 
+def calls() -> list[Row]:
+    """Single calls and copies, and a whole program."""
+    with monitor("--pool", "1", "--log-level", "warning") as server:
+        return [*micro(server), kmeans(server)]
+
+
+# What `--only` can name; the order is that of the table.
+SECTIONS: dict[str, Callable[[], list[Row]]] = {
+    "calls": calls,
+    "lease": lease.rows,
+    "decision": decision.rows,
+    "invocations": invocations.rows,
+    "functions": functions.rows,
+    "tls": secure.rows,
+    "migration": migration.rows,
+    "residency": residency.rows,
+    "gpu": gpu.rows,
+    "checked": checked.rows,
+    "warps": warps.rows,
+    "jail": jail.rows,
+    "sharing": sharing.rows,
+}
+ON_A_GPU = ("calls", "lease", "decision", "invocations", "tls", "gpu", "sharing")
+# The floors of moves and copies there are of this machine's own memory.
+ON_THE_SIMULATED = tuple(name for name in SECTIONS if name != "gpu")
+
+
 def micro(server: Monitor) -> list[Row]:
     """Rows of single driver calls and copies, measured from inside a program."""
-    probe = toolchain.program(MICRO / "probe.c")
     twin = toolchain.program(MICRO / "twin.c")
-    native = measured(run([probe], native_environment()))
-    remote = measured(server.run([probe]))
+    names = [name for name in ALL if not (name == "contexts" and real_gpu())]  # each takes 100 ms there
+    native = measured(run(probe(*names), native_environment(), SECONDS))
+    remote = measured(server.run(probe(*names), timeout=SECONDS))
     copied = int(remote["copy_bytes"])
     launched = 20000
     written = floor(twin, "up", launched * int(remote["launch_bytes"]), BATCH) / launched
     round_trip = floor(twin, "pingpong", 20000, CALL, REPLY)
     gigabytes, image = copied / 1e9, int(remote["image_bytes"])
-    connected = min(measured(server.run([probe, "connect"]))["first_call"] for _ in range(9))
-    return [
+    connected = min(measured(server.run(probe("first_call")))["first_call"] for _ in range(9))
+    rows = [
         cost("sync_call", remote["sync_call"] * 1e6, round_trip + native["sync_call"] * 1e6, "µs"),
         cost("small_d2h", remote["small_d2h"] * 1e6, round_trip + native["small_d2h"] * 1e6, "µs"),
         cost("event_query", remote["event_query"] * 1e6, native["event_query"] * 1e6, "µs"),
@@ -99,12 +109,14 @@ def micro(server: Monitor) -> list[Row]:
         cost("launch_enqueue", remote["launch_enqueue"] * 1e6, written * 1e6, "µs"),
         cost("alloc_free", remote["alloc_free"] * 1e6, native["alloc_free"] * 1e6, "µs"),
         cost("teardown", remote["teardown"] * 1e3, 10 * remote["teardown_tenth"] * 1e3, "ms"),
-        cost("contexts", remote["contexts"] * 1e3, 10 * remote["contexts_tenth"] * 1e3, "ms"),
         rate("h2d", gigabytes / remote["h2d"], gigabytes / floor(twin, "up", copied, 4 << 20), "GB/s"),
         rate("d2h", gigabytes / remote["d2h"], gigabytes / floor(twin, "down", copied, 4 << 20), "GB/s"),
         cost("load", remote["load"] * 1e3, (native["load"] + hashing(image)) * 1e3, "ms"),
         cost("first_call", connected * 1e6, floor(twin, "connect", 500, HELLO, WELCOME), "µs"),
     ]
+    if "contexts" in names:
+        rows.append(cost("contexts", remote["contexts"] * 1e3, 10 * remote["contexts_tenth"] * 1e3, "ms"))
+    return rows
 
 
 def kmeans(server: Monitor) -> Row:
@@ -140,18 +152,6 @@ def floor(twin: Path, *arguments: object) -> float:
     """Seconds that the C twin needs for the least that anyone could do: the best of three runs."""
     command = [str(word) for word in (twin, *arguments)]
     return min(float(subprocess.check_output(command, text=True)) for _ in range(3))
-
-
-def measured(outcome: Outcome) -> dict[str, float]:
-    """Values by name from a probe's lines `measured NAME VALUE`."""
-    require(outcome)
-    lines = (line.split() for line in outcome.stdout.splitlines())
-    return {words[1]: float(words[2]) for words in lines if words[:1] == ["measured"]}
-
-
-def require(outcome: Outcome) -> None:
-    if outcome.status != 0:
-        sys.exit(f"a measured program failed ({outcome.status}):\n{outcome.stdout}{outcome.stderr}")
 
 
 def show(rows: list[Row], device: str) -> None:

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from gpuferry.monitor.service import authority
 
-from tests.helpers import toolchain
-from tests.helpers.monitor import Monitor, monitor
-from tests.helpers.paths import ROOT
+from tests.helpers.monitor import monitor
 
+from .probe import measured, probe
 from .rows import Row, cost, rate
 
 TURNS = 5  # one after the other, so that what else this machine does meets both
 
 
-def rows(measured: Callable[[Monitor, Path], dict[str, float]]) -> list[Row]:
-    """Rows whose floor is the clear connection. `measured` runs the probe through a monitor."""
-    probe = toolchain.program(ROOT / "bench" / "micro" / "probe.c")
+def rows() -> list[Row]:
+    """Calls and copies over TLS, whose floor is the clear connection."""
+    command = probe("sync_call", "h2d", "d2h")
     with tempfile.TemporaryDirectory() as folder:
         flags = _certificates(Path(folder))
         with (
             monitor("--pool", "1", "--log-level", "warning") as clear,
             monitor("--pool", "1", "--log-level", "warning", *flags) as secure,
         ):
-            pairs = [(measured(clear, probe), measured(secure, probe)) for _ in range(TURNS)]
+            pairs = [(measured(clear.run(command)), measured(secure.run(command))) for _ in range(TURNS)]
 
     def best(name: str) -> tuple[float, float]:
         """Return the least of all turns, over TLS and without."""

@@ -22,6 +22,7 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.paths import ROOT
 from tests.helpers.running import guest_environment
 
+from .probe import measured, probe
 from .rows import Row, cost
 
 MICRO = ROOT / "bench" / "micro"
@@ -153,9 +154,7 @@ def handover() -> tuple[float, float]:
 
 def _one_call(server: Monitor) -> float:
     """Seconds of a small copy from the device, with nobody else there."""
-    said = server.run([toolchain.program(MICRO / "probe.c")]).stdout
-    lines = (line.split() for line in said.splitlines())
-    return next(float(words[2]) for words in lines if words[:2] == ["measured", "small_d2h"])
+    return measured(server.run(probe("small_d2h")))["small_d2h"]
 
 
 def alone(*options: str) -> float:

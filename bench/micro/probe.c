@@ -1,5 +1,6 @@
 // Measures driver calls from inside a program, natively or through gpuferry; prints `measured NAME VALUE`.
-// With the argument `connect` it measures its first call only.
+//
+//   probe [NAME ...]    only what has these names; without one, everything
 #include <dlfcn.h>
 #include <time.h>
 
@@ -32,6 +33,15 @@ static uint64_t bytes_sent(void) {
     return stats.bytes_sent;
 }
 
+static char **names; // that were given
+
+static int wanted(const char *name) {
+    for (char **each = names; *each; each++)
+        if (strcmp(*each, name) == 0)
+            return 1;
+    return !*names;
+}
+
 static void measured(const char *name, double value) {
     printf("measured %s %.9g\n", name, value);
 }
@@ -59,18 +69,10 @@ static double teardown(int events) {
     return took;
 }
 
-static double best_teardown(int events) {
-    double best = 1e9;
-    for (int round = 0; round < ROUNDS; round++) {
-        double took = teardown(events);
-        best = took < best ? took : best;
-    }
-    return best;
-}
-
-// So many contexts begin and end.
-static void contexts(int count) {
+// Seconds for so many contexts to begin and end.
+static double contexts(int count) {
     static CUcontext made[EVENTS];
+    const double began = now();
     CUcontext was;
     for (int i = 0; i < count; i++) {
         QUIET(cuCtxCreate(&made[i], NULL, 0, device));
@@ -79,6 +81,16 @@ static void contexts(int count) {
     for (int i = 0; i < count; i++)
         QUIET(cuCtxDestroy(made[i]));
     QUIET(cuCtxSynchronize());
+    return now() - began;
+}
+
+static double best(double (*seconds)(int), int count) {
+    double least = 1e9;
+    for (int round = 0; round < ROUNDS; round++) {
+        const double took = seconds(count);
+        least = took < least ? took : least;
+    }
+    return least;
 }
 
 // A large image, most of it a comment.
@@ -97,15 +109,46 @@ static char *large_image(void) {
 // The best of a few rounds: the machine is shared, and what disturbs only ever adds.
 #define BEST(name, per, ...)                                                                                 \
     do {                                                                                                     \
-        double best = 1e9;                                                                                   \
-        for (int round = 0; round < ROUNDS; round++) {                                                       \
+        double least = 1e9;                                                                                  \
+        for (int round = 0; wanted(name) && round < ROUNDS; round++) {                                       \
             double began = now();                                                                            \
             __VA_ARGS__;                                                                                     \
             double took = (now() - began) / (per);                                                           \
-            best = took < best ? took : best;                                                                \
+            least = took < least ? took : least;                                                             \
         }                                                                                                    \
-        measured(name, best);                                                                                \
+        if (wanted(name))                                                                                    \
+            measured(name, least);                                                                           \
     } while (0)
+
+// What the program itself spends on a launch: few enough that nothing on the way fills up.
+static void launches_handed_over(CUfunction function, CUstream stream, CUdeviceptr memory) {
+    const uint64_t before = bytes_sent();
+    double best = 1e9;
+    for (int round = 0; round < ROUNDS; round++) {
+        const double began = now();
+        for (int i = 0; i < BURST; i++)
+            QUIET(LAUNCH(function, 1, 1, stream, &memory));
+        const double took = (now() - began) / BURST;
+        best = took < best ? took : best;
+        QUIET(cuStreamSynchronize(stream));
+    }
+    measured("launch_enqueue", best);
+    measured("launch_bytes", (double)(bytes_sent() - before) / ((double)BURST * ROUNDS));
+}
+
+// An image that the server has from its first load on.
+static void loads(void) {
+    char *image = large_image();
+    CUmodule module;
+    QUIET(cuModuleLoadData(&module, image));
+    QUIET(cuCtxSynchronize());
+    BEST("load", 1, {
+        QUIET(cuModuleLoadData(&module, image));
+        QUIET(cuModuleUnload(module));
+    });
+    measured("image_bytes", (double)IMAGE);
+    free(image);
+}
 
 int main(int argc, char **argv) {
     double began = now();
@@ -113,7 +156,8 @@ int main(int argc, char **argv) {
     QUIET(cuInit(0));
     QUIET(cuDeviceGetCount(&count));
     measured("first_call", now() - began);
-    if (argc > 1 && strcmp(argv[1], "connect") == 0)
+    names = argv + 1;
+    if (argc == 2 && strcmp(argv[1], "first_call") == 0)
         return check_failed;
     start();
     CUstream stream;
@@ -159,29 +203,22 @@ int main(int argc, char **argv) {
             QUIET(LAUNCH(count_up, 1, 1, stream, &memory));
         QUIET(cuStreamSynchronize(stream));
     });
-    // Few enough that nothing on the way fills up: what the program itself spends on a launch.
-    const uint64_t before = bytes_sent();
-    double handed_over = 1e9;
-    for (int round = 0; round < ROUNDS; round++) {
-        const double start_time = now();
-        for (int i = 0; i < BURST; i++)
-            QUIET(LAUNCH(count_up, 1, 1, stream, &memory));
-        const double took = (now() - start_time) / BURST;
-        handed_over = took < handed_over ? took : handed_over;
-        QUIET(cuStreamSynchronize(stream));
-    }
-    measured("launch_enqueue", handed_over);
-    measured("launch_bytes", (double)(bytes_sent() - before) / ((double)BURST * ROUNDS));
+    if (wanted("launch_enqueue"))
+        launches_handed_over(count_up, stream, memory);
     BEST("alloc_free", PAIRS, {
         for (int i = 0; i < PAIRS; i++) {
             QUIET(cuMemAlloc(&scratch, 1 << 16));
             QUIET(cuMemFree(scratch));
         }
     });
-    measured("teardown", best_teardown(EVENTS));
-    measured("teardown_tenth", best_teardown(EVENTS / 10));
-    BEST("contexts", 1, contexts(EVENTS));
-    BEST("contexts_tenth", 1, contexts(EVENTS / 10));
+    if (wanted("teardown")) {
+        measured("teardown", best(teardown, EVENTS));
+        measured("teardown_tenth", best(teardown, EVENTS / 10));
+    }
+    if (wanted("contexts")) {
+        measured("contexts", best(contexts, EVENTS));
+        measured("contexts_tenth", best(contexts, EVENTS / 10));
+    }
     BEST("h2d", 1, {
         QUIET(cuMemcpyHtoDAsync(memory, host, COPY, stream));
         QUIET(cuStreamSynchronize(stream));
@@ -191,15 +228,7 @@ int main(int argc, char **argv) {
         QUIET(cuStreamSynchronize(stream));
     });
     measured("copy_bytes", (double)COPY);
-    char *image = large_image();
-    CUmodule module;
-    QUIET(cuModuleLoadData(&module, image)); // from now on the server has it
-    QUIET(cuCtxSynchronize());
-    BEST("load", 1, {
-        QUIET(cuModuleLoadData(&module, image));
-        QUIET(cuModuleUnload(module));
-    });
-    measured("image_bytes", (double)IMAGE);
-    free(image);
+    if (wanted("load"))
+        loads();
     return check_failed;
 }
