@@ -148,12 +148,10 @@ class Engine:
             if deployment.cancel == "kill":
                 asyncio.get_running_loop().call_later(deployment.grace, self._kill_abandoned, job)
             job.place.unit.replica.cancel(job.number)
-            if deployment.command and job.running:
-                job.running.cancel()  # its connection is closed: so the program is told
 
     def _kill_abandoned(self, job: Job) -> None:
         if job.state is State.RUNNING and job.place:
-            job.place.unit.replica.kill(Failed(Code.CANCELLED, "its caller has gone", Ran.YES))
+            self._stop(job, job.place, Failed(Code.CANCELLED, "its caller has gone", Ran.YES))
 
     def _withdraw(self, job: Job) -> None:
         self._schedule.cancel(job.number)
@@ -278,7 +276,8 @@ class Engine:
             if not again:
                 self._fail(job, gone)
         except Failed as error:
-            result = (Code.CANCELLED if job.stream and job.gone else error.code).value
+            told = error.code in (Code.RAISED, Code.BAD_ANSWER)  # as what is cancelled may end
+            result = (Code.CANCELLED if job.gone and (job.stream or told) else error.code).value
             if isinstance(error, Lost) and place:
                 place.unit.replica.retiring = True
             self._fail(job, error)
@@ -369,12 +368,16 @@ class Engine:
             overdue.cancel()
 
     def _overdue(self, job: Job, place: Place) -> None:
-        """Its time is over. A handler cannot be stopped but with its process; others may be in that."""
-        replica = place.unit.replica
+        """Its time is over."""
         if job.stream:  # whose caller may not be reading
             self._fail(job, _too_long(job, Ran.YES))
+        self._stop(job, place, _too_long(job, Ran.YES))
+
+    def _stop(self, job: Job, place: Place, why: Failed) -> None:
+        """End what runs. A handler cannot be stopped but with its process; others may be in that."""
+        replica = place.unit.replica
         if replica.deployment.concurrency == 1:
-            replica.kill(_too_long(job, Ran.YES))
+            replica.kill(why)
         elif job.running:
             self._fleet.retire(place.unit)
             job.running.cancel()

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from .serving import DEADLINE, Asked, Meeting, Server, serving, until
+from .serving import DEADLINE, Asked, Meeting, Server, leave, serving, until
 
 
 def test_a_full_queue_says_when_to_come_again(server: Server) -> None:
@@ -34,14 +34,6 @@ def test_who_waits_too_long_has_not_run(server: Server) -> None:
     assert server.show("patience")["waiting"] == 0
     first.go("first")
     assert first.asked.got().body == b"first"
-
-
-def leave(server: Server, path: str) -> socket.socket:
-    """A caller who is about to go."""
-    host, _, port = server.address.rpartition(":")
-    caller = socket.create_connection((host, int(port)))
-    caller.sendall(f"POST {path} HTTP/1.1\r\nHost: {server.address}\r\nContent-Length: 0\r\n\r\n".encode())
-    return caller
 
 
 def test_who_leaves_the_queue_is_not_run(server: Server) -> None:

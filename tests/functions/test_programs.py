@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from gpuferry.monitor.functions.program import NUMBER, _Connections
 
-from .serving import PYTHON, Meeting, Server, gone
+from .serving import PYTHON, Asked, Meeting, Server, gone, leave, until
 
 PROGRAM = """
 import http.server, json, os, sys, threading, urllib.parse
@@ -28,6 +33,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if query.get("do") == "loop":
             threading.Event().wait()
         text = "fine"
+        if query.get("do") == "told":
+            with open(query["here"], "w") as here: here.write(str(os.getpid()))
+            if self.connection.recv(1) == b"": log.write("told\\n"); log.flush()
+            with open(query["go"]) as go: text = go.read()
         if query.get("do") == "meet":
             with open(query["here"], "w") as here: here.write(str(os.getpid()))
             with open(query["go"]) as go: text = go.read()
@@ -110,10 +119,73 @@ def test_a_process_with_one_that_takes_too_long_gets_no_more(server: Server, pro
     assert gone(pid)
 
 
+def abandoned(server: Server, name: str, log: Path) -> tuple[int, Path]:
+    """The pid of a program that works on for a caller who has gone, of which it was told; and how it ends."""
+    here, go = server.folder / f"{name}-here", server.folder / f"{name}-go"
+    os.mkfifo(here)
+    os.mkfifo(go)
+    caller = leave(server, f"/function/{name}?do=told&here={here}&go={go}")
+    pid = int(here.read_text())
+    caller.close()
+    until(log.read_text, lambda said: "told" in said)
+    return pid, go
+
+
+def test_a_program_keeps_its_place_until_it_has_ended_for_a_caller_who_has_gone(
+    server: Server, program: Path
+) -> None:
+    """Otherwise the next one would run beside it, in a process that is to have one at a time."""
+    log = deploy(server, "kept", program, most=1)
+    _, go = abandoned(server, "kept", log)
+    assert server.show("kept")["running"] == 1
+    after = Asked(lambda: server.ask("GET", "/function/kept"))
+    server.becomes("kept", lambda shown: shown["waiting"] == 1)
+    go.write_text("ended")
+    assert after.got().status == 201
+
+
+def test_a_program_that_works_on_for_nobody_is_killed_where_that_is_wanted(
+    server: Server, program: Path
+) -> None:
+    log = deploy(server, "zealous", program, most=1, cancel="kill", grace=0.05)
+    pid, _ = abandoned(server, "zealous", log)
+    server.becomes("zealous", lambda shown: shown["running"] == 0)
+    assert gone(pid)
+    text = server.ask("GET", "/metrics", Authorization=f"Bearer {server.token}").body.decode()
+    assert 'invocations_total{function="zealous",result="cancelled"} 1.0' in text
+
+
+def test_where_others_share_its_process_they_end_first(server: Server, program: Path) -> None:
+    log = deploy(server, "zealous-pair", program, most=1, concurrency=2, cancel="kill", grace=0.05)
+    other = Meeting(server, "zealous-pair")
+    other.come()
+    pid, _ = abandoned(server, "zealous-pair", log)
+    server.becomes("zealous-pair", lambda shown: shown["running"] == 1)
+    other.go("as ever")
+    assert json.loads(other.asked.got().body)["text"] == "as ever"
+    until(lambda: gone(pid), bool)
+
+
 def test_an_answer_of_a_program_is_bounded(server: Server, program: Path) -> None:
     deploy(server, "bounded", program, body=100)
     got = server.ask("POST", "/function/bounded", b"x" * 100)
     assert (got.status, got.ran, got.error) == (502, "yes", "bad_answer")
+
+
+def test_who_goes_before_there_is_a_connection_asks_nothing() -> None:
+    async def ask() -> None:
+        connections = _Connections()
+        connections.expect(7)
+        connections.end(7)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            async with aiohttp.ClientSession(connector=connections) as client:
+                url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+                with pytest.raises(aiohttp.ClientConnectionError, match="has gone"):
+                    await client.get(url, headers={NUMBER: "7"})
+            with listening.accept()[0] as accepted:
+                assert accepted.recv(100) == b""
+
+    asyncio.run(ask())
 
 
 STATES = """
