@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -52,6 +53,7 @@ class Catalogue:
         self._fleet = fleet
         self._engine = engine
         self._functions: dict[str, Function] = {}
+        self.forgotten: Callable[[str], None] | None = None  # hears which function is no more
         self._leaving: list[Function] = []  # removed; their last invocations run
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -167,6 +169,8 @@ class Catalogue:
         if self._schedule.known:
             place.gpu = None
         self._schedule.add(place.number, place.unit.function.name, place.unit.gpu)
+        if not place.unit.serves:  # its GPU was lost while it started
+            self._fleet.retire(place.unit)
         self._engine.pump()
 
     async def _one_more(self, function: Function) -> None:
@@ -204,6 +208,8 @@ class Catalogue:
         for unit in list(function.units):
             self._fleet.retire(unit)
         function.book.close()
+        if self.forgotten:
+            self.forgotten(name)
         log.info("removed", function=name)
 
     def _lock(self, name: str) -> asyncio.Lock:

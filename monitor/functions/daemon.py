@@ -73,6 +73,7 @@ class Daemon:
             fleet.ended = gpu_server.over
             catalogue = Catalogue(shelf, schedule, fleet, engine, shared)
             metrics.show(catalogue.all)
+            catalogue.forgotten = metrics.forget
             bodies = Bodies(config.bodies)
             await _restored(catalogue)
             listening = listen_tcp(config.listen)

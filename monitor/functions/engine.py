@@ -103,15 +103,20 @@ class Engine:
         job = Job(next(self._numbers), function, call, loop.create_future())
         self._jobs[job.number] = job
         self._none.clear()
-        function.waiting += 1
-        job.timer = loop.call_later(function.deployment.wait, self._waited, job)
-        self._schedule.arrive(job.number, function.name)
+        self._wait(job)
         self.pump()
         try:
             return await job.future
         except asyncio.CancelledError:
             self._abandon(job)
             raise
+
+    def _wait(self, job: Job, again: bool = False) -> None:
+        """Let it wait for its turn, for as long as it may since it has arrived."""
+        job.function.waiting += 1
+        left = job.arrived + job.function.deployment.wait - time.monotonic()
+        job.timer = asyncio.get_running_loop().call_later(max(left, 0.0), self._waited, job)
+        self._schedule.arrive(job.number, job.function.name, again=again)
 
     def _admit(self, function: Function) -> None:
         if self._closing:
@@ -223,7 +228,7 @@ class Engine:
         if not self._schedule.known and (self._jobs or self._fleet.places):
             return
         self._schedule.take(gpus.memory)
-        for unit in {place.unit for place in self._fleet.places.values()}:
+        for unit in self._fleet.units():
             if where := self._memory.where(unit.replica):
                 self.moved(unit.replica.program, where)  # perhaps to one that was not known then
             if unit.gpu not in gpus.memory:
@@ -241,7 +246,7 @@ class Engine:
 
     def session_lost(self, program: bytes) -> None:
         """A replica's API server died: what it had on the GPU is gone, and it cannot know how to go on."""
-        for unit in {one.unit for one in self._fleet.places.values() if one.unit.replica.program == program}:
+        for unit in [unit for unit in self._fleet.units() if unit.replica.program == program]:
             unit.replica.hear("server", "its API server died, and with it what it had on the GPU: it ends")
             self._fleet.retire(unit)
 
@@ -256,8 +261,8 @@ class Engine:
                 self._memory.when_back(place.unit.replica, gpu, partial(self._enter, job, place))
             else:
                 self._enter(job, place)
-            if not job.wanted:
-                raise Failed(Code.CANCELLED, "its caller has gone")
+            if not job.wanted:  # its caller has gone, or was told that it took too long
+                raise Failed(Code.CANCELLED if job.gone else Code.WAITED, "nobody waits for it")
             job.began = time.monotonic()
             answer = await self._invoke(job, place)
             if answer and not job.future.done():
@@ -398,8 +403,7 @@ class Engine:
     def _again(self, job: Job) -> None:
         job.state, job.place, job.cold, job.began = State.WAITING, None, False, 0.0
         job.told = job.entered = False
-        job.function.waiting += 1
-        self._schedule.arrive(job.number, job.function.name, again=True)
+        self._wait(job, again=True)
 
     def _fail(self, job: Job, error: Failed) -> None:
         if job.stream:

@@ -65,7 +65,7 @@ class Front:
                 return await _write(request, answer, answer.body, held)
         except Failed as error:
             if error.code in _NOT_ACCEPTED:
-                self._metrics.refused(name, error.code)
+                self._metrics.refused(function, error.code)
             return refusal(error)
 
 

@@ -58,6 +58,8 @@ class Metrics:
 
     def begun(self, job: Job) -> None:
         """An invocation is on its way to a replica."""
+        if job.function.removed:  # its series are gone
+            return
         name, kind = job.function.name, "cold" if job.cold else "warm"
         self._starts.labels(name, kind).inc()
         self._wait.labels(name).observe(job.began - job.arrived)
@@ -65,14 +67,19 @@ class Metrics:
 
     def ended(self, job: Job, result: str, seconds: float) -> None:
         """An invocation is over."""
+        if job.function.removed:
+            return
         name = job.function.name
         self._results.labels(name, result).inc()
         self._tally(name)["ok" if result == "ok" else "failed"] += 1
         if seconds:
             self._run.labels(name).observe(seconds)
 
-    def refused(self, name: str, code: Code) -> None:
+    def refused(self, function: Function, code: Code) -> None:
         """An invocation was not accepted."""
+        if function.removed:
+            return
+        name = function.name
         self._results.labels(name, code.value).inc()
         self._tally(name)["failed"] += 1
 

@@ -150,7 +150,6 @@ class System:
             return _error(503, f"the store does not answer: {error}")
         if not there:
             raise web.HTTPNotFound(text=f"there is no function {name[:63]!r}\n")
-        self._metrics.forget(name)
         return web.Response(status=204)
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -113,6 +114,42 @@ def test_a_caller_who_leaves_while_a_replica_starts_for_it(pointed: Server, poin
     pointed.becomes("left", lambda function: function["running"] == 0)
     assert pointed.invoke("left", body="another").body == b"another"
     assert pointed.show("left")["invocations"]["ok"] == 1
+
+
+def results(server: Server, name: str) -> dict[str, float]:
+    """How the function's invocations ended, and how many did so."""
+    text = server.ask("GET", "/metrics", Authorization=f"Bearer {server.token}").body.decode()
+    found = re.findall(rf'_invocations_total{{function="{name}",result="(\w+)"}} (.*)', text)
+    return {result: float(number) for result, number in found}
+
+
+def test_one_that_is_to_run_again_waits_no_longer_than_it_may(pointed: Server, points: Points) -> None:
+    """And counts as one that has waited, also if a replica was about to start for it."""
+    pointed.deploy("impatient", most=1, wait=0.5)
+    with points.hold(STARTED) as starting:
+        with points.hold(INVOKES) as held:
+            asked = Asked(lambda: pointed.invoke("impatient"))
+            held.wait()
+            pid = pointed.show("impatient")["replicas"][0]["pid"]
+            os.kill(pid, signal.SIGKILL)
+            until(partial(gone, pid), bool)
+        starting.wait()
+        got = asked.got()
+        assert (got.status, got.ran, got.error) == (504, "no", "waited")
+    pointed.becomes("impatient", lambda function: function["running"] == 0)
+    assert results(pointed, "impatient") == {"waited": 1}
+
+
+def test_nothing_is_counted_of_a_function_that_was_removed(pointed: Server, points: Points) -> None:
+    pointed.deploy("forgotten", most=1)
+    assert pointed.invoke("forgotten").status == 200
+    with points.hold(INVOKES) as held:
+        asked = Asked(lambda: pointed.invoke("forgotten"))
+        held.wait()
+        assert pointed.system("DELETE", "functions/forgotten").status == 204
+    assert asked.got().status == 200
+    metrics = pointed.ask("GET", "/metrics", Authorization=f"Bearer {pointed.token}").body.decode()
+    assert "forgotten" not in metrics
 
 
 def test_a_server_that_stops_starts_no_more_replicas() -> None:
