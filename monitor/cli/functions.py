@@ -160,7 +160,7 @@ def deploy(
         "cancel": cancel,
         "grace": grace,
     }
-    client = _client(server, token_file, start + START_MARGIN)
+    client = _client(server, token_file, (most + 1) * start + START_MARGIN)  # one after the other
     answer = client.json("PUT", f"/system/functions/{_path(name)}", said)
     if as_json:
         print(json.dumps(answer, indent=2))
@@ -264,11 +264,17 @@ def logs(
 
 
 @app.command()
-def remove(name: Name, yes: Yes = False, server: Server = None, token_file: Token = None) -> None:
-    """Remove a function. What runs ends, what waits is refused."""
+def remove(
+    name: Name,
+    yes: Yes = False,
+    server: Server = None,
+    token_file: Token = None,
+    timeout: Timeout = 600.0,
+) -> None:
+    """Remove a function, after what is being deployed of it. What runs ends, what waits is refused."""
     path = f"/system/functions/{_path(name)}"
     confirm(f"Remove the function {name}?", yes)
-    _client(server, token_file, 10.0).json("DELETE", path)
+    _client(server, token_file, timeout).json("DELETE", path)
 
 
 @app.command()

@@ -90,6 +90,8 @@ class Client:
             connection.close()
 
     def _what_next(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return f"it had {self._timeout:g} s; what it was asked for may still happen"
         secret = self.address.startswith(TLS_SCHEME)
         if not secret and isinstance(error, ConnectionResetError):  # which http.client raises too
             return f"if it has a certificate, its address is {TLS_SCHEME}{self.address}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 from pathlib import Path
 
@@ -73,6 +74,17 @@ def test_what_is_wrong_is_said_with_its_status(server: Server, tmp_path: Path) -
     status, _, wrong = gpuferry(None, "list")
     assert status == 5
     assert "gpuferry functions serve" in wrong
+
+
+def test_who_removes_says_how_long_it_waits() -> None:
+    """What is being deployed of the function comes first, and may take longer than any fixed time."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        status, _, wrong = gpuferry(
+            None, "remove", "any", "--yes", "--server", address, "--request-timeout", "0.05"
+        )
+    assert status == 5
+    assert "it had 0.05 s" in wrong
 
 
 def test_the_page_and_the_settings(server: Server) -> None:
