@@ -228,10 +228,18 @@ def show(
             str(one["revision"]),
             f"{one['age_seconds']:.0f} s",
             format_size(one["memory"]),
+            _gpu_of(one),
         )
         for one in replicas
     ]
-    print_table(("replica", "pid", "state", "revision", "age", "memory"), rows)
+    print_table(("replica", "pid", "state", "revision", "age", "memory", "gpu"), rows)
+
+
+def _gpu_of(replica: dict[str, Any]) -> str:
+    """On which GPU its memory is, or was; empty: on none."""
+    if "gpu" not in replica:
+        return ""
+    return str(replica["gpu"]) if replica["resident"] else f"{replica['gpu']}, away"
 
 
 def _text(value: object) -> str:

@@ -72,7 +72,7 @@ class Daemon:
             gpu_server.on_moved, gpu_server.on_lost = engine.moved, engine.session_lost
             fleet.ended = gpu_server.over
             catalogue = Catalogue(shelf, schedule, fleet, engine, shared)
-            metrics.show(catalogue.all)
+            metrics.show(catalogue.all, gpu_server.where)
             catalogue.forgotten = metrics.forget
             bodies = Bodies(config.bodies)
             await _restored(catalogue)
