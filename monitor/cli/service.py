@@ -17,7 +17,7 @@ PACKAGED = "/opt/gpuferry/bin/gpuferry"
 NAMES = ("monitor", "registry", "functions")
 
 service_app = typer.Typer(
-    help="systemd units of monitor, registry and function server.", no_args_is_help=True
+    help="systemd units of monitor, registry and functions.", no_args_is_help=True
 )
 Name = Annotated[str, typer.Argument(metavar="|".join(NAMES))]
 
