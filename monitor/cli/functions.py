@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -22,8 +23,10 @@ from .functions_client import Client, check, locate
 from .parameters import Json, Yes
 from .tables import print_table
 
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of HTTP
 SCHEMA = "gpuferry.functions/1"
 PART = 64 << 10  # bytes of an answer that are printed at once
+PATIENCE_MOST = 86400.0  # seconds; the server says what is wrong with longer times, and with what is none
 START_MARGIN = 30.0  # seconds beyond a replica's own time to start
 
 app = typer.Typer(name="functions", help="An HTTP server for functions on GPUs.", no_args_is_help=True)
@@ -78,22 +81,25 @@ def _variables(given: list[str]) -> dict[str, str]:
 def _what(what: list[str]) -> dict[str, Any]:
     """A Python file, or a program with its arguments."""
     first = Path(what[0])
-    if first.suffix == ".py" and len(what) == 1:
-        try:
-            return {
-                "source": first.read_text(encoding="utf-8"),
-                "file": first.name,
-                "folder": str(first.absolute().parent),
-            }
-        except UnicodeDecodeError:
-            raise CliError(Exit.USAGE, f"{first}: it is not UTF-8") from None
-        except OSError as error:
-            raise CliError(Exit.NOT_FOUND, f"{first}: {error.strerror}") from None
-    program = shutil.which(what[0])
-    if program is None:
-        hint = "a Python file ends in .py; a program follows --"
-        raise CliError(Exit.NOT_FOUND, f"{what[0]}: no such program", hint)
-    return {"command": [os.path.abspath(program), *what[1:]], "folder": os.getcwd()}
+    if first.suffix != ".py" or len(what) > 1:
+        program = _program(what[0], "a Python file ends in .py; a program follows --")
+        return {"command": [program, *what[1:]], "folder": os.getcwd()}
+    try:
+        source = first.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise CliError(Exit.USAGE, f"{first}: it is not UTF-8") from None
+    except OSError as error:
+        raise CliError(Exit.NOT_FOUND, f"{first}: {error.strerror}") from None
+    if not source:
+        raise CliError(Exit.USAGE, f"{first}: it is empty")
+    return {"source": source, "file": first.name, "folder": str(first.absolute().parent)}
+
+
+def _program(name: str, hint: str = "") -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise CliError(Exit.NOT_FOUND, f"{name}: no such program", hint)
+    return os.path.abspath(found)
 
 
 @app.command()
@@ -143,7 +149,7 @@ def deploy(
     said = {
         **_what(what),
         "environment": _variables(env or []),
-        "python": python and os.path.abspath(python),
+        "python": python and _program(python),
         "least": least,
         "most": most,
         "idle": idle,
@@ -160,7 +166,8 @@ def deploy(
         "cancel": cancel,
         "grace": grace,
     }
-    client = _client(server, token_file, (most + 1) * start + START_MARGIN)  # one after the other
+    patience = (most + 1) * start + START_MARGIN  # they start one after the other
+    client = _client(server, token_file, min(PATIENCE_MOST, patience))
     answer = client.json("PUT", f"/system/functions/{_path(name)}", said)
     if as_json:
         print(json.dumps(answer, indent=2))
@@ -299,8 +306,9 @@ def invoke(
     timeout: Timeout = 600.0,
 ) -> None:
     """Invoke a function and print its answer."""
-    pairs = [entry.partition(":") for entry in header or []]
-    headers = {key.strip(): value.strip() for key, _, value in pairs}
+    if not TOKEN.fullmatch(method):
+        raise typer.BadParameter(f"--method {method!r}: it is no method of HTTP")
+    headers = dict(map(_header, header or []))
     client = _client(server, token_file, timeout)
     with client.ask(method, f"/function/{_path(name)}", _body(data), headers) as answer:
         if as_json:
@@ -314,14 +322,21 @@ def invoke(
                 "body": body.decode(errors="replace"),
             }
             print(json.dumps(said, indent=2))
-        elif answer.headers.get("X-Gpuferry-Error"):
-            check(answer.status, answer.read())
+        elif "X-Gpuferry-Error" in answer.headers or "X-Gpuferry-Ran" not in answer.headers:
+            check(answer.status, answer.read())  # it is not the function's
         else:
             for part in _parts(name, answer):
                 sys.stdout.buffer.write(part)
                 sys.stdout.buffer.flush()
         if answer.status >= 400:
             raise typer.Exit(Exit.FAILED)
+
+
+def _header(said: str) -> tuple[str, bytes]:
+    name, colon, value = said.partition(":")
+    if not colon or not TOKEN.fullmatch(name.strip()) or not value.replace("\t", " ").isprintable():
+        raise typer.BadParameter(f"--header {said!r}: NAME:VALUE is wanted")
+    return name.strip(), value.strip().encode()
 
 
 def _parts(name: str, answer: HTTPResponse) -> Iterator[bytes]:

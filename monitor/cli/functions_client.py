@@ -71,27 +71,33 @@ class Client:
 
     @contextmanager
     def ask(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         """The answer, whatever its status. Raises CliError if there is none."""
         connection = self.connection()
         mine = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        asked = False
         try:
             connection.request(method, path, body=body, headers={**mine, **(headers or {})})
+            asked = True
             yield connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise CliError(
                 Exit.UNREACHABLE,
                 f"the function server at {self.address} does not answer: {why}",
-                self._what_next(error),
+                ("what it was asked for may have happened; " if asked else "") + self._what_next(error),
             ) from None
         finally:
             connection.close()
 
     def _what_next(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
-            return f"it had {self._timeout:g} s; what it was asked for may still happen"
+            return f"it had {self._timeout:g} s"
         secret = self.address.startswith(TLS_SCHEME)
         if not secret and isinstance(error, ConnectionResetError):  # which http.client raises too
             return f"if it has a certificate, its address is {TLS_SCHEME}{self.address}"

@@ -16,9 +16,7 @@ SOURCE = Path(__file__).parents[1] / "service" / "systemd"
 PACKAGED = "/opt/gpuferry/bin/gpuferry"
 NAMES = ("monitor", "registry", "functions")
 
-service_app = typer.Typer(
-    help="systemd units of monitor, registry and functions.", no_args_is_help=True
-)
+service_app = typer.Typer(help="systemd units of monitor, registry and functions.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="|".join(NAMES))]
 
 
