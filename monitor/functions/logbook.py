@@ -97,6 +97,8 @@ class Lines:
 
 def plain(text: str) -> str:
     """The text with a sign in place of whatever would steer a terminal, or is no character."""
+    if text.isprintable():  # as nearly all is, and a flood of it should cost little
+        return text
     return "".join(letter if letter.isprintable() or letter == "\t" else "\ufffd" for letter in text)
 
 

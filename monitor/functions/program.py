@@ -160,8 +160,13 @@ async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 def _text(error: Exception) -> str:
-    """What was wrong, without where: the address is of no use to a caller. It may quote the program."""
-    return plain(str(getattr(error, "message", "") or error or type(error).__name__))
+    """What was wrong in a line, without where: the address is of no use to a caller. It may quote the
+    program.
+    """
+    said = getattr(error, "message", "")
+    if isinstance(error, aiohttp.ServerDisconnectedError):  # with half a head, if anything
+        said = "it hung up"
+    return plain(" ".join(str(said or error or type(error).__name__).split()))
 
 
 class _Broken(Exception):
@@ -216,7 +221,7 @@ async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
     except aiohttp.ClientConnectorError:
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise _Broken(str(error)) from None
+        raise _Broken(_text(error)) from None
 
 
 def _free_port() -> int:

@@ -95,6 +95,7 @@ def test_an_invocation_without_an_answer_is_not_repeated(server: Server, program
     log = deploy(server, "hang-up", program)
     got = server.ask("GET", "/function/hang-up?do=hang-up")
     assert (got.status, got.ran, got.error) == (502, "unknown", "bad_answer")
+    assert json.loads(got.body)["why"] == "the program gave no answer: it hung up"
     assert log.read_text().count("hang-up") == 1
     assert server.ask("GET", "/function/hang-up").status == 201
 
@@ -188,6 +189,14 @@ def test_who_goes_before_there_is_a_connection_asks_nothing() -> None:
     asyncio.run(ask())
 
 
+SAYS = """
+import socket, sys
+listening = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    caller, _ = listening.accept()
+    with caller:
+        if caller.recv(65536): caller.sendall(sys.argv[2].encode())
+"""
 STATES = """
 import socket, sys
 listening = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -198,6 +207,20 @@ while True:
         if said:
             caller.sendall(b"HTTP/1.1 %s x\\r\\nContent-Length: 0\\r\\nConnection: close\\r\\n\\r\\n" % said)
 """
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("HTTP/1.1 20", "it hung up"),
+        ("hello\r\n\r\n", "Bad status line: Expected HTTP/, RTSP/ or ICE/: b'hello' ^"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_said_in_a_line(server: Server, said: str, why: str) -> None:
+    file = server.folder / "says.py"
+    file.write_text(SAYS)
+    server.deploy("says", command=[PYTHON, str(file), "$PORT", said])
+    assert json.loads(server.ask("GET", "/function/says").body)["why"] == f"the program gave no answer: {why}"
 
 
 def test_a_status_that_is_none_is_not_passed_on(server: Server) -> None:
