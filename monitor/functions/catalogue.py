@@ -156,7 +156,7 @@ class Catalogue:
         self._add(place)
         log.info("deployed", function=function.name, revision=deployment.revision)
         for number, unit in enumerate(old):
-            if number and number < deployment.most and unit in function.units:
+            if 0 < number < deployment.most and unit in function.units:
                 await self._one_more(function)
             self._fleet.retire(unit)
             self._engine.pump()
@@ -179,7 +179,9 @@ class Catalogue:
             place = await self._fleet.obtain(function, self._fleet.emptiest())
         except StartFailed:
             return  # its log says why
-        if self._functions.get(function.name) is function and place.unit.serves:
+        # Invocations may have started others meanwhile.
+        wanted = place.unit.serves and len(function.current()) <= function.deployment.most
+        if self._functions.get(function.name) is function and wanted:
             self._add(place)
         else:
             self._fleet.retire(place.unit)

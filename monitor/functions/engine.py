@@ -324,6 +324,8 @@ class Engine:
         except Ending:
             raise _ends(Ran.NO) from None
         except StartFailed as error:
+            if job.function.removed:  # and with it its file
+                raise Failed(Code.REMOVED, f"function {job.function.name} was removed") from None
             why = f"no replica of {job.function.name} could be started: {error}"
             raise Failed(Code.NO_START, why, retry_after=RETRY_LEAST) from None
         place.job, job.place = job, place

@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers.points import Points
 
-from .serving import Asked, Server, gone, serving, until
+from .serving import Asked, Meeting, Server, gone, serving, until
 
 INVOKES = "gpuferry.monitor.functions.replica:PythonReplica.invoke"
 STARTED = "gpuferry.monitor.functions.replica:PythonReplica._begin!"
@@ -92,6 +92,31 @@ def test_a_revision_that_comes_while_a_replica_of_the_one_before_starts(
         held.wait()
         pointed.deploy("replaced", "def handle(request):\n    return 'new'\n", most=1)
     assert asked.got().body == b"new"
+
+
+def test_a_roll_out_makes_no_more_replicas_than_there_may_be(pointed: Server, points: Points) -> None:
+    """Not even where invocations start some while the roll-out starts one."""
+    pointed.deploy("counted-out", most=2)
+    old = [Meeting(pointed, "counted-out") for _ in "ab"]
+    for one in old:
+        one.come()
+    first, second = points.at(STARTED), points.at(STARTED)
+    deployed = Asked(lambda: pointed.deploy("counted-out", most=2))
+    first.wait()
+    first.go()
+    second.wait()  # in place of one of the old ones
+    for one in old:
+        one.go("old")
+    new = [Meeting(pointed, "counted-out") for _ in "cd"]
+    for one in new:
+        one.come()
+    second.go()
+    deployed.got()
+    states = [one["state"] for one in pointed.show("counted-out")["replicas"]]
+    assert sum(state in ("idle", "busy") for state in states) == 2, states
+    for one in new:
+        one.go("new")
+        assert one.asked.got().body == b"new"
 
 
 def test_a_deployment_that_cannot_be_kept_is_none(pointed: Server, points: Points) -> None:
