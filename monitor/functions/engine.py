@@ -262,7 +262,8 @@ class Engine:
             else:
                 self._enter(job, place)
             if not job.wanted:  # its caller has gone, or was told that it took too long
-                raise Failed(Code.CANCELLED if job.gone else Code.WAITED, "nobody waits for it")
+                gone = job.future.cancelled()
+                raise Failed(Code.CANCELLED if gone else Code.WAITED, "nobody waits for it")
             job.began = time.monotonic()
             answer = await self._invoke(job, place)
             if answer and not job.future.done():
@@ -274,12 +275,12 @@ class Engine:
         except NotBegun:
             job.tries += 1
             again = job.wanted and job.tries < TRIES and not self._aborted
-            gone = Failed(Code.CRASHED, "its replicas were gone before it began", retry_after=RETRY_LEAST)
+            lost = Failed(Code.CRASHED, "its replicas were gone before it began", retry_after=RETRY_LEAST)
             if self._aborted:
-                gone = _ends(Ran.NO)
-            result = gone.code.value
+                lost = _ends(Ran.NO)
+            result = (Code.CANCELLED if job.gone else lost.code).value
             if not again:
-                self._fail(job, gone)
+                self._fail(job, lost)
         except Failed as error:
             told = error.code in (Code.RAISED, Code.BAD_ANSWER)  # as what is cancelled may end
             result = (Code.CANCELLED if job.gone and (job.stream or told) else error.code).value

@@ -93,7 +93,8 @@ async def _write(request: web.Request, answer: Answer, body: bytes, held: Held) 
     response = web.Response(status=answer.status, headers=_answered(answer), body=body)
     held.owe(len(body))
     try:
-        await within(SECONDS + len(body) / BYTES_PER_SECOND, _written(request, response))
+        with contextlib.suppress(ConnectionError):  # its caller has gone
+            await within(SECONDS + len(body) / BYTES_PER_SECOND, _written(request, response))
     except asyncio.TimeoutError:  # it does not read
         if request.transport:
             request.transport.abort()
@@ -117,8 +118,8 @@ async def _pass_on(
             return await _write(request, answer, await stream.whole(most), held)
         response = web.StreamResponse(status=answer.status, headers=headers)
         response.enable_chunked_encoding()
-        await response.prepare(request)
         try:
+            await response.prepare(request)
             async for part in stream.parts():
                 held.owe(len(part))
                 with _in_time(request, len(part)):
@@ -127,6 +128,8 @@ async def _pass_on(
         except Failed:
             if request.transport:
                 request.transport.close()
+        except ConnectionError:  # its caller has gone
+            pass
         return response
     finally:
         stream.leave()

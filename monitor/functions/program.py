@@ -196,7 +196,7 @@ class _Connections(aiohttp.TCPConnector):
         """
         if str(number) in self._of:
             self._ended.add(str(number))
-        if transport := self._of.get(str(number)):
+        if (transport := self._of.get(str(number))) and not transport.is_closing():
             transport.write_eof()
 
     async def connect(

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from gpuferry.monitor.functions.catalogue import Catalogue
 from gpuferry.monitor.functions.deployment import Deployment
-from gpuferry.monitor.functions.engine import Engine
+from gpuferry.monitor.functions.engine import Engine, Job, Observer
 from gpuferry.monitor.functions.fleet import Fleet, Function
-from gpuferry.monitor.functions.invocation import Answer, Call
+from gpuferry.monitor.functions.invocation import Answer, Call, NotBegun
 from gpuferry.monitor.functions.memory import Gpus, Memory, Where
 from gpuferry.monitor.functions.process import Process
 from gpuferry.monitor.functions.replica import Begins, Replica
@@ -42,6 +43,8 @@ class FakeReplica(Replica):
     def __init__(self, deployment: Deployment) -> None:
         super().__init__(deployment, lambda *_: None)
         self.starting, self.may_start = asyncio.Event(), asyncio.Event()
+        self.invoked, self.may_answer, self.begins = asyncio.Event(), asyncio.Event(), True
+        self.may_answer.set()
 
     async def _begin(self, environment: Mapping[str, str]) -> None:
         self.process = cast(Process, FakeProcess())
@@ -49,10 +52,15 @@ class FakeReplica(Replica):
         await self.may_start.wait()
 
     async def invoke(self, number: int, call: Call, begins: Begins) -> Answer:
+        self.invoked.set()
+        await self.may_answer.wait()
+        if not self.begins:
+            raise NotBegun
         return Answer(200, (), str(self.number).encode())
 
     def cancel(self, number: int) -> None:
-        raise AssertionError("nobody goes")
+        self.begins = False
+        self.may_answer.set()
 
 
 class FakeMemory:
@@ -88,11 +96,24 @@ class FakeFleet(Fleet):
         return self.started[-1]
 
 
+class Results:
+    """How invocations ended."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def begun(self, job: Job) -> None:
+        pass
+
+    def ended(self, job: Job, result: str, seconds: float) -> None:
+        self.seen.append(result)
+
+
 @contextlib.asynccontextmanager
-async def engine() -> AsyncIterator[tuple[Engine, FakeFleet, Schedule, FakeMemory]]:
+async def engine(*observers: Observer) -> AsyncIterator[tuple[Engine, FakeFleet, Schedule, FakeMemory]]:
     schedule, memory = Schedule("lalb", 0), FakeMemory()
     fleet = FakeFleet(schedule)
-    made = Engine(schedule, fleet, cast(Memory, memory), 10, [])
+    made = Engine(schedule, fleet, cast(Memory, memory), 10, observers)
     made.take_gpus()
     yield made, fleet, schedule, memory
     await made.drained()
@@ -155,3 +176,44 @@ def test_a_revision_whose_gpu_is_lost_while_it_starts_gets_another(tmp_path: Pat
             assert {place.unit.gpu for place in fleet.places.values()} == {1 - unit.gpu}
 
     asyncio.run(asyncio.wait_for(lose(), 60))
+
+
+def test_who_has_gone_while_a_replica_started_is_cancelled_whoever_learns_of_it_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def go() -> list[str]:
+        results = Results()
+        monkeypatch.setattr(Engine, "_abandon", lambda *_: None)  # its task has not run yet
+        async with engine(results) as (made, fleet, schedule, _):
+            function = Function(Deployment("f", source="x"))
+            schedule.deploy(function.deployment)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            replica = await started(fleet, 0)
+            asked.cancel()
+            replica.may_start.set()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+        return results.seen
+
+    assert asyncio.run(asyncio.wait_for(go(), 60)) == ["cancelled"]
+
+
+def test_who_has_gone_before_the_handler_began_is_cancelled_and_no_crash() -> None:
+    """Its replica may have been killed for it."""
+
+    async def go() -> list[str]:
+        results = Results()
+        async with engine(results) as (made, fleet, schedule, _):
+            function = Function(Deployment("f", source="x"))
+            schedule.deploy(function.deployment)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            replica = await started(fleet, 0)
+            replica.may_answer.clear()
+            replica.may_start.set()
+            await replica.invoked.wait()
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+        return results.seen
+
+    assert asyncio.run(asyncio.wait_for(go(), 60)) == ["cancelled"]

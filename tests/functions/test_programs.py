@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import uvloop
 from gpuferry.monitor.functions.program import NUMBER, _Connections
 
 from .serving import PYTHON, Asked, Meeting, Server, gone, leave, until
@@ -187,6 +188,24 @@ def test_who_goes_before_there_is_a_connection_asks_nothing() -> None:
                 assert accepted.recv(100) == b""
 
     asyncio.run(ask())
+
+
+def test_who_goes_after_the_program_has_hung_up_harms_nobody() -> None:
+    async def ask() -> None:
+        connections = _Connections()
+        connections.expect(7)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            async with aiohttp.ClientSession(connector=connections) as client:
+                asked = asyncio.ensure_future(client.get(url, headers={NUMBER: "7"}))
+                accepted, _ = await asyncio.to_thread(listening.accept)
+                with accepted:
+                    accepted.recv(1000)
+                    accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                await (await asked).read()
+                connections.end(7)
+
+    uvloop.run(ask())
 
 
 SAYS = """
