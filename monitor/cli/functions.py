@@ -252,6 +252,8 @@ def _gpu_of(replica: dict[str, Any]) -> str:
 def _text(value: object) -> str:
     if isinstance(value, dict):
         return " ".join(f"{key}={content}" for key, content in value.items())
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -269,13 +271,22 @@ def logs(
     path = f"/system/functions/{_path(name)}/logs?tail={tail}&follow={int(follow)}"
     with client.ask("GET", path) as answer:
         if answer.status >= 400:
-            check(answer.status, answer.read())
-        for line in answer:
+            check(answer.status, client.read(answer))
+        for line in _lines(answer):
             said = json.loads(line)
             if as_json:
-                print(line.decode().rstrip(), flush=True)
+                print(line.decode(), flush=True)
             else:
                 print(f"{said['replica']:>4} {said['stream']:<6} {said['text']}", flush=True)
+
+
+def _lines(answer: HTTPResponse) -> Iterator[bytes]:
+    """Lines as they come. Raises CliError where the rest does not."""
+    held = b""
+    broken = CliError(Exit.UNREACHABLE, "the log broke off: the function server has gone")
+    for part in _parts(answer, broken):
+        *lines, held = (held + part).split(b"\n")
+        yield from lines
 
 
 @app.command()
@@ -310,9 +321,10 @@ def invoke(
         raise typer.BadParameter(f"--method {method!r}: it is no method of HTTP")
     headers = dict(map(_header, header or []))
     client = _client(server, token_file, timeout)
+    broken = CliError(Exit.FAILED, "the answer broke off", f"`gpuferry functions logs {name}` says why")
     with client.ask(method, f"/function/{_path(name)}", _body(data), headers) as answer:
         if as_json:
-            body = b"".join(_parts(name, answer))
+            body = b"".join(_parts(answer, broken))
             said = {
                 "schema": SCHEMA,
                 "status": answer.status,
@@ -323,9 +335,9 @@ def invoke(
             }
             print(json.dumps(said, indent=2))
         elif "X-Gpuferry-Error" in answer.headers or "X-Gpuferry-Ran" not in answer.headers:
-            check(answer.status, answer.read())  # it is not the function's
+            check(answer.status, client.read(answer))  # it is not the function's
         else:
-            for part in _parts(name, answer):
+            for part in _parts(answer, broken):
                 sys.stdout.buffer.write(part)
                 sys.stdout.buffer.flush()
         if answer.status >= 400:
@@ -339,14 +351,13 @@ def _header(said: str) -> tuple[str, bytes]:
     return name.strip(), value.strip().encode()
 
 
-def _parts(name: str, answer: HTTPResponse) -> Iterator[bytes]:
-    """The answer as it comes. Raises CliError where the rest does not."""
+def _parts(answer: HTTPResponse, broken: CliError) -> Iterator[bytes]:
+    """The answer as it comes. Raises `broken` where the rest does not."""
     try:
         while part := answer.read1(PART):
             yield part
-    except (IncompleteRead, ConnectionError):
-        hint = f"`gpuferry functions logs {name}` says why"
-        raise CliError(Exit.FAILED, "the answer broke off", hint) from None
+    except (IncompleteRead, OSError):
+        raise broken from None
 
 
 def _body(data: str | None) -> bytes | None:

@@ -13,7 +13,7 @@ import pytest
 from tests.helpers.running import server_environment
 from tests.helpers.warm import CLI, Popen
 
-from .serving import PYTHON, Server
+from .serving import PYTHON, Server, serving
 
 YIELDS = """
 def handle(request):
@@ -110,6 +110,50 @@ def test_the_interpreter_is_found_where_programs_are(server: Server, tmp_path: P
     environment = {"PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}"}
     assert gpuferry(server, *words, cwd=tmp_path, **environment)[0] == 0
     assert server.show("found")["python"] == PYTHON
+
+
+def test_who_reads_no_more_is_no_failure_of_the_server(server: Server) -> None:
+    server.deploy("endless-words", "def handle(request):\n    while True: yield 'x' * 10000\n")
+    pipe = subprocess.PIPE
+    with Popen(
+        [*CLI, "functions", "invoke", "endless-words"],
+        env={**server_environment(), "GPUFERRY_RUNTIME_DIR": str(server.folder / "run")},
+        stdout=pipe,
+        stderr=pipe,
+        stdin=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.read(1) == b"x"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode not in (None, 5)  # unreachable
+
+
+def test_a_server_that_dies_is_said_to_the_one_who_follows_its_logs() -> None:
+    with serving("--driver", "none") as server:
+        server.deploy("dying")
+        environment = {**server_environment(), "GPUFERRY_RUNTIME_DIR": str(server.folder / "run")}
+        pipe = subprocess.PIPE
+        with Popen(
+            [*CLI, "functions", "logs", "dying", "-f"],
+            env=environment,
+            stdout=pipe,
+            stderr=pipe,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            server.invoke("dying", "say", "a line")
+            assert process.stdout
+            assert process.stdout.readline().endswith("a line\n")
+            server.process.kill()
+            _, wrong = process.communicate(timeout=120)
+        assert (process.returncode, "the function server has gone" in wrong) == (5, True)
+
+
+def test_the_address_may_be_as_in_a_functions_url(server: Server) -> None:
+    url = f"http://{server.address}/"
+    assert gpuferry(server, "list", "--server", url, GPUFERRY_FUNCTIONS_TOKEN=server.token)[0] == 0
 
 
 def test_a_header_may_be_any_text(server: Server) -> None:
