@@ -43,7 +43,7 @@ class ProgramReplica(Replica):
         self._connections: _Connections | None = None
 
     async def _begin(self, environment: Mapping[str, str]) -> None:
-        self._port = _free_port()
+        self._port = _ports.take()
         port = str(self._port)
         command = [word.replace("$PORT", port) for word in self.deployment.command]
         self.process = Process(
@@ -140,6 +140,8 @@ class ProgramReplica(Replica):
         if self._client:
             await self._client.close()
         await super().end(grace)
+        _ports.give_back(self._port)
+        self._port = 0  # it may be another's now, when this is called again
 
 
 def _comes_in_parts(response: aiohttp.ClientResponse) -> bool:
@@ -222,6 +224,27 @@ async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise _Broken(_text(error)) from None
+
+
+class Ports:
+    """Where programs listen, or are about to."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+
+    def take(self) -> int:
+        """A free port that no other program of this server is going to have."""
+        while (port := _free_port()) in self._taken:
+            pass
+        self._taken.add(port)
+        return port
+
+    def give_back(self, port: int) -> None:
+        """Its program is gone."""
+        self._taken.discard(port)
+
+
+_ports = Ports()
 
 
 def _free_port() -> int:

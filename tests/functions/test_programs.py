@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 import uvloop
+from gpuferry.monitor.functions import program as tried
 from gpuferry.monitor.functions.program import NUMBER, _Connections
 
 from .serving import PYTHON, Asked, Meeting, Server, gone, leave, until
@@ -206,6 +207,18 @@ def test_who_goes_after_the_program_has_hung_up_harms_nobody() -> None:
                 connections.end(7)
 
     uvloop.run(ask())
+
+
+def test_two_that_start_at_once_have_ports_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port is free until its program listens there, and may be named again until then: invocations would go
+    to another function's program.
+    """
+    named = iter([5000, 5000, 5001, 5000])
+    monkeypatch.setattr(tried, "_free_port", lambda: next(named))
+    ports = tried.Ports()
+    assert [ports.take(), ports.take()] == [5000, 5001]
+    ports.give_back(5000)
+    assert ports.take() == 5000
 
 
 SAYS = """
