@@ -410,3 +410,30 @@ def test_who_does_not_read_a_stream_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
         await runner.cleanup()
 
     asyncio.run(run())
+
+
+def test_who_does_not_read_a_large_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what has been read, and not by what there is to read: its memory is taken from all."""
+    monkeypatch.setattr(front, "SECONDS", 0.05)
+    monkeypatch.setattr(front, "BYTES_PER_SECOND", 1 << 20)
+
+    async def run() -> None:
+        cut = asyncio.Event()
+
+        async def handle(request: Any) -> web.StreamResponse:
+            try:
+                with Bodies(1 << 30).hold() as held:
+                    return await front._write(request, Answer(200, (), b""), bytes(64 << 20), held)
+            finally:
+                cut.set()
+
+        runner = web.ServerRunner(web.Server(handle))
+        await runner.setup()
+        listening = socket.create_server(("127.0.0.1", 0))
+        await web.SockSite(runner, listening).start()
+        with socket.create_connection(listening.getsockname()) as caller:
+            caller.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            await asyncio.wait_for(cut.wait(), 30)
+        await runner.cleanup()
+
+    asyncio.run(run())
