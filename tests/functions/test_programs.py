@@ -201,7 +201,7 @@ def test_who_goes_after_the_program_has_hung_up_harms_nobody() -> None:
                 asked = asyncio.ensure_future(client.get(url, headers={NUMBER: "7"}))
                 accepted, _ = await asyncio.to_thread(listening.accept)
                 with accepted:
-                    accepted.recv(1000)
+                    await asyncio.to_thread(accepted.recv, 1000)
                     accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
                 await (await asked).read()
                 connections.end(7)
