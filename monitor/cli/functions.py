@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -22,8 +23,10 @@ from .functions_client import Client, check, locate
 from .parameters import Json, Yes
 from .tables import print_table
 
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of HTTP
 SCHEMA = "gpuferry.functions/1"
 PART = 64 << 10  # bytes of an answer that are printed at once
+PATIENCE_MOST = 86400.0  # seconds; the server says what is wrong with longer times, and with what is none
 START_MARGIN = 30.0  # seconds beyond a replica's own time to start
 
 app = typer.Typer(name="functions", help="An HTTP server for functions on GPUs.", no_args_is_help=True)
@@ -78,22 +81,25 @@ def _variables(given: list[str]) -> dict[str, str]:
 def _what(what: list[str]) -> dict[str, Any]:
     """A Python file, or a program with its arguments."""
     first = Path(what[0])
-    if first.suffix == ".py" and len(what) == 1:
-        try:
-            return {
-                "source": first.read_text(encoding="utf-8"),
-                "file": first.name,
-                "folder": str(first.absolute().parent),
-            }
-        except UnicodeDecodeError:
-            raise CliError(Exit.USAGE, f"{first}: it is not UTF-8") from None
-        except OSError as error:
-            raise CliError(Exit.NOT_FOUND, f"{first}: {error.strerror}") from None
-    program = shutil.which(what[0])
-    if program is None:
-        hint = "a Python file ends in .py; a program follows --"
-        raise CliError(Exit.NOT_FOUND, f"{what[0]}: no such program", hint)
-    return {"command": [os.path.abspath(program), *what[1:]], "folder": os.getcwd()}
+    if first.suffix != ".py" or len(what) > 1:
+        program = _program(what[0], "a Python file ends in .py; a program follows --")
+        return {"command": [program, *what[1:]], "folder": os.getcwd()}
+    try:
+        source = first.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise CliError(Exit.USAGE, f"{first}: it is not UTF-8") from None
+    except OSError as error:
+        raise CliError(Exit.NOT_FOUND, f"{first}: {error.strerror}") from None
+    if not source:
+        raise CliError(Exit.USAGE, f"{first}: it is empty")
+    return {"source": source, "file": first.name, "folder": str(first.absolute().parent)}
+
+
+def _program(name: str, hint: str = "") -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise CliError(Exit.NOT_FOUND, f"{name}: no such program", hint)
+    return os.path.abspath(found)
 
 
 @app.command()
@@ -143,7 +149,7 @@ def deploy(
     said = {
         **_what(what),
         "environment": _variables(env or []),
-        "python": python and os.path.abspath(python),
+        "python": python and _program(python),
         "least": least,
         "most": most,
         "idle": idle,
@@ -160,7 +166,8 @@ def deploy(
         "cancel": cancel,
         "grace": grace,
     }
-    client = _client(server, token_file, start + START_MARGIN)
+    patience = (most + 1) * start + START_MARGIN  # they start one after the other
+    client = _client(server, token_file, min(PATIENCE_MOST, patience))
     answer = client.json("PUT", f"/system/functions/{_path(name)}", said)
     if as_json:
         print(json.dumps(answer, indent=2))
@@ -228,15 +235,25 @@ def show(
             str(one["revision"]),
             f"{one['age_seconds']:.0f} s",
             format_size(one["memory"]),
+            _gpu_of(one),
         )
         for one in replicas
     ]
-    print_table(("replica", "pid", "state", "revision", "age", "memory"), rows)
+    print_table(("replica", "pid", "state", "revision", "age", "memory", "gpu"), rows)
+
+
+def _gpu_of(replica: dict[str, Any]) -> str:
+    """On which GPU its memory is, or was; empty: on none."""
+    if "gpu" not in replica:
+        return ""
+    return str(replica["gpu"]) if replica["resident"] else f"{replica['gpu']}, away"
 
 
 def _text(value: object) -> str:
     if isinstance(value, dict):
         return " ".join(f"{key}={content}" for key, content in value.items())
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -254,21 +271,36 @@ def logs(
     path = f"/system/functions/{_path(name)}/logs?tail={tail}&follow={int(follow)}"
     with client.ask("GET", path) as answer:
         if answer.status >= 400:
-            check(answer.status, answer.read())
-        for line in answer:
+            check(answer.status, client.read(answer))
+        for line in _lines(answer):
             said = json.loads(line)
             if as_json:
-                print(line.decode().rstrip(), flush=True)
+                print(line.decode(), flush=True)
             else:
                 print(f"{said['replica']:>4} {said['stream']:<6} {said['text']}", flush=True)
 
 
+def _lines(answer: HTTPResponse) -> Iterator[bytes]:
+    """Lines as they come. Raises CliError where the rest does not."""
+    held = b""
+    broken = CliError(Exit.UNREACHABLE, "the log broke off: the function server has gone")
+    for part in _parts(answer, broken):
+        *lines, held = (held + part).split(b"\n")
+        yield from lines
+
+
 @app.command()
-def remove(name: Name, yes: Yes = False, server: Server = None, token_file: Token = None) -> None:
-    """Remove a function. What runs ends, what waits is refused."""
+def remove(
+    name: Name,
+    yes: Yes = False,
+    server: Server = None,
+    token_file: Token = None,
+    timeout: Timeout = 600.0,
+) -> None:
+    """Remove a function, after what is being deployed of it. What runs ends, what waits is refused."""
     path = f"/system/functions/{_path(name)}"
     confirm(f"Remove the function {name}?", yes)
-    _client(server, token_file, 10.0).json("DELETE", path)
+    _client(server, token_file, timeout).json("DELETE", path)
 
 
 @app.command()
@@ -285,12 +317,14 @@ def invoke(
     timeout: Timeout = 600.0,
 ) -> None:
     """Invoke a function and print its answer."""
-    pairs = [entry.partition(":") for entry in header or []]
-    headers = {key.strip(): value.strip() for key, _, value in pairs}
+    if not TOKEN.fullmatch(method):
+        raise typer.BadParameter(f"--method {method!r}: it is no method of HTTP")
+    headers = dict(map(_header, header or []))
     client = _client(server, token_file, timeout)
+    broken = CliError(Exit.FAILED, "the answer broke off", f"`gpuferry functions logs {name}` says why")
     with client.ask(method, f"/function/{_path(name)}", _body(data), headers) as answer:
         if as_json:
-            body = b"".join(_parts(name, answer))
+            body = b"".join(_parts(answer, broken))
             said = {
                 "schema": SCHEMA,
                 "status": answer.status,
@@ -300,24 +334,30 @@ def invoke(
                 "body": body.decode(errors="replace"),
             }
             print(json.dumps(said, indent=2))
-        elif answer.headers.get("X-Gpuferry-Error"):
-            check(answer.status, answer.read())
+        elif "X-Gpuferry-Error" in answer.headers or "X-Gpuferry-Ran" not in answer.headers:
+            check(answer.status, client.read(answer))  # it is not the function's
         else:
-            for part in _parts(name, answer):
+            for part in _parts(answer, broken):
                 sys.stdout.buffer.write(part)
                 sys.stdout.buffer.flush()
         if answer.status >= 400:
             raise typer.Exit(Exit.FAILED)
 
 
-def _parts(name: str, answer: HTTPResponse) -> Iterator[bytes]:
-    """The answer as it comes. Raises CliError where the rest does not."""
+def _header(said: str) -> tuple[str, bytes]:
+    name, colon, value = said.partition(":")
+    if not colon or not TOKEN.fullmatch(name.strip()) or not value.replace("\t", " ").isprintable():
+        raise typer.BadParameter(f"--header {said!r}: NAME:VALUE is wanted")
+    return name.strip(), value.strip().encode()
+
+
+def _parts(answer: HTTPResponse, broken: CliError) -> Iterator[bytes]:
+    """The answer as it comes. Raises `broken` where the rest does not."""
     try:
         while part := answer.read1(PART):
             yield part
-    except (IncompleteRead, ConnectionError):
-        hint = f"`gpuferry functions logs {name}` says why"
-        raise CliError(Exit.FAILED, "the answer broke off", hint) from None
+    except (IncompleteRead, OSError):
+        raise broken from None
 
 
 def _body(data: str | None) -> bytes | None:

@@ -48,7 +48,8 @@ class Client:
     """Asks one server."""
 
     def __init__(self, address: str, token: str, timeout: float) -> None:
-        self.address = address
+        # As the URL of a function has it, too.
+        self.address = address.removeprefix("http://").replace("https://", TLS_SCHEME, 1).rstrip("/")
         self._token = token
         self._timeout = timeout
 
@@ -71,25 +72,45 @@ class Client:
 
     @contextmanager
     def ask(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         """The answer, whatever its status. Raises CliError if there is none."""
         connection = self.connection()
         mine = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
-            connection.request(method, path, body=body, headers={**mine, **(headers or {})})
-            yield connection.getresponse()
+            with self._explained():
+                connection.request(method, path, body=body, headers={**mine, **(headers or {})})
+            with self._explained("what it was asked for may have happened; "):
+                answer = connection.getresponse()
+            yield answer
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _explained(self, already: str = "") -> Iterator[None]:
+        """Raise CliError where the server cannot be reached. `already`: what may have happened by then."""
+        try:
+            yield
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise CliError(
                 Exit.UNREACHABLE,
                 f"the function server at {self.address} does not answer: {why}",
-                self._what_next(error),
+                already + self._what_next(error),
             ) from None
-        finally:
-            connection.close()
+
+    def read(self, answer: http.client.HTTPResponse) -> bytes:
+        """All of an answer's body. Raises CliError if it breaks off."""
+        with self._explained("what it was asked for may have happened; "):
+            return answer.read()
 
     def _what_next(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return f"it had {self._timeout:g} s"
         secret = self.address.startswith(TLS_SCHEME)
         if not secret and isinstance(error, ConnectionResetError):  # which http.client raises too
             return f"if it has a certificate, its address is {TLS_SCHEME}{self.address}"
@@ -103,7 +124,7 @@ class Client:
         """The JSON of an answer that is one; None: it has no body. Raises CliError."""
         body = None if said is None else json.dumps(said).encode()
         with self.ask(method, path, body) as answer:
-            data = answer.read()
+            data = self.read(answer)
             check(answer.status, data)
             return json.loads(data) if data else None
 

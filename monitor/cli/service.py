@@ -14,9 +14,9 @@ from .errors import CliError, Exit, say
 
 SOURCE = Path(__file__).parents[1] / "service" / "systemd"
 PACKAGED = "/opt/gpuferry/bin/gpuferry"
-NAMES = ("monitor", "registry")
+NAMES = ("monitor", "registry", "functions")
 
-service_app = typer.Typer(help="systemd units of the monitor and the registry.", no_args_is_help=True)
+service_app = typer.Typer(help="systemd units of monitor, registry and functions.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="|".join(NAMES))]
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterator
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
 from ..service.waiting import within
 from .invocation import Code, Failed
 
-SECONDS = 30.0  # for a body, and a second more for each of
+SECONDS = 30.0  # for a body, and a second more for each that has come of
 BYTES_PER_SECOND = 64 << 10  # as slow as a caller may be
 
 
@@ -74,14 +75,16 @@ class Held:
         if "Expect" in request.headers and request.version >= (1, 1) and request.transport:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
-            return await within(SECONDS + (said or most) / BYTES_PER_SECOND, self._parts(request, most))
+            return await self._parts(request.content, most)
         except asyncio.TimeoutError:
             raise Failed(Code.TOO_SLOW, "the request's body came too slowly") from None
 
-    async def _parts(self, request: web.BaseRequest, most: int) -> bytes:
+    async def _parts(self, content: StreamReader, most: int) -> bytes:
         parts: list[bytes] = []
-        size = 0
-        async for part in request.content.iter_any():
+        size, began = 0, time.monotonic()
+        while not content.at_eof():
+            late = began + SECONDS + size / BYTES_PER_SECOND
+            part = await within(late - time.monotonic(), content.readany())
             size += len(part)
             if size > most:
                 raise too_large(most)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -52,6 +53,7 @@ class Catalogue:
         self._fleet = fleet
         self._engine = engine
         self._functions: dict[str, Function] = {}
+        self.forgotten: Callable[[str], None] | None = None  # hears which function is no more
         self._leaving: list[Function] = []  # removed; their last invocations run
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -154,7 +156,7 @@ class Catalogue:
         self._add(place)
         log.info("deployed", function=function.name, revision=deployment.revision)
         for number, unit in enumerate(old):
-            if number and number < deployment.most and unit in function.units:
+            if 0 < number < deployment.most and unit in function.units:
                 await self._one_more(function)
             self._fleet.retire(unit)
             self._engine.pump()
@@ -167,6 +169,8 @@ class Catalogue:
         if self._schedule.known:
             place.gpu = None
         self._schedule.add(place.number, place.unit.function.name, place.unit.gpu)
+        if not place.unit.serves:  # its GPU was lost while it started
+            self._fleet.retire(place.unit)
         self._engine.pump()
 
     async def _one_more(self, function: Function) -> None:
@@ -175,7 +179,9 @@ class Catalogue:
             place = await self._fleet.obtain(function, self._fleet.emptiest())
         except StartFailed:
             return  # its log says why
-        if self._functions.get(function.name) is function and place.unit.serves:
+        # Invocations may have started others meanwhile.
+        wanted = place.unit.serves and len(function.current()) <= function.deployment.most
+        if self._functions.get(function.name) is function and wanted:
             self._add(place)
         else:
             self._fleet.retire(place.unit)
@@ -204,6 +210,8 @@ class Catalogue:
         for unit in list(function.units):
             self._fleet.retire(unit)
         function.book.close()
+        if self.forgotten:
+            self.forgotten(name)
         log.info("removed", function=name)
 
     def _lock(self, name: str) -> asyncio.Lock:

@@ -37,11 +37,11 @@ from .schedule import Schedule
 from .server import FunctionServer
 from .shared import Shared
 from .shared import run as run_shared
-from .shelf import Shelf
+from .shelf import InUse, Shelf
 from .surroundings import environment_of
 from .system import System
 
-STAGED = "functions-shared"  # the folder of files that come out of a store
+STAGED = "functions-shared"  # and a number: the folder of files that come out of a store
 log = structlog.get_logger()
 
 
@@ -57,14 +57,17 @@ class Daemon:
         config = self._config
         async with contextlib.AsyncExitStack() as stack:
             identity = identity_of(config)
-            runtime = RuntimeDirectory(config.runtime)
+            runtime = RuntimeDirectory(
+                config.runtime, whose="a function server", shows="gpuferry functions list"
+            )
             stack.callback(runtime.close)
             schedule = Schedule(config.policy, config.tokens, config.policy_options)
             way = way_of(config)
             shared = self._shared(schedule, way)
             if shared:
                 stack.push_async_callback(shared.close)
-            shelf = Shelf(config.folder.with_name(STAGED) if shared else config.folder)
+            shelf = self._shelf(shared is not None)
+            stack.callback(shelf.close)
             fleet = Fleet(partial(environment_of, config), lambda: schedule.gpus, shelf.file)
             metrics = Metrics()
             gpu_server = GpuServer(way)
@@ -72,7 +75,8 @@ class Daemon:
             gpu_server.on_moved, gpu_server.on_lost = engine.moved, engine.session_lost
             fleet.ended = gpu_server.over
             catalogue = Catalogue(shelf, schedule, fleet, engine, shared)
-            metrics.show(catalogue.all)
+            metrics.show(catalogue.all, gpu_server.where)
+            catalogue.forgotten = metrics.forget
             bodies = Bodies(config.bodies)
             await _restored(catalogue)
             listening = listen_tcp(config.listen)
@@ -118,6 +122,17 @@ class Daemon:
                 engine.abort()
                 await fleet.close()
             log.info("stopping")
+
+    def _shelf(self, staged: bool) -> Shelf:
+        """The folder of functions; `staged`: of their files alone. Raises ConfigError."""
+        folder = self._config.folder
+        try:
+            return Shelf.beside(folder.with_name(STAGED)) if staged else Shelf(folder)
+        except InUse:
+            hint = "--state FOLDER for one of its own, or --store sqlite for several with the same functions"
+            raise ConfigError(f"another function server has its functions in {folder}", hint) from None
+        except OSError as error:
+            raise ConfigError(f"cannot keep functions in {folder}: {error.strerror}") from None
 
     def _shared(self, schedule: Schedule, way: Way | None) -> Shared | None:
         """What this server has in common with others. Raises ConfigError."""

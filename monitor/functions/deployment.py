@@ -133,7 +133,7 @@ def _check_number(name: str, value: object, whole: bool) -> None:
     if isinstance(value, bool) or not isinstance(value, wanted):
         raise WrongDeployment(f"{name}: a {'whole ' if whole else ''}number is wanted")
     if not least <= value <= most:  # an integer may be too large for a float
-        raise WrongDeployment(f"{name}: {str(value)[:40]} is not from {least:g} to {most:g}")
+        raise WrongDeployment(f"{name}: {str(value)[:40]} is not from {least} to {most}")
 
 
 def _command(said: object) -> tuple[str, ...]:

@@ -103,15 +103,20 @@ class Engine:
         job = Job(next(self._numbers), function, call, loop.create_future())
         self._jobs[job.number] = job
         self._none.clear()
-        function.waiting += 1
-        job.timer = loop.call_later(function.deployment.wait, self._waited, job)
-        self._schedule.arrive(job.number, function.name)
+        self._wait(job)
         self.pump()
         try:
             return await job.future
         except asyncio.CancelledError:
             self._abandon(job)
             raise
+
+    def _wait(self, job: Job, again: bool = False) -> None:
+        """Let it wait for its turn, for as long as it may since it has arrived."""
+        job.function.waiting += 1
+        left = job.arrived + job.function.deployment.wait - time.monotonic()
+        job.timer = asyncio.get_running_loop().call_later(max(left, 0.0), self._waited, job)
+        self._schedule.arrive(job.number, job.function.name, again=again)
 
     def _admit(self, function: Function) -> None:
         if self._closing:
@@ -148,12 +153,10 @@ class Engine:
             if deployment.cancel == "kill":
                 asyncio.get_running_loop().call_later(deployment.grace, self._kill_abandoned, job)
             job.place.unit.replica.cancel(job.number)
-            if deployment.command and job.running:
-                job.running.cancel()  # its connection is closed: so the program is told
 
     def _kill_abandoned(self, job: Job) -> None:
         if job.state is State.RUNNING and job.place:
-            job.place.unit.replica.kill(Failed(Code.CANCELLED, "its caller has gone", Ran.YES))
+            self._stop(job, job.place, Failed(Code.CANCELLED, "its caller has gone", Ran.YES))
 
     def _withdraw(self, job: Job) -> None:
         self._schedule.cancel(job.number)
@@ -225,7 +228,7 @@ class Engine:
         if not self._schedule.known and (self._jobs or self._fleet.places):
             return
         self._schedule.take(gpus.memory)
-        for unit in {place.unit for place in self._fleet.places.values()}:
+        for unit in self._fleet.units():
             if where := self._memory.where(unit.replica):
                 self.moved(unit.replica.program, where)  # perhaps to one that was not known then
             if unit.gpu not in gpus.memory:
@@ -243,7 +246,7 @@ class Engine:
 
     def session_lost(self, program: bytes) -> None:
         """A replica's API server died: what it had on the GPU is gone, and it cannot know how to go on."""
-        for unit in {one.unit for one in self._fleet.places.values() if one.unit.replica.program == program}:
+        for unit in [unit for unit in self._fleet.units() if unit.replica.program == program]:
             unit.replica.hear("server", "its API server died, and with it what it had on the GPU: it ends")
             self._fleet.retire(unit)
 
@@ -258,8 +261,9 @@ class Engine:
                 self._memory.when_back(place.unit.replica, gpu, partial(self._enter, job, place))
             else:
                 self._enter(job, place)
-            if not job.wanted:
-                raise Failed(Code.CANCELLED, "its caller has gone")
+            if not job.wanted:  # its caller has gone, or was told that it took too long
+                gone = job.future.cancelled()
+                raise Failed(Code.CANCELLED if gone else Code.WAITED, "nobody waits for it")
             job.began = time.monotonic()
             answer = await self._invoke(job, place)
             if answer and not job.future.done():
@@ -271,14 +275,15 @@ class Engine:
         except NotBegun:
             job.tries += 1
             again = job.wanted and job.tries < TRIES and not self._aborted
-            gone = Failed(Code.CRASHED, "its replicas were gone before it began", retry_after=RETRY_LEAST)
+            lost = Failed(Code.CRASHED, "its replicas were gone before it began", retry_after=RETRY_LEAST)
             if self._aborted:
-                gone = _ends(Ran.NO)
-            result = gone.code.value
+                lost = _ends(Ran.NO)
+            result = (Code.CANCELLED if job.gone else lost.code).value
             if not again:
-                self._fail(job, gone)
+                self._fail(job, lost)
         except Failed as error:
-            result = (Code.CANCELLED if job.stream and job.gone else error.code).value
+            told = error.code in (Code.RAISED, Code.BAD_ANSWER)  # as what is cancelled may end
+            result = (Code.CANCELLED if job.gone and (job.stream or told) else error.code).value
             if isinstance(error, Lost) and place:
                 place.unit.replica.retiring = True
             self._fail(job, error)
@@ -320,6 +325,8 @@ class Engine:
         except Ending:
             raise _ends(Ran.NO) from None
         except StartFailed as error:
+            if job.function.removed:  # and with it its file
+                raise Failed(Code.REMOVED, f"function {job.function.name} was removed") from None
             why = f"no replica of {job.function.name} could be started: {error}"
             raise Failed(Code.NO_START, why, retry_after=RETRY_LEAST) from None
         place.job, job.place = job, place
@@ -369,12 +376,16 @@ class Engine:
             overdue.cancel()
 
     def _overdue(self, job: Job, place: Place) -> None:
-        """Its time is over. A handler cannot be stopped but with its process; others may be in that."""
-        replica = place.unit.replica
+        """Its time is over."""
         if job.stream:  # whose caller may not be reading
             self._fail(job, _too_long(job, Ran.YES))
+        self._stop(job, place, _too_long(job, Ran.YES))
+
+    def _stop(self, job: Job, place: Place, why: Failed) -> None:
+        """End what runs. A handler cannot be stopped but with its process; others may be in that."""
+        replica = place.unit.replica
         if replica.deployment.concurrency == 1:
-            replica.kill(_too_long(job, Ran.YES))
+            replica.kill(why)
         elif job.running:
             self._fleet.retire(place.unit)
             job.running.cancel()
@@ -395,8 +406,7 @@ class Engine:
     def _again(self, job: Job) -> None:
         job.state, job.place, job.cold, job.began = State.WAITING, None, False, 0.0
         job.told = job.entered = False
-        job.function.waiting += 1
-        self._schedule.arrive(job.number, job.function.name, again=True)
+        self._wait(job, again=True)
 
     def _fail(self, job: Job, error: Failed) -> None:
         if job.stream:

@@ -123,6 +123,10 @@ class Fleet:
             2 * (os.cpu_count() or 1)
         )  # a crowd that starts at once is late as a whole
 
+    def units(self) -> list[Unit]:
+        """All replicas, those that start too, but for those that were told to end."""
+        return [unit for unit in self._units if not unit.replica.ending]
+
     def emptiest(self) -> int:
         """The GPU with the fewest places."""
         return min(self._gpus(), key=lambda gpu: sum(one.gpu == gpu for one in self.places.values()))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import Iterator
 
 from aiohttp import web
 from multidict import CIMultiDict
 
-from ..service.waiting import within
 from .bodies import BYTES_PER_SECOND, SECONDS, Bodies, Held
 from .catalogue import Catalogue
 from .config import PREFIX
@@ -29,6 +29,7 @@ OURS = frozenset(
         *("date", "server"),
     }
 )
+PIECE = 256 << 10  # bytes of an answer that are written at once
 SAID_BY_US = "x-gpuferry-"  # how an invocation went, and why it failed
 
 
@@ -65,7 +66,7 @@ class Front:
                 return await _write(request, answer, answer.body, held)
         except Failed as error:
             if error.code in _NOT_ACCEPTED:
-                self._metrics.refused(name, error.code)
+                self._metrics.refused(function, error.code)
             return refusal(error)
 
 
@@ -90,19 +91,28 @@ def _headers(request: web.Request) -> tuple[tuple[str, str], ...]:
 
 async def _write(request: web.Request, answer: Answer, body: bytes, held: Held) -> web.StreamResponse:
     """Write the whole answer, which is in memory until its caller has read it. Raises Failed."""
-    response = web.Response(status=answer.status, headers=_answered(answer), body=body)
+    headers = _answered(answer)
     held.owe(len(body))
-    try:
-        await within(SECONDS + len(body) / BYTES_PER_SECOND, _written(request, response))
-    except asyncio.TimeoutError:  # it does not read
-        if request.transport:
-            request.transport.abort()
+    response: web.StreamResponse
+    if len(body) <= PIECE or _has_no_body(request, answer):
+        response, rest = web.Response(status=answer.status, headers=headers, body=body), 0
+    else:
+        response, rest = web.StreamResponse(status=answer.status, headers=headers), len(body)
+        response.content_length = rest
+    began = time.monotonic()
+    with contextlib.suppress(ConnectionError):  # its caller has gone
+        with _in_time(request, began, PIECE):
+            await response.prepare(request)
+        for start in range(0, rest, PIECE):
+            with _in_time(request, began, start + PIECE):
+                await response.write(memoryview(body)[start : start + PIECE])
+        with _in_time(request, began, rest + PIECE):
+            await response.write_eof()
     return response
 
 
-async def _written(request: web.Request, response: web.Response) -> None:
-    await response.prepare(request)
-    await response.write_eof()
+def _has_no_body(request: web.Request, answer: Answer) -> bool:
+    return request.method == "HEAD" or answer.status in (204, 304)
 
 
 async def _pass_on(
@@ -113,36 +123,36 @@ async def _pass_on(
     """
     try:
         headers = _answered(answer)
-        if request.version < (1, 1) or request.method == "HEAD" or answer.status in _EMPTY:
+        if request.version < (1, 1) or _has_no_body(request, answer):
             return await _write(request, answer, await stream.whole(most), held)
         response = web.StreamResponse(status=answer.status, headers=headers)
         response.enable_chunked_encoding()
-        await response.prepare(request)
         try:
+            await response.prepare(request)
             async for part in stream.parts():
                 held.owe(len(part))
-                with _in_time(request, len(part)):
+                with _in_time(request, time.monotonic(), len(part)):
                     await response.write(part)
                 held.paid(len(part))
         except Failed:
             if request.transport:
                 request.transport.close()
+        except ConnectionError:  # its caller has gone
+            pass
         return response
     finally:
         stream.leave()
 
 
-_EMPTY = {204, 304}
-
-
 @contextlib.contextmanager
-def _in_time(request: web.Request, size: int) -> Iterator[None]:
-    """Cut the caller off if it does not read what is written within: its handler's time may be over long
-    before, and its connection is one of all callers'.
+def _in_time(request: web.Request, began: float, size: int) -> Iterator[None]:
+    """Cut the caller off if it has not read so much in the time that this may take since it began: its
+    handler's time may be over long before, and its connection is one of all callers'.
     """
-    late = SECONDS + size / BYTES_PER_SECOND
+    late = began + SECONDS + size / BYTES_PER_SECOND
     transport = request.transport
-    timer = asyncio.get_running_loop().call_later(late, transport.abort) if transport else None
+    left = late - time.monotonic()
+    timer = asyncio.get_running_loop().call_later(left, transport.abort) if transport else None
     try:
         yield
     finally:

@@ -25,12 +25,12 @@ from ..settings.common import published_identity
 from .config import FunctionsConfig
 from .engine import Job
 from .memory import Gpus, Where
+from .notes import Note, Notes, What
 from .replica import Replica
 
 AGAIN_SECONDS = (0.5, 10.0)  # between two tries to reach it: at first, at most
 FIRST_SECONDS = 3.0  # that a start waits to learn which GPUs there are
 
-Note = control_pb2.InvocationNote
 log = structlog.get_logger()
 
 
@@ -71,7 +71,7 @@ class GpuServer:
     def __init__(self, way: Way | None) -> None:
         self._way = way
         self._running: Counter[bytes] = Counter()  # invocations, by program
-        self._notes: asyncio.Queue[control_pb2.InvocationNote] | None = None
+        self._notes: Notes | None = None
         self._returns: dict[bytes, list[Callable[[], None]]] = {}
         self._where: dict[bytes, Where] = {}
         self._had: set[bytes] = set()  # programs that have a session, as far as is known
@@ -119,9 +119,9 @@ class GpuServer:
         self._had.discard(replica.program)
         self._released(replica.program)
 
-    def _tell(self, what: control_pb2.InvocationNote.What, program: bytes, gpu: int = 0) -> None:
-        if self._notes and program:
-            self._notes.put_nowait(Note(program=program, what=what, gpu=gpu))
+    def _tell(self, what: What, program: bytes, gpu: int = 0) -> None:
+        if self._notes is not None and program:
+            self._notes.put(what, program, gpu)
 
     # -- what is heard
 
@@ -134,7 +134,7 @@ class GpuServer:
         tell any more.
         """
         where = self._where.get(replica.program)
-        if not self._notes or where is None or where == Where(gpu, True):
+        if self._notes is None or where is None or where == Where(gpu, True):
             call()
         else:
             self._returns.setdefault(replica.program, []).append(call)
@@ -169,7 +169,7 @@ class GpuServer:
 
     async def _talk(self, channel: grpc.aio.Channel) -> None:
         assert self._way
-        self._notes = asyncio.Queue()
+        self._notes = Notes()
         for program in self._had:
             self._tell(Note.STANDS, program)
         for program, running in self._running.items():
@@ -217,10 +217,11 @@ class GpuServer:
             self._released(program)
 
 
-async def _speak(call: Any, notes: asyncio.Queue[control_pb2.InvocationNote]) -> None:
+async def _speak(call: Any, notes: Notes) -> None:
     with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):  # who hears the answers learns why
         while True:
-            await call.write(await notes.get())
+            for note in await notes.next():
+                await call.write(note)
 
 
 def _ignore(*_: object) -> None:

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import count
 
-LINES_MOST = 2000  # of one function
+LINES_MOST = 2000  # of one function,
+LETTERS_MOST = 2 << 20  # and so much of text
 LINE_MOST = 8 << 10  # bytes; a longer line is several
 FOLLOWERS_MOST = 16  # of one function
 
@@ -27,7 +28,8 @@ class LogBook:
     """The lines of one function, the last ones, for as many followers as there are."""
 
     def __init__(self) -> None:
-        self._lines: deque[Line] = deque(maxlen=LINES_MOST)
+        self._lines: deque[Line] = deque()
+        self._letters = 0
         self._numbers = count(1)
         self._more = asyncio.Event()
         self._followers = 0
@@ -36,6 +38,9 @@ class LogBook:
     def write(self, replica: int, stream: str, text: str) -> None:
         """Add a line."""
         self._lines.append(Line(next(self._numbers), replica, stream, text))
+        self._letters += len(text)
+        while len(self._lines) > LINES_MOST or self._letters > LETTERS_MOST:
+            self._letters -= len(self._lines.popleft().text)
         self._wake()
 
     def close(self) -> None:
@@ -97,6 +102,8 @@ class Lines:
 
 def plain(text: str) -> str:
     """The text with a sign in place of whatever would steer a terminal, or is no character."""
+    if text.isprintable():  # as nearly all is, and a flood of it should cost little
+        return text
     return "".join(letter if letter.isprintable() or letter == "\t" else "\ufffd" for letter in text)
 
 

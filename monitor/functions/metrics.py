@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -11,10 +12,20 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from .engine import Job
 from .fleet import Function
 from .invocation import Code
+from .memory import Where
+from .replica import Replica
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 RESULTS = ("ok", *(code.value for code in Code))
 STATES = ("starting", "idle", "busy", "ending")
+
+
+@dataclass
+class Spent:
+    """Seconds of a function's invocations."""
+
+    run: float = 0.0  # on a replica
+    gpu: float = 0.0  # of those: on one that has memory on a GPU
 
 
 class Metrics:
@@ -22,6 +33,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self._functions: Callable[[], Iterable[Function]] = tuple
+        self._where: Callable[[Replica], Where | None] = lambda _: None
+        self._gpu_of: dict[int, int] = {}  # of an invocation, when it began
+        self._gpus: set[int] = set()  # of which there are series
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         self._results = Counter(
@@ -50,29 +64,58 @@ class Metrics:
             registry=self._registry,
             buckets=BUCKETS,
         )
+        self._held = Counter(
+            "gpuferry_function_gpu_seconds",
+            "Time for which invocations ran on replicas with memory on this GPU",
+            ("function", "gpu"),
+            registry=self._registry,
+        )
         self.tallies: dict[str, Tally[str]] = {}
+        self.spent: dict[str, Spent] = {}
 
-    def show(self, functions: Callable[[], Iterable[Function]]) -> None:
-        """Show what these functions have at the moment, too."""
+    def show(
+        self, functions: Callable[[], Iterable[Function]], where: Callable[[Replica], Where | None]
+    ) -> None:
+        """Show what these functions have at the moment, too. `where`: the memory of a replica is."""
         self._functions = functions
+        self._where = where
 
     def begun(self, job: Job) -> None:
         """An invocation is on its way to a replica."""
+        if job.function.removed:  # its series are gone
+            return
         name, kind = job.function.name, "cold" if job.cold else "warm"
         self._starts.labels(name, kind).inc()
         self._wait.labels(name).observe(job.began - job.arrived)
         self._tally(name)[kind] += 1
+        if job.place and (where := self._where(job.place.unit.replica)):
+            self._gpu_of[job.number] = where.gpu
 
     def ended(self, job: Job, result: str, seconds: float) -> None:
         """An invocation is over."""
+        gpu = self._gpu_of.pop(job.number, None)
+        if job.function.removed:
+            return
         name = job.function.name
         self._results.labels(name, result).inc()
         self._tally(name)["ok" if result == "ok" else "failed"] += 1
         if seconds:
             self._run.labels(name).observe(seconds)
+            spent = self.spent.setdefault(name, Spent())
+            spent.run += seconds
+            # Its memory may have come during its first one, and is gone where that ended its replica.
+            if job.place and (where := self._where(job.place.unit.replica)):
+                gpu = where.gpu
+            if gpu is not None:
+                self._gpus.add(gpu)
+                self._held.labels(name, str(gpu)).inc(seconds)
+                spent.gpu += seconds
 
-    def refused(self, name: str, code: Code) -> None:
+    def refused(self, function: Function, code: Code) -> None:
         """An invocation was not accepted."""
+        if function.removed:
+            return
+        name = function.name
         self._results.labels(name, code.value).inc()
         self._tally(name)["failed"] += 1
 
@@ -82,6 +125,9 @@ class Metrics:
     def forget(self, name: str) -> None:
         """A function is gone: so are its series."""
         self.tallies.pop(name, None)
+        self.spent.pop(name, None)
+        for gpu in self._gpus:
+            _remove(self._held, name, str(gpu))
         for result in RESULTS:
             _remove(self._results, name, result)
         for kind in ("cold", "warm"):

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import aiohttp
+from aiohttp.connector import Connection
 from yarl import URL
 
 from ..service.waiting import within
@@ -28,6 +30,7 @@ HOP = frozenset(
         "x-gpuferry-invocation",
     }
 )
+NUMBER = "X-Gpuferry-Invocation"
 
 
 class ProgramReplica(Replica):
@@ -37,9 +40,10 @@ class ProgramReplica(Replica):
         super().__init__(deployment, heard)
         self._port = 0
         self._client: aiohttp.ClientSession | None = None
+        self._connections: _Connections | None = None
 
     async def _begin(self, environment: Mapping[str, str]) -> None:
-        self._port = _free_port()
+        self._port = _ports.take()
         port = str(self._port)
         command = [word.replace("$PORT", port) for word in self.deployment.command]
         self.process = Process(
@@ -51,8 +55,9 @@ class ProgramReplica(Replica):
             self.hear,
         )
         await self._listens()
+        self._connections = _Connections()
         self._client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, force_close=True),
+            connector=self._connections,
             middlewares=(_once,),
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
@@ -77,7 +82,9 @@ class ProgramReplica(Replica):
         assert self._client
         url = f"http://127.0.0.1:{self._port}{call.path or '/'}" + (f"?{call.query}" if call.query else "")
         headers = [(name, value) for name, value in call.headers if name.lower() not in HOP]
-        headers.append(("X-Gpuferry-Invocation", str(number)))
+        headers.append((NUMBER, str(number)))
+        assert self._connections
+        self._connections.expect(number)
         try:
             async with self._client.request(
                 call.method,
@@ -93,6 +100,8 @@ class ProgramReplica(Replica):
                 stream = begins(Answer(response.status, kept, b""))
                 async for part in _parts(response):
                     await stream.put(part)
+                    if stream.left:  # it did not heed the end of its caller: that of its connection it will
+                        break
                 return None
         except aiohttp.ClientConnectorError:
             await self._killed()  # nobody listens there any more
@@ -105,6 +114,8 @@ class ProgramReplica(Replica):
             if not self.alive and self.process:
                 raise Lost(Code.CRASHED, f"{why}; {self.process.status}", Ran.UNKNOWN) from None
             raise Failed(Code.BAD_ANSWER, why, Ran.UNKNOWN) from None
+        finally:
+            self._connections.forget(number)
 
     async def _look(self) -> None:
         """A process that is ending has closed its connections a little earlier."""
@@ -122,12 +133,15 @@ class ProgramReplica(Replica):
         return b"".join(parts)
 
     def cancel(self, number: int) -> None:
-        """Nothing to do: whoever asked gives its connection up, and the program sees that."""
+        if self._connections:
+            self._connections.end(number)
 
     async def end(self, grace: float) -> None:
         if self._client:
             await self._client.close()
         await super().end(grace)
+        _ports.give_back(self._port)
+        self._port = 0  # it may be another's now, when this is called again
 
 
 def _comes_in_parts(response: aiohttp.ClientResponse) -> bool:
@@ -148,12 +162,56 @@ async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 def _text(error: Exception) -> str:
-    """What was wrong, without where: the address is of no use to a caller. It may quote the program."""
-    return plain(str(getattr(error, "message", "") or error or type(error).__name__))
+    """What was wrong in a line, without where: the address is of no use to a caller. It may quote the
+    program.
+    """
+    said = getattr(error, "message", "")
+    if isinstance(error, aiohttp.ServerDisconnectedError):  # with half a head, if anything
+        said = "it hung up"
+    return plain(" ".join(str(said or error or type(error).__name__).split()))
 
 
 class _Broken(Exception):
     """The connection broke after it was made."""
+
+
+class _Connections(aiohttp.TCPConnector):
+    """One for each invocation, and which is whose."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=0, force_close=True)
+        self._of: dict[str, asyncio.WriteTransport | None] = {}  # None: it is not made yet
+        self._ended: set[str] = set()
+
+    def expect(self, number: int) -> None:
+        """This invocation will have one."""
+        self._of[str(number)] = None
+
+    def forget(self, number: int) -> None:
+        """This invocation is over."""
+        del self._of[str(number)]
+        self._ended.discard(str(number))
+
+    def end(self, number: int) -> None:
+        """Say to the program that its caller will say no more: it reads the end, and may still answer, which
+        tells when it has ended.
+        """
+        if str(number) in self._of:
+            self._ended.add(str(number))
+        if (transport := self._of.get(str(number))) and not transport.is_closing():
+            transport.write_eof()
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> Connection:
+        """A connection for this request. Raises ClientConnectionError if its caller has gone already."""
+        made = await super().connect(req, traces, timeout)
+        number = req.headers[NUMBER]
+        if number in self._ended:
+            made.close()
+            raise aiohttp.ClientConnectionError("its caller has gone")
+        self._of[number] = made.transport
+        return made
 
 
 async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
@@ -165,7 +223,28 @@ async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
     except aiohttp.ClientConnectorError:
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise _Broken(str(error)) from None
+        raise _Broken(_text(error)) from None
+
+
+class Ports:
+    """Where programs listen, or are about to."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+
+    def take(self) -> int:
+        """A free port that no other program of this server is going to have."""
+        while (port := _free_port()) in self._taken:
+            pass
+        self._taken.add(port)
+        return port
+
+    def give_back(self, port: int) -> None:
+        """Its program is gone."""
+        self._taken.discard(port)
+
+
+_ports = Ports()
 
 
 def _free_port() -> int:

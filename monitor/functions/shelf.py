@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -15,12 +18,38 @@ RECORD = "deployment.json"
 log = structlog.get_logger()
 
 
+class InUse(Exception):
+    """Another function server has the folder."""
+
+
 class Shelf:
-    """A folder for each function: a record, and a folder for each revision of its file."""
+    """A folder for each function: a record, and a folder for each revision of its file. Of one server at a
+    time: another's removals would take files from under its replicas.
+    """
 
     def __init__(self, folder: Path) -> None:
+        """Raises InUse, OSError."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise InUse(str(folder)) from None
+
+    @classmethod
+    def beside(cls, folder: Path) -> Shelf:
+        """The first of `folder`-1, `folder`-2, … that no other server has. Raises OSError."""
+        number = 1
+        while True:
+            with contextlib.suppress(InUse):
+                return cls(folder.with_name(f"{folder.name}-{number}"))
+            number += 1
+
+    def close(self) -> None:
+        """Let another server have the folder."""
+        os.close(self._lock)
 
     def stage(self, deployment: Deployment) -> None:
         """Write this revision's file, from which replicas can start. Raises OSError."""

@@ -28,6 +28,11 @@ class Stream:
         """Whether more parts of the answer may come."""
         return not self._over
 
+    @property
+    def left(self) -> bool:
+        """Whether nobody takes its parts any more."""
+        return self._gone
+
     async def put(self, part: bytes) -> None:
         """Hand a part over, until it was written. What nobody takes is dropped."""
         if self._over or self._gone:

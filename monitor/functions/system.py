@@ -22,7 +22,7 @@ from .fleet import Ending, Function, Unit
 from .invocation import Failed
 from .logbook import LINES_MOST, Line
 from .memory import Memory
-from .metrics import Metrics
+from .metrics import Metrics, Spent
 from .refusal import refusal
 from .replica import StartFailed
 from .schedule import Schedule
@@ -71,6 +71,7 @@ class System:
     def shown(self, function: Function) -> dict[str, Any]:
         """A function as commands and the page see it."""
         tally: Mapping[str, int] = self._metrics.tallies.get(function.name, {})
+        spent = self._metrics.spent.get(function.name, Spent())
         return {
             **function.deployment.shown(),
             "kind": "program" if function.deployment.command else "python",
@@ -79,6 +80,8 @@ class System:
             "replicas": [{**state_of(unit), **self._where(unit)} for unit in function.units],
             "invocations": {kind: tally.get(kind, 0) for kind in ("ok", "failed", "warm", "cold")},
             "mean_seconds": function.seconds,
+            "run_seconds": spent.run,
+            "gpu_seconds": spent.gpu,
         }
 
     def _where(self, unit: Unit) -> dict[str, Any]:
@@ -150,7 +153,6 @@ class System:
             return _error(503, f"the store does not answer: {error}")
         if not there:
             raise web.HTTPNotFound(text=f"there is no function {name[:63]!r}\n")
-        self._metrics.forget(name)
         return web.Response(status=204)
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 HEAD = struct.Struct("!IQ")
 HEAD_MOST = 1 << 20  # bytes of JSON in a frame
+HEADERS_MOST = 64 << 10  # characters of an answer's headers
 TRACE_MOST = 16 << 10  # characters of a traceback
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 END_SECONDS = 5.0  # in which what is killed ends, unless the kernel holds it
@@ -82,8 +83,12 @@ def answer_of(result: Any) -> tuple[Any, int, list[list[str]]]:
         raise ValueError(f"handle returned the status {status!r}: a number from 200 to 599 is wanted")
     if result is None and status == 200:
         status = 204
-    pairs = headers.items() if hasattr(headers, "items") else headers  # a list may name one twice
-    return result, status, [[str(name), str(value)] for name, value in pairs]
+    given = headers.items() if hasattr(headers, "items") else headers  # a list may name one twice
+    pairs = [[str(name), str(value)] for name, value in given]
+    size = sum(len(name) + len(value) for name, value in pairs)
+    if size > HEADERS_MOST:
+        raise ValueError(f"handle returned headers of {size} characters, and may {HEADERS_MOST}")
+    return result, status, pairs
 
 
 def content_of(result: Any, verb: str = "returned") -> tuple[bytes, str]:
@@ -274,8 +279,8 @@ class Replica:
 
 
 def flush() -> None:
-    """Write what was printed, if a handler has not closed that."""
-    with suppress(OSError, ValueError):
+    """Write what was printed, if a handler has not closed that, or put something else in its place."""
+    with suppress(Exception):
         sys.stdout.flush()
 
 
@@ -315,7 +320,7 @@ def told(error: BaseException) -> dict[str, str]:
             frames = each.tb_next
         each = each.tb_next
     text = "".join(traceback.format_exception(type(error), error.with_traceback(frames), frames))
-    with suppress(OSError, ValueError):  # if the handler has not closed that
+    with suppress(Exception):  # if a handler has closed that, or put something else in its place
         sys.stderr.write(text)
         sys.stderr.flush()
     try:

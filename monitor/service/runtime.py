@@ -18,7 +18,10 @@ OTHER = "set GPUFERRY_RUNTIME_DIR to another folder"
 class RuntimeDirectory:
     """The folder, held by one daemon at a time. Raises ConfigError if it cannot be had."""
 
-    def __init__(self, path: Path, private: bool = False) -> None:
+    def __init__(
+        self, path: Path, private: bool = False, whose: str = "a monitor", shows: str = "gpuferry status"
+    ) -> None:
+        """`whose`: what a daemon that has it is called, and `shows`: the command that shows it."""
         self.path = path
         self._private = private  # made for one `gpuferry run --local`, which may be gone already
         self._published: set[Path] = set()
@@ -32,7 +35,7 @@ class RuntimeDirectory:
         except BlockingIOError:
             os.close(self._lock)
             raise ConfigError(
-                f"a monitor already runs here ({path} is in use): see `gpuferry status`, "
+                f"{whose} already runs here ({path} is in use): see `{shows}`, "
                 "or set GPUFERRY_RUNTIME_DIR to another folder"
             ) from None
 

@@ -172,6 +172,14 @@ class Asked:
         return self._got
 
 
+def leave(server: Server, path: str) -> socket.socket:
+    """A caller who is about to go."""
+    host, _, port = server.address.rpartition(":")
+    caller = socket.create_connection((host, int(port)))
+    caller.sendall(f"POST {path} HTTP/1.1\r\nHost: {server.address}\r\nContent-Length: 0\r\n\r\n".encode())
+    return caller
+
+
 class Meeting:
     """A handler that is held: it says that it is there, and waits."""
 

@@ -109,6 +109,16 @@ def refused(*options: str, **environment: str) -> str:
     return str(stderr)
 
 
+def test_functions_are_of_one_server(server: Server, tmp_path: Path) -> None:
+    """Two would take each other's files from under their replicas."""
+    words = ("--driver", "none", "--listen", "127.0.0.1:0")
+    state = {"GPUFERRY_STATE_DIR": str(server.folder / "state")}
+    said = refused(*words, GPUFERRY_RUNTIME_DIR=str(tmp_path / "run"), **state)
+    assert "another function server has its functions in" in said
+    said = refused(*words, GPUFERRY_RUNTIME_DIR=str(server.folder / "run"), **state)
+    assert "a function server already runs here" in said
+
+
 def test_beyond_this_machine_it_needs_tls_and_a_token() -> None:
     assert "would speak in the clear" in refused("--listen", "0.0.0.0:0")
     assert "no token was given" in refused("--listen", "0.0.0.0:0", "--insecure")

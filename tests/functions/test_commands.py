@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.helpers.running import server_environment
 from tests.helpers.warm import CLI, Popen
 
-from .serving import Server
+from .serving import PYTHON, Server, serving
 
 YIELDS = """
 def handle(request):
@@ -73,6 +77,100 @@ def test_what_is_wrong_is_said_with_its_status(server: Server, tmp_path: Path) -
     status, _, wrong = gpuferry(None, "list")
     assert status == 5
     assert "gpuferry functions serve" in wrong
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "why"),
+    [
+        (["deploy", "f", "empty.py"], 2, "empty.py: it is empty"),
+        (["deploy", "f", "fine.py", "--python", "no-such-python"], 3, "no-such-python: no such program"),
+        (["deploy", "f", "fine.py", "--start", "nan"], 2, "start: nan is not from 0.001 to 3600"),
+        (["deploy", "f", "fine.py", "--body", "2GiB"], 2, "body: 2147483648 is not from 0 to 1073741824"),
+        (["invoke", "echo", "-H", "A"], 2, "NAME:VALUE is wanted"),
+        (["invoke", "echo", "-H", "A: b\nC: d"], 2, "NAME:VALUE is wanted"),
+        (["invoke", "echo", "-H", "ü: b"], 2, "NAME:VALUE is wanted"),
+        (["invoke", "echo", "-X", "GET /"], 2, "no method of HTTP"),
+        (["invoke", "echo", "-X", "BREW"], 2, "Invalid method"),
+    ],
+)
+def test_words_of_no_sense_are_said_to_be_that(
+    server: Server, tmp_path: Path, words: list[str], status: int, why: str
+) -> None:
+    server.deploy("echo")
+    (tmp_path / "empty.py").touch()
+    (tmp_path / "fine.py").write_text(YIELDS)
+    got, said, wrong = gpuferry(server, *words, cwd=tmp_path)
+    assert (got, said) == (status, "")
+    assert why in wrong
+
+
+def test_the_interpreter_is_found_where_programs_are(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "fine.py").write_text("def handle(request):\n    return 'fine'\n")
+    words = ("deploy", "found", "fine.py", "--python", Path(PYTHON).name)
+    environment = {"PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}"}
+    assert gpuferry(server, *words, cwd=tmp_path, **environment)[0] == 0
+    assert server.show("found")["python"] == PYTHON
+
+
+def test_who_reads_no_more_is_no_failure_of_the_server(server: Server) -> None:
+    server.deploy("endless-words", "def handle(request):\n    while True: yield 'x' * 10000\n")
+    pipe = subprocess.PIPE
+    with Popen(
+        [*CLI, "functions", "invoke", "endless-words"],
+        env={**server_environment(), "GPUFERRY_RUNTIME_DIR": str(server.folder / "run")},
+        stdout=pipe,
+        stderr=pipe,
+        stdin=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.read(1) == b"x"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode not in (None, 5)  # unreachable
+
+
+def test_a_server_that_dies_is_said_to_the_one_who_follows_its_logs() -> None:
+    with serving("--driver", "none") as server:
+        server.deploy("dying")
+        environment = {**server_environment(), "GPUFERRY_RUNTIME_DIR": str(server.folder / "run")}
+        pipe = subprocess.PIPE
+        with Popen(
+            [*CLI, "functions", "logs", "dying", "-f"],
+            env=environment,
+            stdout=pipe,
+            stderr=pipe,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            server.invoke("dying", "say", "a line")
+            assert process.stdout
+            assert process.stdout.readline().endswith("a line\n")
+            server.process.kill()
+            _, wrong = process.communicate(timeout=120)
+        assert (process.returncode, "the function server has gone" in wrong) == (5, True)
+
+
+def test_the_address_may_be_as_in_a_functions_url(server: Server) -> None:
+    url = f"http://{server.address}/"
+    assert gpuferry(server, "list", "--server", url, GPUFERRY_FUNCTIONS_TOKEN=server.token)[0] == 0
+
+
+def test_a_header_may_be_any_text(server: Server) -> None:
+    server.deploy("echo")
+    said = gpuferry(server, "invoke", "echo", "-H", "X-Mine: ü€", "--json")[1]
+    assert json.loads(said)["status"] == 200
+
+
+def test_who_removes_says_how_long_it_waits() -> None:
+    """What is being deployed of the function comes first, and may take longer than any fixed time."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        status, _, wrong = gpuferry(
+            None, "remove", "any", "--yes", "--server", address, "--request-timeout", "0.05"
+        )
+    assert status == 5
+    assert "may have happened; it had 0.05 s" in wrong
 
 
 def test_the_page_and_the_settings(server: Server) -> None:

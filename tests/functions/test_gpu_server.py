@@ -13,6 +13,7 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.residency.lodgers import MIB, Operator
 
 from .serving import Meeting, Server, serving, until
+from .test_commands import gpuferry
 from .test_cuda import CUDA
 
 SIZE = 64 * MIB
@@ -77,8 +78,31 @@ def test_what_the_policy_sends_away_leaves_and_returns(functions: Server, operat
     assert functions.invoke("idle", body="x").body == b"x"
     until(lambda: where(operator), lambda seen: seen == {"model": "host"})
     functions.becomes("model", lambda shown: shown["replicas"][0]["resident"] is False)
+    assert gpuferry(functions, "show", "model")[1].rstrip().endswith("0, away")
     assert functions.invoke("model").body == b"2"
     assert where(operator) == {"model": "resident"}
+
+
+def test_the_time_of_gpus_is_counted_by_function(functions: Server) -> None:
+    """Of the first invocation too, in which the memory comes; of who has none on a GPU nothing."""
+    functions.deploy("counted", HELD, most=1)
+    functions.deploy("without", most=1)
+    held = Meeting(functions, "counted")
+    held.come()
+    functions.becomes("counted", lambda shown: "gpu" in shown["replicas"][0])
+    held.go("on")
+    assert held.asked.got().status == 200
+    assert functions.invoke("without").status == 200
+    shown, without = functions.show("counted"), functions.show("without")
+    assert shown["gpu_seconds"] == shown["run_seconds"] > 0
+    assert (without["gpu_seconds"], without["run_seconds"] > 0) == (0, True)
+    metrics = functions.ask("GET", "/metrics", Authorization=f"Bearer {functions.token}").body.decode()
+    assert (
+        f'gpuferry_function_gpu_seconds_total{{function="counted",gpu="0"}} {shown["gpu_seconds"]}' in metrics
+    )
+    functions.system("DELETE", "functions/counted")
+    metrics = functions.ask("GET", "/metrics", Authorization=f"Bearer {functions.token}").body.decode()
+    assert "counted" not in metrics
 
 
 def test_who_is_in_an_invocation_stays_and_who_is_between_two_goes(

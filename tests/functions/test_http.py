@@ -6,8 +6,14 @@ import asyncio
 import gzip
 import socket
 import time
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from aiohttp import StreamReader, web
+from aiohttp.base_protocol import BaseProtocol
+from gpuferry.monitor.functions import bodies
+from gpuferry.monitor.functions.invocation import Code, Failed
 from gpuferry.monitor.views.web.gate import Gate, Visit
 
 from .serving import DEADLINE, DEEDS, Server
@@ -114,6 +120,26 @@ def test_a_handler_that_closes_its_output_has_answered(server: Server) -> None:
     server.deploy("shuts", FORKS, most=1)
     assert server.invoke("shuts", "shut").body == b"shut"
     assert server.invoke("shuts", "echo", body="x").body == b"x"
+
+
+def test_a_body_that_is_said_to_be_large_has_no_more_time_for_its_first_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else who says so and sends nothing keeps a connection for minutes, and all of them from others."""
+    monkeypatch.setattr(bodies, "SECONDS", 0.05)
+
+    async def read() -> None:
+        protocol = BaseProtocol(asyncio.get_running_loop())
+        protocol.connection_made(asyncio.Transport())
+        content = StreamReader(protocol, 1 << 16)
+        content.feed_data(b"x")
+        request = SimpleNamespace(body_exists=True, content_length=16 << 20, headers={}, content=content)
+        with bodies.Bodies(1 << 30).hold() as held:
+            await held.read(cast(web.BaseRequest, request), 16 << 20)
+
+    with pytest.raises(Failed) as failed:
+        asyncio.run(asyncio.wait_for(read(), 30))
+    assert failed.value.code is Code.TOO_SLOW
 
 
 def test_a_large_answer_has_the_time_that_it_takes() -> None:

@@ -358,6 +358,8 @@ def handle(request):
     if do == "cookies": return "x", 200, [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]
     if do == "mute": raise Mute
     if do == "close": os.closerange(0, 3); return "closed"
+    if do == "none": sys.stdout = sys.stderr = None; return "none"
+    if do == "headers": return "x", 200, {f"X-{number}": "x" * 8000 for number in range(200)}
     if do == "raise": raise KeyboardInterrupt
     if do == "parts": return parts()
     return str(os.getpid())
@@ -377,6 +379,13 @@ def test_odd_handlers_keep_their_replica(server: Server) -> None:
         assert json.loads(got.body)["why"].endswith(why)
     trace = json.loads(server.invoke("odd", "parts").body)["trace"].splitlines()
     assert "handler.py" in trace[1]  # nothing of ours before
+    got = server.invoke("odd", "headers")
+    assert (got.error, json.loads(got.body)["why"]) == (
+        "raised",
+        "the handler raised ValueError: handle returned headers of 1600890 characters, and may 65536",
+    )
+    assert server.invoke("odd", "none").body == b"none"
+    assert server.invoke("odd", "raise").error == "raised"
     assert server.invoke("odd", "close").body == b"closed"
     assert server.invoke("odd", "mute").error == "raised"
     assert server.invoke("odd", "pid").body == pid

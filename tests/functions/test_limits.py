@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
 
 import pytest
+from gpuferry.monitor.functions.logbook import LETTERS_MOST, LINES_MOST, Line, LogBook
 
-from .serving import DEADLINE, Asked, Meeting, Server, serving, until
+from .serving import DEADLINE, Asked, Meeting, Server, leave, serving, until
 
 
 def test_a_full_queue_says_when_to_come_again(server: Server) -> None:
@@ -34,14 +36,6 @@ def test_who_waits_too_long_has_not_run(server: Server) -> None:
     assert server.show("patience")["waiting"] == 0
     first.go("first")
     assert first.asked.got().body == b"first"
-
-
-def leave(server: Server, path: str) -> socket.socket:
-    """A caller who is about to go."""
-    host, _, port = server.address.rpartition(":")
-    caller = socket.create_connection((host, int(port)))
-    caller.sendall(f"POST {path} HTTP/1.1\r\nHost: {server.address}\r\nContent-Length: 0\r\n\r\n".encode())
-    return caller
 
 
 def test_who_leaves_the_queue_is_not_run(server: Server) -> None:
@@ -201,6 +195,20 @@ def test_output_is_kept_in_bounds(server: Server) -> None:
     lines = until(lambda: server.logs("loud"), lambda lines: lines and lines[-1]["text"] == "end")
     assert max(len(line["text"]) for line in lines) <= 8 << 10
     assert not any("\x1b" in line["text"] for line in lines)
+
+
+def test_the_last_lines_are_kept_in_bounded_memory() -> None:
+    """A caller may have a function print what it sends: lines of 8 KiB, in each function."""
+
+    async def kept() -> list[Line]:
+        book = LogBook()
+        for number in range(LINES_MOST):
+            book.write(1, "out", f"{number} " + "x" * 8000)
+        return book.tail()
+
+    lines = asyncio.run(kept())
+    assert LETTERS_MOST - 8010 < sum(len(line.text) for line in lines) <= LETTERS_MOST
+    assert [line.number for line in lines] == list(range(LINES_MOST - len(lines) + 1, LINES_MOST + 1))
 
 
 def test_logs_are_followed_until_the_function_is_gone(server: Server) -> None:

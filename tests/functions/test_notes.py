@@ -15,8 +15,9 @@ from gpuferry.monitor.functions import gpu_server as tried
 from gpuferry.monitor.functions.deployment import Deployment
 from gpuferry.monitor.functions.engine import Engine, Job
 from gpuferry.monitor.functions.fleet import Fleet, Function, Place, Unit
-from gpuferry.monitor.functions.gpu_server import GpuServer, Note, Way
+from gpuferry.monitor.functions.gpu_server import GpuServer, Way
 from gpuferry.monitor.functions.invocation import Answer, Call
+from gpuferry.monitor.functions.notes import Note, Notes
 from gpuferry.monitor.functions.replica import Replica
 from gpuferry.monitor.functions.schedule import Schedule
 from gpuferry.monitor.residency.steward import Steward
@@ -184,6 +185,50 @@ def test_the_end_is_told_before_the_answer_is_given(monkeypatch: pytest.MonkeyPa
         return seen
 
     assert asyncio.run(told()) == ["told ok", "answered"]
+
+
+def test_who_hears_slowly_hears_what_is_left_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A tenant's notes are heard at a bounded rate: what waits here must not be without a bound."""
+
+    async def tell() -> tuple[int, list[int]]:
+        gpu_server, told = GpuServer(None), []
+        gpu_server._notes = Notes()
+        written, go = asyncio.Event(), asyncio.Event()
+
+        async def write(note: Any) -> None:
+            told.append(note.what)
+            written.set()
+            await go.wait()
+
+        speaking = asyncio.ensure_future(tried._speak(SimpleNamespace(write=write), gpu_server._notes))
+        gpu_server._tell(Note.BEGINS, PROGRAM)
+        await written.wait()
+        for _ in range(1000):
+            gpu_server._tell(Note.ENDS, PROGRAM)
+            gpu_server._tell(Note.SEND, PROGRAM)
+            gpu_server._tell(Note.BRING, PROGRAM)
+            gpu_server._tell(Note.BEGINS, PROGRAM)
+        waiting = len(gpu_server._notes)
+        gpu_server._tell(Note.ENDS, PROGRAM)
+        gpu_server._tell(Note.SEND, PROGRAM)
+        gpu_server._tell(Note.BEGINS, PROGRAM[::-1])
+        go.set()
+        while len(told) < 4:
+            await asyncio.sleep(0)
+        speaking.cancel()
+        return waiting, told
+
+    assert asyncio.run(tell()) == (1, [Note.BEGINS, Note.ENDS, Note.SEND, Note.BEGINS])
+
+
+def test_of_a_program_that_is_over_nothing_else_is_told() -> None:
+    async def tell() -> list[int]:
+        notes = Notes()
+        for what in (Note.BEGINS, Note.BRING, Note.OVER):
+            notes.put(what, PROGRAM)
+        return [note.what for note in await notes.next()]
+
+    assert asyncio.run(tell()) == [Note.OVER]
 
 
 class Refusing(Exception):

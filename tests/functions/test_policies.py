@@ -195,7 +195,7 @@ def test_a_replica_counts_on_a_gpu_that_is_known_later_than_it() -> None:
     memory = SimpleNamespace(gpus=Gpus({1: 64}, False), where=lambda _: None)
     places: dict[int, Place] = {}
     retire = cast(Any, lambda _: pytest.fail("its GPU is there"))
-    fleet = SimpleNamespace(places=places, retire=retire, tell=lambda _: None)
+    fleet = SimpleNamespace(places=places, retire=retire, tell=lambda _: None, units=lambda: [unit])
     engine = Engine(schedule, cast(Any, fleet), cast(Any, memory), 10, [])
     engine.take_gpus()
     places[1] = Place(1, unit, None)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+import uvloop
+from gpuferry.monitor.functions import program as tried
+from gpuferry.monitor.functions.program import NUMBER, _Connections
 
-from .serving import PYTHON, Meeting, Server, gone
+from .serving import PYTHON, Asked, Meeting, Server, gone, leave, until
 
 PROGRAM = """
 import http.server, json, os, sys, threading, urllib.parse
@@ -28,6 +35,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if query.get("do") == "loop":
             threading.Event().wait()
         text = "fine"
+        if query.get("do") == "told":
+            with open(query["here"], "w") as here: here.write(str(os.getpid()))
+            if self.connection.recv(1) == b"": log.write("told\\n"); log.flush()
+            with open(query["go"]) as go: text = go.read()
         if query.get("do") == "meet":
             with open(query["here"], "w") as here: here.write(str(os.getpid()))
             with open(query["go"]) as go: text = go.read()
@@ -86,6 +97,7 @@ def test_an_invocation_without_an_answer_is_not_repeated(server: Server, program
     log = deploy(server, "hang-up", program)
     got = server.ask("GET", "/function/hang-up?do=hang-up")
     assert (got.status, got.ran, got.error) == (502, "unknown", "bad_answer")
+    assert json.loads(got.body)["why"] == "the program gave no answer: it hung up"
     assert log.read_text().count("hang-up") == 1
     assert server.ask("GET", "/function/hang-up").status == 201
 
@@ -110,12 +122,113 @@ def test_a_process_with_one_that_takes_too_long_gets_no_more(server: Server, pro
     assert gone(pid)
 
 
+def abandoned(server: Server, name: str, log: Path) -> tuple[int, Path]:
+    """The pid of a program that works on for a caller who has gone, of which it was told; and how it ends."""
+    here, go = server.folder / f"{name}-here", server.folder / f"{name}-go"
+    os.mkfifo(here)
+    os.mkfifo(go)
+    caller = leave(server, f"/function/{name}?do=told&here={here}&go={go}")
+    pid = int(here.read_text())
+    caller.close()
+    until(log.read_text, lambda said: "told" in said)
+    return pid, go
+
+
+def test_a_program_keeps_its_place_until_it_has_ended_for_a_caller_who_has_gone(
+    server: Server, program: Path
+) -> None:
+    """Otherwise the next one would run beside it, in a process that is to have one at a time."""
+    log = deploy(server, "kept", program, most=1)
+    _, go = abandoned(server, "kept", log)
+    assert server.show("kept")["running"] == 1
+    after = Asked(lambda: server.ask("GET", "/function/kept"))
+    server.becomes("kept", lambda shown: shown["waiting"] == 1)
+    go.write_text("ended")
+    assert after.got().status == 201
+
+
+def test_a_program_that_works_on_for_nobody_is_killed_where_that_is_wanted(
+    server: Server, program: Path
+) -> None:
+    log = deploy(server, "zealous", program, most=1, cancel="kill", grace=0.05)
+    pid, _ = abandoned(server, "zealous", log)
+    server.becomes("zealous", lambda shown: shown["running"] == 0)
+    assert gone(pid)
+    text = server.ask("GET", "/metrics", Authorization=f"Bearer {server.token}").body.decode()
+    assert 'invocations_total{function="zealous",result="cancelled"} 1.0' in text
+
+
+def test_where_others_share_its_process_they_end_first(server: Server, program: Path) -> None:
+    log = deploy(server, "zealous-pair", program, most=1, concurrency=2, cancel="kill", grace=0.05)
+    other = Meeting(server, "zealous-pair")
+    other.come()
+    pid, _ = abandoned(server, "zealous-pair", log)
+    server.becomes("zealous-pair", lambda shown: shown["running"] == 1)
+    other.go("as ever")
+    assert json.loads(other.asked.got().body)["text"] == "as ever"
+    until(lambda: gone(pid), bool)
+
+
 def test_an_answer_of_a_program_is_bounded(server: Server, program: Path) -> None:
     deploy(server, "bounded", program, body=100)
     got = server.ask("POST", "/function/bounded", b"x" * 100)
     assert (got.status, got.ran, got.error) == (502, "yes", "bad_answer")
 
 
+def test_who_goes_before_there_is_a_connection_asks_nothing() -> None:
+    async def ask() -> None:
+        connections = _Connections()
+        connections.expect(7)
+        connections.end(7)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            async with aiohttp.ClientSession(connector=connections) as client:
+                url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+                with pytest.raises(aiohttp.ClientConnectionError, match="has gone"):
+                    await client.get(url, headers={NUMBER: "7"})
+            with listening.accept()[0] as accepted:
+                assert accepted.recv(100) == b""
+
+    asyncio.run(ask())
+
+
+def test_who_goes_after_the_program_has_hung_up_harms_nobody() -> None:
+    async def ask() -> None:
+        connections = _Connections()
+        connections.expect(7)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            async with aiohttp.ClientSession(connector=connections) as client:
+                asked = asyncio.ensure_future(client.get(url, headers={NUMBER: "7"}))
+                accepted, _ = await asyncio.to_thread(listening.accept)
+                with accepted:
+                    await asyncio.to_thread(accepted.recv, 1000)
+                    accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                await (await asked).read()
+                connections.end(7)
+
+    uvloop.run(ask())
+
+
+def test_two_that_start_at_once_have_ports_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port is free until its program listens there, and may be named again until then: invocations would go
+    to another function's program.
+    """
+    named = iter([5000, 5000, 5001, 5000])
+    monkeypatch.setattr(tried, "_free_port", lambda: next(named))
+    ports = tried.Ports()
+    assert [ports.take(), ports.take()] == [5000, 5001]
+    ports.give_back(5000)
+    assert ports.take() == 5000
+
+
+SAYS = """
+import socket, sys
+listening = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    caller, _ = listening.accept()
+    with caller:
+        if caller.recv(65536): caller.sendall(sys.argv[2].encode())
+"""
 STATES = """
 import socket, sys
 listening = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -126,6 +239,20 @@ while True:
         if said:
             caller.sendall(b"HTTP/1.1 %s x\\r\\nContent-Length: 0\\r\\nConnection: close\\r\\n\\r\\n" % said)
 """
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("HTTP/1.1 20", "it hung up"),
+        ("hello\r\n\r\n", "Bad status line: Expected HTTP/, RTSP/ or ICE/: b'hello' ^"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_said_in_a_line(server: Server, said: str, why: str) -> None:
+    file = server.folder / "says.py"
+    file.write_text(SAYS)
+    server.deploy("says", command=[PYTHON, str(file), "$PORT", said])
+    assert json.loads(server.ask("GET", "/function/says").body)["why"] == f"the program gave no answer: {why}"
 
 
 def test_a_status_that_is_none_is_not_passed_on(server: Server) -> None:

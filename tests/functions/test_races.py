@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +13,7 @@ import pytest
 
 from tests.helpers.points import Points
 
-from .serving import Asked, Server, gone, serving, until
+from .serving import Asked, Meeting, Server, gone, serving, until
 
 INVOKES = "gpuferry.monitor.functions.replica:PythonReplica.invoke"
 STARTED = "gpuferry.monitor.functions.replica:PythonReplica._begin!"
@@ -93,6 +94,31 @@ def test_a_revision_that_comes_while_a_replica_of_the_one_before_starts(
     assert asked.got().body == b"new"
 
 
+def test_a_roll_out_makes_no_more_replicas_than_there_may_be(pointed: Server, points: Points) -> None:
+    """Not even where invocations start some while the roll-out starts one."""
+    pointed.deploy("counted-out", most=2)
+    old = [Meeting(pointed, "counted-out") for _ in "ab"]
+    for one in old:
+        one.come()
+    first, second = points.at(STARTED), points.at(STARTED)
+    deployed = Asked(lambda: pointed.deploy("counted-out", most=2))
+    first.wait()
+    first.go()
+    second.wait()  # in place of one of the old ones
+    for one in old:
+        one.go("old")
+    new = [Meeting(pointed, "counted-out") for _ in "cd"]
+    for one in new:
+        one.come()
+    second.go()
+    deployed.got()
+    states = [one["state"] for one in pointed.show("counted-out")["replicas"]]
+    assert sum(state in ("idle", "busy") for state in states) == 2, states
+    for one in new:
+        one.go("new")
+        assert one.asked.got().body == b"new"
+
+
 def test_a_deployment_that_cannot_be_kept_is_none(pointed: Server, points: Points) -> None:
     pointed.deploy("unkept", most=1)
     points.fail(KEEPS, "raise")
@@ -113,6 +139,42 @@ def test_a_caller_who_leaves_while_a_replica_starts_for_it(pointed: Server, poin
     pointed.becomes("left", lambda function: function["running"] == 0)
     assert pointed.invoke("left", body="another").body == b"another"
     assert pointed.show("left")["invocations"]["ok"] == 1
+
+
+def results(server: Server, name: str) -> dict[str, float]:
+    """How the function's invocations ended, and how many did so."""
+    text = server.ask("GET", "/metrics", Authorization=f"Bearer {server.token}").body.decode()
+    found = re.findall(rf'_invocations_total{{function="{name}",result="(\w+)"}} (.*)', text)
+    return {result: float(number) for result, number in found}
+
+
+def test_one_that_is_to_run_again_waits_no_longer_than_it_may(pointed: Server, points: Points) -> None:
+    """And counts as one that has waited, also if a replica was about to start for it."""
+    pointed.deploy("impatient", most=1, wait=0.5)
+    with points.hold(STARTED) as starting:
+        with points.hold(INVOKES) as held:
+            asked = Asked(lambda: pointed.invoke("impatient"))
+            held.wait()
+            pid = pointed.show("impatient")["replicas"][0]["pid"]
+            os.kill(pid, signal.SIGKILL)
+            until(partial(gone, pid), bool)
+        starting.wait()
+        got = asked.got()
+        assert (got.status, got.ran, got.error) == (504, "no", "waited")
+    pointed.becomes("impatient", lambda function: function["running"] == 0)
+    assert results(pointed, "impatient") == {"waited": 1}
+
+
+def test_nothing_is_counted_of_a_function_that_was_removed(pointed: Server, points: Points) -> None:
+    pointed.deploy("forgotten", most=1)
+    assert pointed.invoke("forgotten").status == 200
+    with points.hold(INVOKES) as held:
+        asked = Asked(lambda: pointed.invoke("forgotten"))
+        held.wait()
+        assert pointed.system("DELETE", "functions/forgotten").status == 204
+    assert asked.got().status == 200
+    metrics = pointed.ask("GET", "/metrics", Authorization=f"Bearer {pointed.token}").body.decode()
+    assert "forgotten" not in metrics
 
 
 def test_a_server_that_stops_starts_no_more_replicas() -> None:

@@ -188,3 +188,22 @@ def test_servers_of_one_machine_share_a_file(tmp_path: Path) -> None:
         one.deploy("told", SAYS.format("first"))
         until(lambda: names(other), ["told"].__eq__)
         assert other.invoke("told").body == b"first"
+
+
+def test_what_one_server_replaces_another_may_still_start(tmp_path: Path) -> None:
+    """Where the new revision does not start, the one before stays, and so does its file."""
+    environment = {"GPUFERRY_STATE_DIR": str(tmp_path)}
+    options = ("--store", "sqlite", "--driver", "none")
+    with (
+        serving(*options, environment=environment) as one,
+        serving(*options, environment={**environment, "OLD_MACHINE": "1"}) as other,
+    ):
+        one.deploy("stays", SAYS.format("first"), idle=0.0)
+        until(lambda: names(other), ["stays"].__eq__)
+        new = "import os\nassert 'OLD_MACHINE' not in os.environ\n" + SAYS.format("second")
+        one.deploy("stays", new, idle=0.0)
+        log = other.folder / "server.log"
+        until(log.read_text, lambda said: "does not start here" in said)
+        other.becomes("stays", lambda shown: not shown["replicas"])
+        assert one.invoke("stays").body == b"second"
+        assert other.invoke("stays").body == b"first"

@@ -336,6 +336,49 @@ def test_a_program_learns_that_its_caller_has_gone(server: Server, program: str)
     server.becomes(program, lambda shown: shown["running"] == 0)
 
 
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_connection_that_closes_between_two_writes_is_no_error_of_ours(streams: bool) -> None:
+    """Callers come and go: a traceback of each would be all that the log has."""
+
+    async def run() -> list[Exception]:
+        left, wrong = asyncio.Event(), []
+        stream = Stream(left.set)
+
+        async def handle(request: Any) -> web.StreamResponse:
+            assert request.transport
+            try:
+                with Bodies(1 << 30).hold() as held:
+                    if streams:
+                        answered = asyncio.ensure_future(answer(request))
+                        try:
+                            return await front._pass_on(request, Answer(200, (), b""), stream, held, 1 << 20)
+                        finally:
+                            await answered
+                    request.transport.close()
+                    return await front._write(request, Answer(200, (), b""), bytes(1 << 20), held)
+            except Exception as error:
+                wrong.append(error)
+                raise
+
+        async def answer(request: Any) -> None:
+            await stream.put(b"first")
+            request.transport.close()
+            await stream.put(b"second")
+
+        runner = web.ServerRunner(web.Server(handle))
+        await runner.setup()
+        listening = socket.create_server(("127.0.0.1", 0))
+        await web.SockSite(runner, listening).start()
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await asyncio.wait_for(reader.read(), DEADLINE)
+        writer.close()
+        await runner.cleanup()
+        return wrong
+
+    assert asyncio.run(run()) == []
+
+
 def test_who_does_not_read_a_stream_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever kept all connections open in this way kept everybody else out, for as long as it liked."""
     monkeypatch.setattr(front, "SECONDS", 0.05)
@@ -364,6 +407,33 @@ def test_who_does_not_read_a_stream_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
             parts = asyncio.ensure_future(answer())
             await asyncio.wait_for(left.wait(), DEADLINE)
             await parts
+        await runner.cleanup()
+
+    asyncio.run(run())
+
+
+def test_who_does_not_read_a_large_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what has been read, and not by what there is to read: its memory is taken from all."""
+    monkeypatch.setattr(front, "SECONDS", 0.05)
+    monkeypatch.setattr(front, "BYTES_PER_SECOND", 1 << 20)
+
+    async def run() -> None:
+        cut = asyncio.Event()
+
+        async def handle(request: Any) -> web.StreamResponse:
+            try:
+                with Bodies(1 << 30).hold() as held:
+                    return await front._write(request, Answer(200, (), b""), bytes(64 << 20), held)
+            finally:
+                cut.set()
+
+        runner = web.ServerRunner(web.Server(handle))
+        await runner.setup()
+        listening = socket.create_server(("127.0.0.1", 0))
+        await web.SockSite(runner, listening).start()
+        with socket.create_connection(listening.getsockname()) as caller:
+            caller.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            await asyncio.wait_for(cut.wait(), 30)
         await runner.cleanup()
 
     asyncio.run(run())

@@ -17,6 +17,7 @@ from gpuferry.monitor.service.notify import Notifier
 from tests.monitor import harness
 
 UNITS = Path(__file__).parents[2] / "monitor" / "service" / "systemd"
+COMMANDS = {"monitor": ["monitor"], "registry": ["registry"], "functions": ["functions", "serve"]}
 
 
 @pytest.fixture
@@ -64,25 +65,26 @@ def test_the_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> None:
         assert told(listening) == ["READY=1", "STATUS=fine"]
 
 
-@pytest.mark.parametrize("name", ["monitor", "registry"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_installed_units_verify(tmp_path: Path, name: str) -> None:
     completed = harness.gpuferry(str(tmp_path), "service", "install", name, "--root", str(tmp_path))
     assert completed.returncode == 0, completed.stderr
     unit = tmp_path / "etc/systemd/system" / f"gpuferry-{name}.service"
-    assert f"ExecStart={Path(sys.executable).with_name('gpuferry')} {name}\n" in unit.read_text()
+    command = " ".join([str(Path(sys.executable).with_name("gpuferry")), *COMMANDS[name]])
+    assert f"ExecStart={command}\n" in unit.read_text()
     assert harness.gpuferry(str(tmp_path), "service", "show", name).stdout == unit.read_text()
     assert (tmp_path / "etc/sysusers.d/gpuferry.conf").exists()
     if not shutil.which("systemd-analyze"):
         pytest.skip("no systemd-analyze (Debian package systemd)")
-    command = ["systemd-analyze", "verify", "--recursive-errors=no", str(unit)]
-    verified = subprocess.run(command, capture_output=True, text=True, timeout=harness.DEADLINE, check=False)
+    verify = ["systemd-analyze", "verify", "--recursive-errors=no", str(unit)]
+    verified = subprocess.run(verify, capture_output=True, text=True, timeout=harness.DEADLINE, check=False)
     assert (verified.returncode, verified.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("name", ["monitor", "registry"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_wrong_settings_are_not_tried_again(tmp_path: Path, name: str) -> None:
     (tmp_path / "wrong.toml").write_text("polcy = 1\n")
-    completed = harness.gpuferry(str(tmp_path), name, "--config", str(tmp_path / "wrong.toml"))
+    completed = harness.gpuferry(str(tmp_path), *COMMANDS[name], "--config", str(tmp_path / "wrong.toml"))
     assert "wrong.toml:1: unknown key polcy" in completed.stderr
     unit = (UNITS / f"gpuferry-{name}.service").read_text()
     assert f"RestartPreventExitStatus={completed.returncode}\n" in unit
@@ -92,3 +94,13 @@ def test_a_monitors_unit_leaves_the_devices_alone() -> None:
     unit = (UNITS / "gpuferry-monitor.service").read_text()
     for line in unit.splitlines():
         assert not line.startswith(("PrivateDevices", "DevicePolicy", "MemoryDenyWriteExecute")), line
+
+
+def test_to_stop_functions_is_to_drain_them() -> None:
+    """A signal for all processes would end the replicas before the server has told them to."""
+    unit = (UNITS / "gpuferry-functions.service").read_text().splitlines()
+    assert "KillMode=mixed" in unit
+    assert "OOMPolicy=continue" in unit
+    monitor = (UNITS / "gpuferry-monitor.service").read_text().splitlines()
+    users = [[line for line in lines if line.startswith("User=")] for lines in (unit, monitor)]
+    assert users == [["User=gpuferry-functions"], ["User=gpuferry"]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from gpuferry.monitor.functions.key import page_key
 
 from tests.functions.serving import Meeting, Server, serving
+from tests.functions.test_cuda import CUDA
+from tests.helpers.monitor import monitor
 
 from .browser import Browser
 
@@ -27,6 +29,7 @@ def test_the_page_shows_functions_as_they_are(browser: Browser) -> None:
         browser.wait("document.querySelector('#replicas').innerText.includes('busy')", "its replica")
         shown = browser.text("#functions").split()
         assert shown[:3] == ["busy", "0", "1"], shown
+        assert browser.run("return document.querySelector('#cards').hidden"), "GPUs of which nobody knows"
         assert "policy mqfq" in browser.text("#where")
         held.go("on")
         assert held.asked.got().status == 200
@@ -38,3 +41,18 @@ def test_the_page_shows_functions_as_they_are(browser: Browser) -> None:
         browser.wait("!document.querySelector('#ask').hidden", "the question for the key")
         server.system("DELETE", "functions/busy")
     browser.wait("document.querySelector('#link').innerText === 'No answer'", "that nobody answers")
+
+
+def test_the_page_shows_what_is_on_which_gpu(browser: Browser) -> None:
+    environment = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "128MiB", "GPUFERRY_SIM_DEVICES": "1"}
+    with monitor(environment=environment) as gpus:
+        settings = gpus.settings() | {"GPUFERRY_CONTROL": gpus.control}
+        with serving("--policy", "lalb", environment=settings) as server:
+            server.deploy("model", CUDA, most=1)
+            assert server.invoke("model").status == 200
+            browser.open(link(server))
+            browser.wait("document.querySelector('#gpus').innerText.includes('model')", "what is on the GPU")
+            assert browser.text("#gpus").split() == ["0", "128", "MiB", "0", "model"]
+            browser.look(400)
+            assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), "it is too wide"
+            assert browser.complaints() == []

@@ -17,6 +17,13 @@ const bytes = (size) => {
 };
 const time = (seconds) => (seconds < 1 ? `${(1000 * seconds).toFixed(1)} ms` : `${seconds.toFixed(1)} s`);
 
+// Whose replicas these are, with how many of each.
+const names = (replicas) => {
+  const counts = new Map();
+  for (const one of replicas) counts.set(one.name, (counts.get(one.name) ?? 0) + 1);
+  return [...counts].map(([name, many]) => (many > 1 ? `${name} ×${many}` : name)).join(", ");
+};
+
 // Names and states only ever become text.
 function fill(body, rows) {
   body.replaceChildren(
@@ -40,9 +47,9 @@ function say(text, kind) {
 function show(status) {
   const { server, functions } = status;
   const limit = server.tokens ? `${server.tokens} at once` : "no limit at once";
-  const gpus = server.gpus.map((each) => `GPU ${each.gpu} with ${bytes(each.memory)}`).join(", ");
-  const facts = [location.host, `policy ${server.policy}, ${limit}`, gpus || `driver ${server.driver}`];
+  const facts = [location.host, `policy ${server.policy}, ${limit}`, `driver ${server.driver}`];
   find("where").textContent = facts.join(" · ");
+  const replicas = functions.flatMap((each) => each.replicas.map((one) => ({ ...one, name: each.name })));
   const now = server.uptime_seconds;
   const totals = new Map(functions.map((each) => [each.name, each.invocations.ok + each.invocations.failed]));
   const rate = (name) =>
@@ -60,23 +67,37 @@ function show(status) {
       each.invocations.failed,
       each.invocations.cold,
       each.mean_seconds ? time(each.mean_seconds) : "",
+      each.gpu_seconds ? time(each.gpu_seconds) : "",
       each.gpu_memory ? bytes(each.gpu_memory) : "",
     ]),
   );
   fill(
     find("replicas"),
-    functions.flatMap((each) =>
-      each.replicas.map((one) => [
-        one.replica,
-        each.name,
-        one.state,
-        one.pid || "",
-        one.revision,
-        time(one.age_seconds),
-        bytes(one.memory),
-        one.gpu === undefined ? "" : `${one.gpu}${one.resident ? "" : ", its memory away"}`,
-      ]),
-    ),
+    replicas.map((one) => [
+      one.replica,
+      one.name,
+      one.state,
+      one.pid || "",
+      one.revision,
+      time(one.age_seconds),
+      bytes(one.memory),
+      one.gpu === undefined ? "" : `${one.gpu}${one.resident ? "" : ", its memory away"}`,
+    ]),
+  );
+  find("cards").hidden = server.gpus.length === 0;
+  fill(
+    find("gpus"),
+    server.gpus.map((card) => {
+      const here = replicas.filter((one) => one.gpu === card.gpu);
+      const [there, away] = [here.filter((one) => one.resident), here.filter((one) => !one.resident)];
+      return [
+        card.gpu,
+        bytes(card.memory),
+        there.reduce((sum, one) => sum + one.running, 0),
+        names(there),
+        names(away),
+      ];
+    }),
   );
   find("none").hidden = functions.length > 0;
   before = { now, totals };

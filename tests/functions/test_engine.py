@@ -1,0 +1,219 @@
+"""The engine over a fleet whose replicas are fakes: what comes between two of its steps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from gpuferry.monitor.functions.catalogue import Catalogue
+from gpuferry.monitor.functions.deployment import Deployment
+from gpuferry.monitor.functions.engine import Engine, Job, Observer
+from gpuferry.monitor.functions.fleet import Fleet, Function
+from gpuferry.monitor.functions.invocation import Answer, Call, NotBegun
+from gpuferry.monitor.functions.memory import Gpus, Memory, Where
+from gpuferry.monitor.functions.process import Process
+from gpuferry.monitor.functions.replica import Begins, Replica
+from gpuferry.monitor.functions.schedule import Schedule
+from gpuferry.monitor.functions.shelf import Shelf
+
+CALL = Call("POST", "", "", (), b"")
+
+
+class FakeProcess:
+    """Ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.gone = asyncio.Event()
+        self.status, self.weighed, self.members = "it runs", 0, 0
+
+    def kill(self) -> None:
+        self.gone.set()
+
+    async def stop(self, _: float) -> None:
+        self.gone.set()
+
+
+class FakeReplica(Replica):
+    """Is ready once `may_start` is set, and answers with its number."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        super().__init__(deployment, lambda *_: None)
+        self.starting, self.may_start = asyncio.Event(), asyncio.Event()
+        self.invoked, self.may_answer, self.begins = asyncio.Event(), asyncio.Event(), True
+        self.may_answer.set()
+
+    async def _begin(self, environment: Mapping[str, str]) -> None:
+        self.process = cast(Process, FakeProcess())
+        self.starting.set()
+        await self.may_start.wait()
+
+    async def invoke(self, number: int, call: Call, begins: Begins) -> Answer:
+        self.invoked.set()
+        await self.may_answer.wait()
+        if not self.begins:
+            raise NotBegun
+        return Answer(200, (), str(self.number).encode())
+
+    def cancel(self, number: int) -> None:
+        self.begins = False
+        self.may_answer.set()
+
+
+class FakeMemory:
+    """A GPU server with two GPUs."""
+
+    def __init__(self) -> None:
+        self.gpus = Gpus({0: 1 << 30, 1: 1 << 30}, True)
+
+    def where(self, _: Replica) -> Where | None:
+        return None
+
+    def when_back(self, _: Replica, __: int, call: Callable[[], None]) -> None:
+        call()
+
+    def bring(self, _: Replica) -> None:
+        pass
+
+    def move(self, _: Replica, __: int) -> None:
+        pass
+
+    send = bring
+
+
+class FakeFleet(Fleet):
+    """Of fake replicas, in the order in which they were started."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__(lambda *_: {}, lambda: schedule.gpus, lambda _: Path())
+        self.started: list[FakeReplica] = []
+
+    def _replica(self, function: Function, deployment: Deployment) -> Replica:
+        self.started.append(FakeReplica(deployment))
+        return self.started[-1]
+
+
+class Results:
+    """How invocations ended."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def begun(self, job: Job) -> None:
+        pass
+
+    def ended(self, job: Job, result: str, seconds: float) -> None:
+        self.seen.append(result)
+
+
+@contextlib.asynccontextmanager
+async def engine(*observers: Observer) -> AsyncIterator[tuple[Engine, FakeFleet, Schedule, FakeMemory]]:
+    schedule, memory = Schedule("lalb", 0), FakeMemory()
+    fleet = FakeFleet(schedule)
+    made = Engine(schedule, fleet, cast(Memory, memory), 10, observers)
+    made.take_gpus()
+    yield made, fleet, schedule, memory
+    await made.drained()
+    await fleet.close()
+
+
+async def started(fleet: FakeFleet, number: int) -> FakeReplica:
+    """The replica with this number, once it is starting."""
+    while len(fleet.started) <= number:
+        await asyncio.sleep(0)
+    await fleet.started[number].starting.wait()
+    return fleet.started[number]
+
+
+def known(schedule: Schedule) -> set[Any]:
+    """The places that the policy knows."""
+    return {replica.id for flow in schedule._policy.flows() for replica in flow.replicas}
+
+
+def test_a_replica_that_started_for_a_gpu_that_is_lost_ends() -> None:
+    """The policy has forgotten it with its GPU, and would start others beside it for ever."""
+
+    async def lose() -> None:
+        async with engine() as (made, fleet, schedule, memory):
+            function = Function(Deployment("f", source="x", gpu_memory=1 << 20, most=2))
+            schedule.deploy(function.deployment)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            first = await started(fleet, 0)
+            gpu = function.units[0].gpu
+            memory.gpus = Gpus({1 - gpu: 1 << 30}, True)
+            made.take_gpus()
+            first.may_start.set()
+            second = await started(fleet, 1)
+            second.may_start.set()
+            assert (await asked).body == str(second.number).encode()
+            assert not first.alive
+            assert {place.unit.gpu for place in fleet.places.values()} == {1 - gpu}
+            assert known(schedule) == fleet.places.keys()
+
+    asyncio.run(asyncio.wait_for(lose(), 60))
+
+
+def test_a_revision_whose_gpu_is_lost_while_it_starts_gets_another(tmp_path: Path) -> None:
+    async def lose() -> None:
+        async with engine() as (made, fleet, schedule, memory):
+            catalogue = Catalogue(Shelf(tmp_path), schedule, fleet, made)
+            deployment = Deployment("f", source="x", gpu_memory=1 << 20, most=2)
+            deployed = asyncio.ensure_future(catalogue.deploy(deployment))
+            first = await started(fleet, 0)
+            (unit,) = fleet.units()
+            memory.gpus = Gpus({1 - unit.gpu: 1 << 30}, True)
+            made.take_gpus()
+            first.may_start.set()
+            function = await deployed
+            assert not fleet.places
+            assert not known(schedule)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            (await started(fleet, 1)).may_start.set()
+            assert (await asked).status == 200
+            assert {place.unit.gpu for place in fleet.places.values()} == {1 - unit.gpu}
+
+    asyncio.run(asyncio.wait_for(lose(), 60))
+
+
+def test_who_has_gone_while_a_replica_started_is_cancelled_whoever_learns_of_it_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def go() -> list[str]:
+        results = Results()
+        monkeypatch.setattr(Engine, "_abandon", lambda *_: None)  # its task has not run yet
+        async with engine(results) as (made, fleet, schedule, _):
+            function = Function(Deployment("f", source="x"))
+            schedule.deploy(function.deployment)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            replica = await started(fleet, 0)
+            asked.cancel()
+            replica.may_start.set()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+        return results.seen
+
+    assert asyncio.run(asyncio.wait_for(go(), 60)) == ["cancelled"]
+
+
+def test_who_has_gone_before_the_handler_began_is_cancelled_and_no_crash() -> None:
+    """Its replica may have been killed for it."""
+
+    async def go() -> list[str]:
+        results = Results()
+        async with engine(results) as (made, fleet, schedule, _):
+            function = Function(Deployment("f", source="x"))
+            schedule.deploy(function.deployment)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            replica = await started(fleet, 0)
+            replica.may_answer.clear()
+            replica.may_start.set()
+            await replica.invoked.wait()
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+        return results.seen
+
+    assert asyncio.run(asyncio.wait_for(go(), 60)) == ["cancelled"]
