@@ -26,6 +26,7 @@ from . import (
     invocations,
     jail,
     lease,
+    matrices,
     migration,
     picture,
     residency,
@@ -66,6 +67,8 @@ def main() -> int:
             rows += checked.rows()
         with progress.status("running warps …"):
             rows += warps.rows()
+        with progress.status("multiplying matrices …"):
+            rows += matrices.rows()
         with progress.status("making jails …"):
             rows += jail.rows()
         with progress.status("taking turns …"):
