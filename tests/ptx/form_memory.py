@@ -12,6 +12,7 @@ import numpy as np
 from .form import AREA, INPUTS, MOST_THREADS, SIZES, WORLD, Form, Names, Scene, Words, mix, mixed
 from .formats import BF16, F16, F32, F64, Arithmetic, Format
 
+BULK = 128  # bytes of a copy
 SPACES = ("shared", "global", "local")
 _TYPES = (
     "u8",
@@ -538,6 +539,45 @@ def _meeting_code(n: Names) -> str:
     )
 
 
+def _bulk_code(n: Names) -> str:
+    """The first thread has inputs copied, as many bytes as the barrier then waits for; all read one word."""
+    first = n.k % 9 * 16
+    return (
+        f"{_SCOPE} mov.u32 %w0, %tid.x; setp.ne.u32 %no, %w0, 0; bar.sync 0; @%no bra OTHERS{n.k};"
+        f" mbarrier.arrive.expect_tx.shared.b64 %x0, [met], {BULK};"
+        " cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+        f" [bulk], [%inputs+{first}], {BULK}, [met]; bra ARRIVED{n.k};"
+        f" OTHERS{n.k}: mbarrier.arrive.shared.b64 %x0, [met];"
+        f" ARRIVED{n.k}: mbarrier.try_wait.shared.b64 %no, [met], %x0; @!%no bra ARRIVED{n.k};"
+        f" and.b32 %w1, {n.a[0]}, {BULK // 4 - 1}; mov.u32 %w2, bulk; mad.lo.u32 %w1, %w1, 4, %w2;"
+        f" ld.shared.u32 {n.d[0]}, [%w1]; bar.sync 0; }}"
+    )
+
+
+def _bulk(scene: Scene, which: Words) -> list[Words]:
+    return [scene.inputs[scene.k % 9 * 4 + which % (BULK // 4)]]
+
+
+def _spaces_code(n: Names) -> str:
+    """Which addresses lie where, a bit for each; fences and hints, which change nothing."""
+    places = {"area": "shared", "mine": "local"}
+    lines = [f"{_SCOPE} mov.u32 {n.d[0]}, 0;"]
+    for index, (symbol, of) in enumerate(places.items()):
+        lines.append(f"mov.u64 %x{index}, {symbol}; cvta.{of}.u64 %x{index}, %x{index};")
+    lines.append("mov.u64 %x2, %inputs;")
+    for index in range(3):
+        for bit, space in enumerate(SPACES):
+            lines.append(f"isspacep.{space} %no, %x{index}; selp.u32 %w0, {1 << 3 * index + bit}, 0, %no;")
+            lines.append(f"or.b32 {n.d[0]}, {n.d[0]}, %w0;")
+    lines.append(("fence.acq_rel.gpu;", "membar.cta;", "fence.sc.sys;", "membar.gl;")[n.k & 3])
+    lines.append(("prefetch.global.L1 [%inputs];", "prefetchu.L1 [%inputs];")[n.k >> 2 & 1])
+    return " ".join([*lines, "}"])
+
+
+def _spaces(scene: Scene) -> list[Words]:
+    return [np.full(scene.size, 1 << 0 | 1 << 3 + 2 | 1 << 6 + 1, np.uint32)]
+
+
 def _met(scene: Scene, a: Words) -> list[Words]:
     return [np.roll(a, -1)]
 
@@ -556,6 +596,8 @@ def forms() -> list[Form]:
         Form("cp.async", "thread", 2, 2, _copy_code, _copy_value),
         Form("gathered", "block", 2, 1, _gathered_code, _gathered_value),
         Form("mbarrier", "block", 1, 1, _meeting_code, _met),
+        Form("cp.async.bulk", "block", 1, 1, _bulk_code, _bulk),
+        Form("spaces", "thread", 1, 0, _spaces_code, _spaces),
     ]
     for how in ("popc", "and", "or"):
         made.append(Form(f"bar.red.{how}", "block", 1, 1, partial(_vote_of_block, how), partial(_voted, how)))

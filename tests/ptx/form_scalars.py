@@ -9,14 +9,14 @@ from functools import partial
 
 import numpy as np
 
-from . import test_compare, test_convert, test_float, test_integer, test_mixed, test_video
+from . import test_compare, test_convert, test_float, test_integer, test_mixed, test_packed, test_video
 from .form import Form, Names, Scene, Words
 from .formats import FORMATS
 from .table import Row, Value, pack, unpack
 
 # Two of these in a row are fused (test_contraction.py), and the tables have each alone.
 _FUSED = re.compile(r"(add|sub|mul|fma)(\.ftz|\.sat)*\.(f\d+|bf16)")
-_TABLES = (test_compare, test_convert, test_float, test_integer, test_mixed, test_video)
+_TABLES = (test_compare, test_convert, test_float, test_integer, test_mixed, test_packed, test_video)
 # Floats as near to one another that rounding shows: what of a word is kept, and what is set.
 _NEAR = {
     "f16": (0x8FFF, 0x3000),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .form import AREA, INPUTS, SIZES, Names
 from .form_matrices import TILE
-from .form_memory import GATHERED_BYTES
+from .form_memory import BULK, GATHERED_BYTES
 from .forms import FORMS
 from .structured import (
     CASES,
@@ -347,6 +347,7 @@ def ptx(program: Program) -> str:
         f".shared .align 16 .b8 area[{AREA * program.threads}];\n",
         f".shared .align 16 .b8 tiles[{TILE * -(-program.threads // 32)}];\n",
         f".shared .align 8 .b8 gathered[{GATHERED_BYTES}];\n.shared .align 8 .b64 met;\n",
+        f".shared .align 16 .b8 bulk[{BULK}];\n",
         *(f".shared .align 16 .b8 row{size}[{size * program.threads}];\n" for size in SIZES),
     ]
     for index, statements in enumerate(program.functions):
