@@ -274,12 +274,20 @@ class Program:
     threads: int
     functions: list[tuple[Statement, ...]] = field(default_factory=list)
     body: tuple[Statement, ...] = ()
+    columns: int = 0  # of a block of two dimensions; 0: it has one
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a block."""
+        return (self.columns, self.threads // self.columns) if self.columns else (self.threads,)
 
 
 class _Maker:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.program = Program(2, self.rng.choice((32, 64, 96, 128, 40, 17)))
+        if self.program.threads % 8 == 0 and self.rng.random() < 0.25:
+            self.program.columns = self.rng.choice((8, self.program.threads // 2))
         self.whole = self.program.threads % 32 == 0
         self.meets = self.rng.random() < 0.8  # threads tell each other something
         self.leave = self.rng.random() < 0.3  # threads end before others do

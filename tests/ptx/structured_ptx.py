@@ -389,7 +389,19 @@ def ptx(program: Program) -> str:
         f"    ld.param.u64 %x0, [to]; mul.wide.u32 %x1, %t0, {4 * REGISTERS}; add.u64 %x0, %x0, %x1;\n"
         f"    {ends}\n    ret;\n}}\n"
     )  # fmt: skip
-    return "".join(parts)
+    text = "".join(parts)
+    return _numbered(text) if program.columns else text
+
+
+def _numbered(text: str) -> str:
+    """Threads of a block of two dimensions, row after row."""
+    text = text.replace("%tid.x", "%thread").replace("%ntid.x", "%threads")
+    begin = (
+        ".reg .b32 %thread, %threads; mov.u32 %thread, %tid.y; mov.u32 %threads, %ntid.x;"
+        " mul.lo.u32 %thread, %thread, %threads; mov.u32 %t0, %tid.x; add.u32 %thread, %thread, %t0;"
+        " mov.u32 %t0, %ntid.y; mul.lo.u32 %threads, %threads, %t0;"
+    )
+    return text.replace(_REGISTERS, f"{_REGISTERS}    {begin}\n")
 
 
 def _meets(program: Program) -> bool:

@@ -58,8 +58,8 @@ def computed(program: Program, text: str = "") -> np.ndarray:
     inputs = driver.Buffer(np.concatenate([INPUT, behind.view(np.uint32)]))
     out = driver.Buffer(np.zeros((size, REGISTERS), np.uint32))
     module = driver.Module(text or ptx(program))
-    grid, block = (program.blocks,), (program.threads,)
-    module.launch("k", inputs, texture().value, out, grid=grid, block=block)
+    grid = (program.blocks,)
+    module.launch("k", inputs, texture().value, out, grid=grid, block=program.shape)
     driver.call("cuModuleUnload", module._handle)
     return out.read()
 
