@@ -27,6 +27,7 @@ from . import (
     invocations,
     jail,
     lease,
+    matrices,
     migration,
     picture,
     residency,
@@ -79,6 +80,7 @@ SECTIONS: dict[str, Callable[[], list[Row]]] = {
     "gpu": gpu.rows,
     "checked": checked.rows,
     "warps": warps.rows,
+    "matrices": matrices.rows,
     "jail": jail.rows,
     "sharing": sharing.rows,
 }

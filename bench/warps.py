@@ -38,4 +38,5 @@ def rows() -> list[Row]:
         cost("warps_stencil", *seconds["stencil"], "ms"),
         cost("warps_kmeans", *seconds["kmeans"], "ms"),
         cost("warps_grid_sync", *seconds["grid_sync"], "ms"),
+        cost("warps_grid_sync_many", *seconds["grid_sync_many"], "ms"),
     ]

@@ -108,8 +108,9 @@ uint32_t sim_rt_vote(struct sim_thread *t, uint32_t mask, uint32_t mode, uint32_
 uint32_t sim_rt_match(struct sim_thread *t, uint32_t mask, uint64_t value, uint32_t all, uint32_t *all_equal);
 /* op: 0 add, 1 min, 2 max, 3 and, 4 or, 5 xor; is_signed for min and max */
 uint32_t sim_rt_redux(struct sim_thread *t, uint32_t mask, uint32_t op, uint32_t is_signed, uint32_t value);
-/* Each lane of `mask` gives `words` 32-bit words (at most 16) and receives all lanes' words, out[lane*words +
- * i]: the primitive for mma, ldmatrix and the like. */
+/* Each lane of `mask` gives `words` 32-bit words and receives all lanes' words, out[lane*words + i]: the
+ * primitive for mma, ldmatrix and the like. */
+enum { SIM_MOST_GATHERED = 24 }; /* words: A and B of m16n8k16 in doubles */
 void sim_rt_warp_gather(struct sim_thread *t, uint32_t mask, const uint32_t *in, uint32_t words,
                         uint32_t *out);
 void sim_rt_nanosleep(struct sim_thread *t, uint32_t ns);

@@ -22,7 +22,7 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.paths import BUILD, ROOT
 
 from .environment import build_digest, prepare
-from .results import MODES, Outcomes, Summary, complete, errors, read, stale
+from .results import MODES, Outcomes, Summary, complete, errors, miscounted, read, stale
 from .running import run_module
 from .table import Client, Known, clients, known
 
@@ -45,7 +45,7 @@ def main() -> int:
     modules = {name: _modules(table[name], chosen.module, console) for name in names}
     if not chosen.report:
         _run(table, modules, chosen, console)
-    return _report(table, modules, known(), console)
+    return _report(table, modules, known(), console, whole=not chosen.module)
 
 
 def _modules(client: Client, patterns: list[str] | None, console: Console) -> list[str]:
@@ -134,23 +134,39 @@ def _report(
     modules: Mapping[str, list[str]],
     entries: Mapping[str, list[Known]],
     console: Console,
+    whole: bool,
 ) -> int:
+    """`whole`: of all modules of each client."""
     wrong: list[str] = []
     summaries = {}
     for name in modules:
-        summary = Summary()
-        for native, remote, stats in _results(name, modules[name]):
-            summary.add(native, remote)
+        summary, known_here = Summary(), entries.get(name, [])
+        results = list(_results(name, modules[name]))
+        for native, remote, stats in results:
+            summary.add(native, remote, known_here)
             summary.add_stats(stats)
             for check in (errors, stale):
-                wrong += [f"{name}: {line}" for line in check(entries.get(name, []), native, remote)]
+                wrong += [f"{name}: {line}" for line in check(known_here, native, remote)]
+        ended = whole and all(complete(_record(name, mode, each)) for mode in MODES for each in modules[name])
+        found = miscounted(known_here, [(native, remote) for native, remote, _ in results], ended)
+        found += summary.few() if ended else []
+        wrong += [f"{name}: {line}" for line in found]
         summaries[name] = summary
-    columns = ("client", "tests", "native", "remote", "calls", "round trips per 1,000 calls")
+    columns = (
+        "client",
+        "tests",
+        "native",
+        "remote",
+        "without machine code",
+        "calls",
+        "round trips per 1,000 calls",
+    )
     shown = Table(*columns)
     for name, of in summaries.items():
         passes = [f"{of.passed[mode]} of {of.ran[mode]}" for mode in MODES]
         rate = f"{1000 * of.round_trips / of.calls:.0f}" if of.calls else ""
-        shown.add_row(name, str(of.tests), *passes, str(of.calls), rate)
+        shares = ", ".join(f"{of.share(mode):.1%}" for mode in MODES)
+        shown.add_row(name, str(of.tests), *passes, shares, str(of.calls), rate)
     for line in wrong:
         print(line)
     console.print(shown)

@@ -52,16 +52,21 @@ class Client:
 
 @dataclass(frozen=True)
 class Known:
-    """Tests that do not pass: natively (and so remotely), or only remotely."""
+    """Tests that do not pass: natively (and so remotely), or only remotely. There are `most` of them, unless
+    they want machine code, of which a simulated device has none."""
 
     tests: str
     where: str
     why: str
     says: str = "*"
+    most: int = 0
+    machine_code: bool = False
 
     def __post_init__(self) -> None:
         if self.where not in ("native", "remote") or not self.why:
             raise ValueError(f"known.toml: {self.tests}: where is native or remote, and why says why")
+        if self.machine_code == (self.most > 0):
+            raise ValueError(f"known.toml: {self.tests}: most says how many, or machine_code that it is that")
 
     def covers(self, test: str, mode: str) -> bool:
         """Whether this test is known not to pass in this mode."""

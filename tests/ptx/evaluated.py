@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .form import AREA, INPUTS, SIZES, Here, Memory, Scene, Words
+from .form_images import empty
+from .form_memory import GATHERED
+from .forms import FORMS
 from .structured import (
     COUNTERS,
-    INPUTS,
     LOCALS,
     REGISTERS,
+    Apart,
     Atomic,
     Break,
     Call,
@@ -21,6 +25,7 @@ from .structured import (
     Counters,
     Exchange,
     Fetch,
+    Formed,
     If,
     Lanes,
     Leave,
@@ -31,13 +36,11 @@ from .structured import (
     Multiply,
     Operation,
     Program,
+    Repeat,
     Return,
     Statement,
     Switch,
 )
-
-Words = np.ndarray
-Here = np.ndarray  # which threads
 
 _COMPARED: dict[str, Callable[[Words, Words], Here]] = {
     "eq": np.equal,
@@ -142,24 +145,41 @@ class _Frame:
 
     registers: list[Words]
     local: np.ndarray
+    mine: np.ndarray  # what forms have
     returned: Here
 
 
 class _Block:
     def __init__(self, program: Program, index: int, inputs: Words) -> None:
-        self.program, self.inputs = program, inputs
+        self.program, self.inputs, self.index = program, inputs, index
         self.size = program.threads
         self.counters = np.zeros(COUNTERS, np.uint32)
         self.threads = np.arange(self.size)
         self.alive = np.ones(self.size, bool)
         self.slots, self.words = np.zeros((2, self.size), np.uint32)
+        size = self.size
+        self.memory = Memory(
+            {space: np.zeros((size, AREA), np.uint8) for space in ("shared", "global")},
+            {
+                (space, each): np.zeros((size, each), np.uint8)
+                for space in ("shared", "global")
+                for each in SIZES
+            },
+            {name: np.zeros(1, np.uint64) for name in GATHERED},
+            empty(),
+        )
         first = [self.threads.astype(np.uint32), np.full(self.size, index, np.uint32)]
         first.append(inputs[self.threads % INPUTS])
         self.frame = self._frame(first, [i * 0x9E3779B9 & 0xFFFFFFFF for i in range(3, REGISTERS)])
 
     def _frame(self, first: list[Words], rest: list[int]) -> _Frame:
         registers = [each.copy() for each in first] + [np.full(self.size, value, np.uint32) for value in rest]
-        return _Frame(registers, np.zeros((self.size, LOCALS), np.uint32), ~self.alive & False)
+        return _Frame(
+            registers,
+            np.zeros((self.size, LOCALS), np.uint32),
+            np.zeros((self.size, AREA), np.uint8),
+            ~self.alive & False,
+        )
 
     def run(self) -> np.ndarray:
         self.statements(self.program.body, self.frame, np.ones(self.size, bool))
@@ -202,6 +222,13 @@ class _Block:
             broken = np.zeros(self.size, bool)
             for done in range(3):
                 self.statements(s.body, frame, here & (left > done), broken)
+        elif isinstance(s, Repeat):
+            for _ in range(s.rounds):
+                self.statements(s.body, frame, here)
+        elif isinstance(s, Apart):
+            odd = self.threads & 32 != 0
+            self.statements(s.even, frame, here & ~odd)
+            self.statements(s.odd, frame, here & odd)
         elif isinstance(s, Switch):
             chosen = v[s.a] % len(s.cases)
             for number, case in enumerate(s.cases):
@@ -236,6 +263,11 @@ class _Block:
             first = v[s.at] % (INPUTS // s.count) * s.count
             for each in range(s.count):
                 put(s.d + each, self.inputs[first + each])
+        elif isinstance(s, Formed):
+            scene = Scene(self.index, self.size, here, s.k, self.inputs, self.memory, frame.mine)
+            results = FORMS[s.form].value(scene, *(v[each] for each in s.a))
+            for register, values in zip(s.d, results, strict=True):
+                put(register, values)
         elif isinstance(s, Fetch):
             x, y = (np.minimum(v[each] & 15, 7) for each in (s.x, s.y))
             put(s.d, self.inputs.reshape(8, 8)[y, x])

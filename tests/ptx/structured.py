@@ -2,7 +2,7 @@
 
 Each has one meaning: what lanes tell each other they tell those that a mask names, which are exactly those
 that come there. structured_ptx.py writes a program as PTX; evaluated.py, which knows no PTX, says what it
-computes.
+computes. Besides its own statements the language has forms (forms.py), of which each brings both.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from .form import Form
+from .forms import BY_KIND, FORMS
+
 REGISTERS = 8  # of the kernel and of each function
 COUNTERS = 4  # in shared memory, to which threads add
-INPUTS = 64  # words, that any thread reads
 LOCALS = 4
 DEEPEST = 3
 
@@ -51,6 +53,7 @@ COMPARISONS = ("eq", "ne", "lt", "ge")
 REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 ATOMICS = ("add", "exch", "cas", "min", "max", "and", "or", "xor", "inc", "dec")
 CASES = 4
+TOGETHER, WARPS = "all", "warps"  # who comes to a statement together; else nobody knows
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,22 @@ class Switch:
 
     a: int
     cases: tuple[tuple[Statement, ...], ...]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """As many rounds for all: threads stay together."""
+
+    rounds: int
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Apart:
+    """By whether a warp's number is even: its lanes stay together."""
+
+    even: tuple[Statement, ...]
+    odd: tuple[Statement, ...]
 
 
 @dataclass(frozen=True)
@@ -216,9 +235,37 @@ class Call:
     b: int
 
 
+@dataclass(frozen=True)
+class Formed:
+    """A form of that name, of registers and a number of its own."""
+
+    form: str
+    d: tuple[int, ...]
+    a: tuple[int, ...]
+    k: int
+
+    @property
+    def where(self) -> str:
+        return FORMS[self.form].where
+
+
 Reading = Counters | Exchange | Local | Load | Loads | Fetch | Atomic
 Leaving = Break | Return | Leave
-Statement = Operation | If | Loop | Switch | Lanes | Count | Multiply | Call | Reading | Leaving
+Statement = (
+    Operation
+    | If
+    | Loop
+    | Switch
+    | Repeat
+    | Apart
+    | Lanes
+    | Count
+    | Multiply
+    | Call
+    | Formed
+    | Reading
+    | Leaving
+)
 
 
 @dataclass
@@ -227,29 +274,42 @@ class Program:
     threads: int
     functions: list[tuple[Statement, ...]] = field(default_factory=list)
     body: tuple[Statement, ...] = ()
+    columns: int = 0  # of a block of two dimensions; 0: it has one
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a block."""
+        return (self.columns, self.threads // self.columns) if self.columns else (self.threads,)
 
 
 class _Maker:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.program = Program(2, self.rng.choice((32, 64, 96, 128, 40, 17)))
+        if self.program.threads % 8 == 0 and self.rng.random() < 0.25:
+            self.program.columns = self.rng.choice((8, self.program.threads // 2))
         self.whole = self.program.threads % 32 == 0
         self.meets = self.rng.random() < 0.8  # threads tell each other something
         self.leave = self.rng.random() < 0.3  # threads end before others do
         self.whole = self.whole and not self.leave
         self.calling = False
-        self.callable = 0
+        # Functions so far, and of those the ones to which all threads come together.
+        self.functions: list[int] = []
+        self.meetings: list[int] = []
+        # Few kinds of forms in each, so that what goes wrong is not lost among them.
+        self.kinds = self.rng.sample(tuple(BY_KIND), 2)
 
     def make(self) -> Program:
         for index in range(self.rng.randrange(3)):
-            self.calling = True
-            self.program.functions.append(tuple(self._some(1, 5)))
+            meeting = self.rng.random() < 0.4 and not self.leave
+            self.calling = not meeting
+            self.program.functions.append(tuple(self._some(1, 5, TOGETHER if meeting else "")))
             self.calling = False
-            self.callable = index + 1
-        self.program.body = tuple(self._some(0, 10))
+            (self.meetings if meeting else self.functions).append(index)
+        self.program.body = tuple(self._some(0, 10, TOGETHER))
         return self.program
 
-    def _some(self, depth: int, most: int, looping: bool = False) -> Iterator[Statement]:
+    def _some(self, depth: int, most: int, who: str = "", looping: bool = False) -> Iterator[Statement]:
         for _ in range(self.rng.randint(1, most)):
             if looping and self.rng.random() < 0.15:
                 yield Break(self._condition())
@@ -258,7 +318,7 @@ class _Maker:
             elif self.leave and self.rng.random() < 0.08:
                 yield Leave(self._condition())
             else:
-                yield self._one(depth)
+                yield self._one(depth, who)
 
     def _r(self) -> int:
         return self.rng.randrange(REGISTERS)
@@ -271,24 +331,34 @@ class _Maker:
         name = self.rng.choice(OPERATIONS)
         return Operation(name, self._r(), self._r(), self._r(), self._r(), self.rng.getrandbits(32), guard)
 
-    def _one(self, depth: int) -> Statement:
+    def _one(self, depth: int, who: str) -> Statement:
         rng = self.rng
-        kinds = ["operation"] * 8 + ["local", "load", "loads", "fetch", "atomic"]
+        kinds = ["operation"] * 5 + ["form"] * 7 + ["local", "load", "loads", "fetch", "atomic"]
         if depth < DEEPEST:
             kinds += ["if"] * 3 + ["loop"] * 2 + ["switch"]
-        if self.callable:
+            if who:
+                kinds += ["repeat"] * 2 + ["apart"] * 2
+        callable_ = self.functions + self.meetings * (who == TOGETHER)
+        if callable_:
             kinds += ["call"] * 2
         if self.meets:
             kinds += ["lanes"] * 4 + ["count"]
-            if depth == 0:
-                kinds += ["exchange", "counters"] + ["whole", "multiply"] * self.whole
+            if who == TOGETHER:
+                kinds += ["exchange", "counters"]
+            if who and self.whole:
+                kinds += ["whole", "multiply"]
         kind = rng.choice(kinds)
         r = self._r
         if kind == "if":
             other = tuple(self._some(depth + 1, 4)) if rng.random() < 0.7 else ()
             return If(self._condition(), tuple(self._some(depth + 1, 4)), other)
         if kind == "loop":
-            return Loop(r(), tuple(self._some(depth + 1, 4, True)))
+            return Loop(r(), tuple(self._some(depth + 1, 4, looping=True)))
+        if kind == "repeat":
+            return Repeat(rng.randint(1, 3), tuple(self._some(depth + 1, 4, who)))
+        if kind == "apart":
+            even, odd = (tuple(self._some(depth + 1, 3, WARPS)) for _ in "01")
+            return Apart(even, odd)
         if kind == "switch":
             return Switch(r(), tuple(tuple(self._some(depth + 1, 2)) for _ in range(CASES)))
         if kind == "lanes":
@@ -296,7 +366,7 @@ class _Maker:
         if kind == "whole":
             return Lanes(rng.choice(("exchange", "up")), r(), r(), rng.randrange(1, 32))
         if kind == "call":
-            return Call(rng.randrange(self.callable), r(), r(), r())
+            return Call(rng.choice(callable_), r(), r(), r())
         if kind == "count":
             return Count(rng.randrange(COUNTERS), r())
         if kind == "counters":
@@ -317,7 +387,26 @@ class _Maker:
             return Atomic(rng.choice(ATOMICS), r(), r(), r())
         if kind == "fetch":
             return Fetch(r(), r(), r())
+        if kind == "form":
+            fitting = [forms for name in self.kinds if (forms := self._fitting(name, who))]
+            if fitting:
+                return self._formed(rng.choice(rng.choice(fitting)))
         return self._operation()
+
+    def _fitting(self, kind: str, who: str) -> list[Form]:
+        """The forms of a kind that may stand here."""
+        where = ["thread"]
+        if self.meets:
+            where.append("lanes")
+            if who and self.whole:
+                where.append("warp")
+            if who == TOGETHER and not self.leave:
+                where.append("block")
+        return [each for each in BY_KIND[kind] if each.where in where]
+
+    def _formed(self, form: Form) -> Formed:
+        d = tuple(self.rng.sample(range(REGISTERS), form.results))
+        return Formed(form.name, d, tuple(self._r() for _ in range(form.given)), self.rng.getrandbits(32))
 
 
 def make(seed: int) -> Program:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from .form import AREA, INPUTS, SIZES, Names
+from .form_matrices import TILE
+from .form_memory import BULK, GATHERED_BYTES
+from .forms import FORMS
 from .structured import (
     CASES,
     COUNTERS,
     DEEPEST,
-    INPUTS,
     LOCALS,
     REGISTERS,
+    Apart,
     Atomic,
     Break,
     Call,
@@ -17,6 +21,7 @@ from .structured import (
     Counters,
     Exchange,
     Fetch,
+    Formed,
     If,
     Lanes,
     Leave,
@@ -27,6 +32,7 @@ from .structured import (
     Multiply,
     Operation,
     Program,
+    Repeat,
     Return,
     Statement,
     Switch,
@@ -66,19 +72,27 @@ CODE = {
 
 
 def _has(program: Program, statements: tuple[Statement, ...], kinds: tuple[type, ...]) -> bool:
+    """Whether there are statements of these kinds, or forms by which threads tell each other something."""
     return any(
-        isinstance(each, kinds) or any(_has(program, part, kinds) for part in _parts(program, each))
+        isinstance(each, kinds)
+        or (Lanes in kinds and isinstance(each, Formed) and each.where != "thread")
+        or any(_has(program, part, kinds) for part in (*parts(each), *_called(program, each)))
         for each in statements
     )
 
 
-def _parts(program: Program, s: Statement) -> tuple[tuple[Statement, ...], ...]:
+def parts(s: Statement) -> tuple[tuple[Statement, ...], ...]:
+    """The bodies that a statement has."""
     if isinstance(s, If):
         return s.then, s.other
-    if isinstance(s, Loop):
+    if isinstance(s, (Loop, Repeat)):
         return (s.body,)
-    if isinstance(s, Switch):
-        return s.cases
+    if isinstance(s, Apart):
+        return s.even, s.odd
+    return s.cases if isinstance(s, Switch) else ()
+
+
+def _called(program: Program, s: Statement) -> tuple[tuple[Statement, ...], ...]:
     return (program.functions[s.function],) if isinstance(s, Call) else ()
 
 
@@ -130,6 +144,10 @@ class _Writer:
             self._if(s, depth)
         elif isinstance(s, Loop):
             self._loop(s, depth)
+        elif isinstance(s, Repeat):
+            self._repeat(s, depth)
+        elif isinstance(s, Apart):
+            self._apart(s, depth)
         elif isinstance(s, Switch):
             self._switch(s, depth)
         elif isinstance(s, (Break, Return, Leave)):
@@ -188,6 +206,9 @@ class _Writer:
                 f"and.b32 %t0, %v{s.at}, {INPUTS - 1}; mul.wide.u32 %x0, %t0, 4; add.u64 %x0, %x0, %inputs;",
                 f"ld.global.u32 %v{s.d}, [%x0];",
             )
+        elif isinstance(s, Formed):
+            d, a = ([f"%v{each}" for each in registers] for registers in (s.d, s.a))
+            self.emit(FORMS[s.form].code(Names(d, a, f"%m{depth}", s.k)))
         elif isinstance(s, Fetch):
             self.emit(
                 f"and.b32 %t0, %v{s.x}, 15; and.b32 %t1, %v{s.y}, 15;",
@@ -230,6 +251,21 @@ class _Writer:
         self.statements(s.body, depth + 1)
         self.ends.pop()
         self.emit(f"sub.u32 {left}, {left}, 1;", f"bra {again};", f"{end}:")
+
+    def _repeat(self, s: Repeat, depth: int) -> None:
+        again, left = self.label(), f"%n{depth}"
+        self.emit(f"mov.u32 {left}, {s.rounds}; mov.u32 %m{depth + 1}, %m{depth};", f"{again}:")
+        self.statements(s.body, depth + 1)
+        self.emit(f"sub.u32 {left}, {left}, 1; setp.ne.u32 %q, {left}, 0; @%q bra {again};")
+
+    def _apart(self, s: Apart, depth: int) -> None:
+        odd, end = self.label(), self.label()
+        self.emit(f"mov.u32 %m{depth + 1}, %m{depth}; mov.u32 %t0, %tid.x; and.b32 %t0, %t0, 32;")
+        self.emit(f"setp.ne.u32 %p{depth}, %t0, 0; @%p{depth} bra {odd};")
+        self.statements(s.even, depth + 1)
+        self.emit(f"bra {end};", f"{odd}:")
+        self.statements(s.odd, depth + 1)
+        self.emit(f"{end}:")
 
     def _switch(self, s: Switch, depth: int) -> None:
         labels, end = [self.label() for _ in s.cases], self.label()
@@ -288,23 +324,31 @@ _REGISTERS = f"""
     .reg .b64 %x<3>, %inputs, %texture;
     .reg .f32 %f<3>;
     .local .align 4 .b8 own[{4 * LOCALS}];
+    .local .align 16 .b8 mine[{AREA}];
 """
 
 
 def _body(writer: _Writer, statements: tuple[Statement, ...], depth: int) -> str:
     clear = "".join(f"st.local.u32 [own+{4 * i}], 0; " for i in range(LOCALS))
+    clear += "".join(f"st.local.u64 [mine+{i}], 0; " for i in range(0, AREA, 8))
     writer.emit(clear)
     writer.statements(statements, depth)
     return "\n    ".join(writer.lines)
 
 
 def ptx(program: Program) -> str:
-    """A kernel `k` of a pointer to INPUTS words, a texture, and one to where each thread's registers go."""
+    """A kernel `k` of a pointer to INPUTS words and what forms find behind them, a texture, and one to where
+    each thread's registers go."""
     parts = [
         ".version 8.8\n.target sm_80\n.address_size 64\n",
         f".shared .align 4 .b8 counters[{4 * COUNTERS}];\n",
         f".shared .align 4 .b8 slots[{4 * program.threads}];\n",
         f".shared .align 4 .b8 words[{4 * program.threads}];\n",
+        f".shared .align 16 .b8 area[{AREA * program.threads}];\n",
+        f".shared .align 16 .b8 tiles[{TILE * -(-program.threads // 32)}];\n",
+        f".shared .align 8 .b8 gathered[{GATHERED_BYTES}];\n.shared .align 8 .b64 met;\n",
+        f".shared .align 16 .b8 bulk[{BULK}];\n",
+        *(f".shared .align 16 .b8 row{size}[{size * program.threads}];\n" for size in SIZES),
     ]
     for index, statements in enumerate(program.functions):
         start = "mov.u32 %v2, 11;" + "".join(f" mov.u32 %v{i}, {i};" for i in range(3, REGISTERS))
@@ -328,6 +372,15 @@ def ptx(program: Program) -> str:
         "    @%q st.shared.u32 [%t0], 0;\n"
         "    mov.u32 %t1, slots; mad.lo.u32 %t0, %v0, 4, %t1; st.shared.u32 [%t0], 0;\n"
         "    mov.u32 %t1, words; mad.lo.u32 %t0, %v0, 4, %t1; st.shared.u32 [%t0], 0;\n"
+        + "".join(
+            f"    mov.u32 %t1, {name}; mad.lo.u32 %t0, %v0, {size}, %t1;"
+            f"{''.join(f' st.shared.u{8 * min(size, 8)} [%t0+{i}], 0;' for i in range(0, size, 8))}\n"
+            for name, size in (("area", AREA), *((f"row{size}", size) for size in SIZES))
+        )
+        + f"    setp.lt.u32 %q, %v0, {GATHERED_BYTES // 8}; mov.u32 %t1, gathered; "
+        "mad.lo.u32 %t0, %v0, 8, %t1;\n"
+        "    @%q st.shared.u64 [%t0], 0;\n"
+        "    setp.eq.u32 %q, %v0, 0; mov.u32 %t0, %ntid.x; @%q mbarrier.init.shared.b64 [met], %t0;\n"
         + ("    bar.sync 0;\n    setp.eq.u32 %q, %v0, %v0; vote.sync.ballot.b32 %m0, %q, 0xffffffff;\n"
            if _meets(program) else "    mov.u32 %m0, 0xffffffff;\n")
         + f"    {_body(_Writer(program), program.body, 0)}\n"
@@ -336,7 +389,19 @@ def ptx(program: Program) -> str:
         f"    ld.param.u64 %x0, [to]; mul.wide.u32 %x1, %t0, {4 * REGISTERS}; add.u64 %x0, %x0, %x1;\n"
         f"    {ends}\n    ret;\n}}\n"
     )  # fmt: skip
-    return "".join(parts)
+    text = "".join(parts)
+    return _numbered(text) if program.columns else text
+
+
+def _numbered(text: str) -> str:
+    """Threads of a block of two dimensions, row after row."""
+    text = text.replace("%tid.x", "%thread").replace("%ntid.x", "%threads")
+    begin = (
+        ".reg .b32 %thread, %threads; mov.u32 %thread, %tid.y; mov.u32 %threads, %ntid.x;"
+        " mul.lo.u32 %thread, %thread, %threads; mov.u32 %t0, %tid.x; add.u32 %thread, %thread, %t0;"
+        " mov.u32 %t0, %ntid.y; mul.lo.u32 %threads, %threads, %t0;"
+    )
+    return text.replace(_REGISTERS, f"{_REGISTERS}    {begin}\n")
 
 
 def _meets(program: Program) -> bool:

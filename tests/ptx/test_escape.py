@@ -185,6 +185,38 @@ def test_a_function_is_called_by_its_number_alone() -> None:
     assert process(f"attempt({body!r}, libc, module={function!r})") == [ILLEGAL]
 
 
+NAMED = "vote.sync.any.pred %p1, %p1, -1; .local .align 16 .b8 own[16];"
+
+
+@pytest.mark.parametrize("check", ["0", "1"])
+@pytest.mark.parametrize("form", ["warp", "thread"])
+def test_a_local_variable_is_a_kernels_own_by_name(form: str, check: str, tmp_path: Path) -> None:
+    """Whose address nobody takes: it lies on the machine's stack. At its end there is another lane's."""
+    lines = process(
+        f"""
+        for at in (8, 4, 16):
+            place = f"[own+{{at}}]"
+            access = "st.local.v2.u32 " + place + ", {{%r0, %r1}};"
+            access += "ld.local.v2.u32 {{%r10, %r11}}, " + place + ";"
+            attempt({NAMED!r} + access + " st.global.u32 [%x0], %r10;", block=(32,))
+        """,
+        check,
+        GPUFERRY_SIM_UNIT=form,
+        GPUFERRY_SIM_CACHE=str(tmp_path),
+    )
+    assert [line.split()[0] for line in lines] == ["ran", "716", "700"]
+
+
+@pytest.mark.parametrize("form", ["warp", "thread"])
+def test_an_access_that_begins_in_a_variable_ends_in_it(form: str, tmp_path: Path) -> None:
+    code = f"""
+        attempt({NAMED!r} + "st.local.u64 [own+8], %x1; ld.local.v2.u64 {{%x10, %x11}}, [own];")
+        attempt({NAMED.replace("own[16]", "own[12]")!r} + "st.local.u64 [own+8], %x1;", block=(32,))
+    """
+    lines = process(code, "0", GPUFERRY_SIM_UNIT=form, GPUFERRY_SIM_CACHE=str(tmp_path))
+    assert [line.split()[0] for line in lines] == ["ran", ILLEGAL]
+
+
 def test_recursion_ends_where_local_memory_does() -> None:
     function = """
     .func deep(.param .b64 n) {

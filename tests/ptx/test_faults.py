@@ -42,6 +42,11 @@ FAULTS = {
         "    add.u64 %x10, %x0, 4;\n    atom.global.add.u64 %x11, [%x10], 1;",
         driver.MISALIGNED_ADDRESS,
     ),
+    "a function that is none": (
+        "    mov.u64 %x10, 12345;\n    { .param .b32 a; st.param.b32 [a], 1;\n"
+        "    kind: .callprototype _ (.param .b32 _);\n    call %x10, (a), kind; }",
+        driver.ILLEGAL_ADDRESS,
+    ),
     "trap": ("    setp.eq.u32 %p0, %r1, 300;\n    @%p0 trap;", driver.LAUNCH_FAILED),
 }
 

@@ -12,14 +12,19 @@ import functools
 import itertools
 import os
 import sys
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
 
 from . import driver
 from .evaluated import evaluate
-from .structured import ATOMICS, INPUTS, REGISTERS, Program, make
-from .structured_ptx import CODE, ptx
+from .form import HANDLES, INPUTS, WORLD
+from .form_images import handles
+from .form_memory import WORLD_BYTES
+from .forms import BY_KIND, FORMS
+from .structured import ATOMICS, REGISTERS, Apart, Formed, Program, Repeat, Statement, make
+from .structured_ptx import CODE, parts, ptx
 from .textures import AS_INTEGER, Array, Texture
 
 INPUT = np.random.default_rng(7).integers(0, 1 << 32, INPUTS, dtype=np.uint32)
@@ -33,13 +38,28 @@ def texture() -> Texture:
     return made
 
 
+def formed(
+    statements: Sequence[Statement], inside: tuple[type, ...] = ()
+) -> Iterator[tuple[str, tuple[type, ...]]]:
+    """The kinds of the forms in a body, and in which statements each is."""
+    for each in statements:
+        if isinstance(each, Formed):
+            yield next(kind for kind, forms in BY_KIND.items() if FORMS[each.form] in forms), inside
+        for part in parts(each):
+            yield from formed(part, (*inside, type(each)))
+
+
 def computed(program: Program, text: str = "") -> np.ndarray:
     size = program.blocks * program.threads
-    inputs = driver.Buffer(INPUT)
+    assert INPUT.nbytes == WORLD
+    assert HANDLES == WORLD + 8
+    world = driver.Buffer(np.zeros(WORLD_BYTES, np.uint8))
+    behind = np.concatenate([np.array([world.address.value], np.uint64), handles()])
+    inputs = driver.Buffer(np.concatenate([INPUT, behind.view(np.uint32)]))
     out = driver.Buffer(np.zeros((size, REGISTERS), np.uint32))
     module = driver.Module(text or ptx(program))
-    grid, block = (program.blocks,), (program.threads,)
-    module.launch("k", inputs, texture().value, out, grid=grid, block=block)
+    grid = (program.blocks,)
+    module.launch("k", inputs, texture().value, out, grid=grid, block=program.shape)
     driver.call("cuModuleUnload", module._handle)
     return out.read()
 
@@ -99,6 +119,12 @@ def test_programs_have_all_there_is() -> None:
     for word in (*words, "shfl.sync.up", "match.any", "vote.sync.any", "redux.sync.xor", ", %m2;"):
         assert word in whole, word
     assert any("%m3;" in text for text in texts)
+    assert {kind for seed in range(100) for kind, _ in formed(make(seed).body)} == set(BY_KIND)
+
+
+def test_matrices_are_multiplied_in_loops_and_by_warps_apart() -> None:
+    seen = {inside for seed in range(300) for kind, inside in formed(make(seed).body) if kind == "matrices"}
+    assert {(), (Repeat,), (Apart,)} <= seen
 
 
 def test_one_wrong_instruction_is_seen() -> None:

@@ -45,6 +45,16 @@ def lanes(f: Callable[[int, int], int], bits: int, signed: bool, saturate: bool)
     return result
 
 
+def counted(c: Callable[[int, int], bool], bits: int, signed: bool) -> Callable[[int, int, int], int]:
+    """How many lanes compare so, and a number."""
+
+    def result(x: int, y: int, z: int) -> int:
+        each = range(32 // bits)
+        return z + sum(c(part(x, bits, index, signed), part(y, bits, index, signed)) for index in each)
+
+    return result
+
+
 def rows() -> list[Row]:
     found = []
     for t, signed in (("u32", False), ("s32", True)):
@@ -74,6 +84,13 @@ def rows() -> list[Row]:
                     found.append(Row(kind, "u32 u32 -> u32", reference, f"{kind} %d, %a, %b, 0;"))
         for name, c in COMPARE.items():
             found.append(Row(f"vset.{t}.{t}.{name}", f"{t} {t} -> u32", lambda x, y, c=c: int(c(x, y))))
+            for count in (2, 4):
+                kind = f"vset{count}.{t}.{t}.{name}"
+                reference = lanes(c, 32 // count, signed, False)
+                found.append(Row(kind, "u32 u32 -> u32", reference, f"{kind} %d, %a, %b, 0;"))
+                code = f"{kind}.add %d, %a, %b, %c;"
+                added = counted(c, 32 // count, signed)
+                found.append(Row(f"{kind}.add", "u32 u32 u32 -> u32", added, code))
     for mode, amount in (("clamp", lambda n: min(n, 32)), ("wrap", lambda n: n & 31)):
         found += [
             Row(f"vshl.u32.u32.u32.{mode}", "u32 u32 -> u32", lambda x, n, a=amount: x << a(n)),

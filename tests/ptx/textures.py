@@ -126,6 +126,8 @@ class Array:
 class Mipmapped:
     """A mipmapped array of the given levels, each [z, y, x, channel]."""
 
+    keep = False
+
     def __init__(self, levels: Sequence[np.ndarray]) -> None:
         use_device()
         _, height, width, channels = levels[0].shape
@@ -138,7 +140,8 @@ class Mipmapped:
             fill(level, texels)
 
     def __del__(self) -> None:
-        call("cuMipmappedArrayDestroy", self.handle)
+        if not self.keep:
+            call("cuMipmappedArrayDestroy", self.handle)
 
 
 class Texture:

@@ -7,9 +7,6 @@
  */
 enum { SPINS_BEFORE_ACTIVEMASK = 1024 };
 
-/* That a lane may give to the others at once. */
-enum { WORDS = 16 };
-
 #define FOR_EACH_LANE(lane, mask)                                                                            \
     for (uint32_t rest_ = (mask), lane; rest_ != 0 && (lane = (uint32_t)__builtin_ctz(rest_), 1);            \
          rest_ &= rest_ - 1)
@@ -105,7 +102,7 @@ static void reduce(struct sim_fiber *any, uint32_t arrived) {
 /* The inputs are copied first: a lane's output may be its input. Lanes that are at different instructions may
  * give different numbers of words: each gets what it has room for. */
 static void gather(struct sim_fiber *any, uint32_t arrived) {
-    uint32_t all[WARP][WORDS];
+    uint32_t all[WARP][SIM_MOST_GATHERED];
     memset(all, 0, sizeof all);
     FOR_EACH_LANE(i, arrived) {
         memcpy(all[i], lane_at(any, i)->in, lane_at(any, i)->a * sizeof **all);
@@ -256,6 +253,6 @@ uint32_t sim_rt_redux(struct sim_thread *t, uint32_t mask, uint32_t op, uint32_t
 void sim_rt_warp_gather(struct sim_thread *t, uint32_t mask, const uint32_t *in, uint32_t words,
                         uint32_t *out) {
     struct sim_lane *lane = &sim_fiber_of(t)->lane;
-    *lane = (struct sim_lane){.a = words < WORDS ? words : WORDS, .in = in, .out = out};
+    *lane = (struct sim_lane){.a = words, .in = in, .out = out};
     meet(t, OP_GATHER, mask);
 }

@@ -56,7 +56,7 @@ def kernel_ir(kernel: KernelContext) -> str:
         warps = kernel_functions(kernel, records)
         if warps is not None:
             form, functions, entry = WARPS, warps, []
-        for shape in (Shape.LINES, Shape.ROWS) if form == THREADS else ():
+        for shape in (Shape.LINES, Shape.ROWS) if form == THREADS and unit != "thread" else ():
             if (warps := kernel_functions(kernel, records, shape)) is not None:
                 functions, rows = functions + warps, shape
                 break

@@ -159,34 +159,66 @@ static uint64_t part(const uint32_t *fragment, uint32_t position, uint32_t lane,
 }
 
 /* A fragment as a matrix: element (row, inner) at row * along + inner * across. */
-static void unpack(double *to, const uint32_t *fragment, uint32_t rows, uint32_t depth, enum element type,
-                   int wmma, int is_b, uint32_t along, uint32_t across) {
+static inline __attribute__((always_inline)) void unpack_of(enum element type, double *to,
+                                                            const uint32_t *fragment, uint32_t rows,
+                                                            uint32_t depth, int wmma, int is_b,
+                                                            uint32_t along, uint32_t across) {
     uint32_t bits = element_bits[type], each = bits >= 32 ? 1 : 32 / bits, count = rows * depth / LANES;
+    if (wmma) {
+        uint32_t at_row = 0, at_inner = 0;
+        for (uint32_t lane = 0; lane < LANES; lane++)
+            for (uint32_t position = 0; position < count; position++) {
+                to[at_row * along + at_inner * across] = element(part(fragment, position, lane, bits), type);
+                if (++at_inner == depth) {
+                    at_inner = 0;
+                    at_row++;
+                }
+            }
+        return;
+    }
     for (uint32_t position = 0; position < count; position++) {
         uint32_t word = position / each, block = is_b ? word : word / (rows / 8);
         uint32_t row = is_b ? 0 : word % (rows / 8) * 8, inner = block * 4 * each + position % each;
         for (uint32_t lane = 0; lane < LANES; lane++) {
             double value = element(part(fragment, position, lane, bits), type);
-            uint32_t index = lane * count + position;
-            if (wmma)
-                to[index / depth * along + index % depth * across] = value;
-            else
-                to[(row + lane / 4) * along + (inner + lane % 4 * each) * across] = value;
+            to[(row + lane / 4) * along + (inner + lane % 4 * each) * across] = value;
         }
     }
 }
 
-/* Sums in the order of `inner`, as for one lane. */
-static void multiply(struct operands *o, uint32_t m, uint32_t n, uint32_t k) {
-    for (uint32_t row = 0; row < m; row++)
+/* The types that much is multiplied of have loops of their own. */
+static void unpack(double *to, const uint32_t *fragment, uint32_t rows, uint32_t depth, enum element type,
+                   int wmma, int is_b, uint32_t along, uint32_t across) {
+#define UNPACK(of) unpack_of(of, to, fragment, rows, depth, wmma, is_b, along, across)
+    if (type == F16)
+        UNPACK(F16);
+    else if (type == BF16)
+        UNPACK(BF16);
+    else if (type == TF32)
+        UNPACK(TF32);
+    else if (type == S8)
+        UNPACK(S8);
+    else
+        UNPACK(type);
+#undef UNPACK
+}
+
+/* Sums in the order of `inner`, as for one lane, several rows at once: each waits for its own sum only. */
+__attribute__((target_clones("avx512f", "avx2", "default"))) static void
+multiply(struct operands *o, uint32_t m, uint32_t n, uint32_t k) {
+    enum { ROWS = 4 }; /* of which there are always eight */
+    for (uint32_t row = 0; row < m; row += ROWS)
         for (uint32_t column = 0; column < n; column += VECTOR) {
-            vector sum = {0};
+            vector sums[ROWS] = {{0}};
+            const double *a = o->a + row * k, *b = o->b + column;
             for (uint32_t inner = 0; inner < k; inner++) {
-                vector b;
-                memcpy(&b, &o->b[inner * n + column], sizeof b);
-                sum += o->a[row * k + inner] * b;
+                vector with;
+                memcpy(&with, b + inner * n, sizeof with);
+                for (uint32_t i = 0; i < ROWS; i++)
+                    sums[i] += a[i * k + inner] * with;
             }
-            memcpy(&o->d[row * n + column], &sum, sizeof sum);
+            for (uint32_t i = 0; i < ROWS; i++)
+                memcpy(&o->d[(row + i) * n + column], &sums[i], sizeof sums[i]);
         }
 }
 

@@ -30,7 +30,7 @@ def call(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     if e.register(name) is None:
         raise e.fail(f"{name} is not a function")
     if not callees:
-        e.stop("sim_rt_trap")
+        e.stop("sim_rt_illegal", f"i64 {e.read(Register(name), U64)}")
         return
     pointers, finish = _pass(e, callees[0].returns, callees[0].parameters, returns, arguments)
     _switch(e, name, callees, pointers)

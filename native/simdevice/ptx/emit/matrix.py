@@ -24,6 +24,7 @@ _WMMA, _SATURATE, _XOR, _AND = 1, 2, 4, 8
 _MODE, _SELECTOR = 4, 6  # shifts
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)\Z")
 _WARP = 32
+_GATHERED = 24  # words of a lane, SIM_MOST_GATHERED of kernel_abi.h
 MOST = 4096  # elements of a matrix, as matrix.c has room for
 
 
@@ -70,6 +71,8 @@ def _at(e: FunctionEmitter, array: str, index: int | str) -> str:
 
 def gather(e: FunctionEmitter, words: list[str]) -> str:
     """The words of all lanes."""
+    if len(words) > _GATHERED:
+        raise e.fail("no such shape")
     everyone = e.alloca(f"[{_WARP * len(words)} x i32], align 8")
     arguments = ("i32 -1", f"ptr {stored(e, words)}", f"i32 {len(words)}", f"ptr {everyone}")
     e.call("void", "sim_rt_warp_gather", "ptr %thread", *arguments)

@@ -27,7 +27,7 @@ def call(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         return
     callees = [symbol] if isinstance(symbol, Function) else e.kernel.callees(e.function, e.position)
     if not callees:
-        e.stop("sim_rt_trap")
+        e.in_turns(lambda: _as_thread(e, i))
         return
     first = callees[0]
     if len(returns) != len(first.returns):

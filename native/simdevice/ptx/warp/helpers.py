@@ -6,6 +6,7 @@ from ..emit import layout, reach
 from ..kernel import KernelContext
 from .widen import WARP, vector
 
+OWN = "own"  # the state space of what is known to be a thread's own
 _MASK = vector("i1")
 _ATTRIBUTES = (
     'noinline nounwind null_pointer_is_valid "min-legal-vector-width"="512" "prefer-vector-width"="512" '
@@ -46,15 +47,20 @@ def _text(kernel: KernelContext, name: str, space: str, bits: int, load: bool) -
     ]
     if shared:
         lines += _in_shared(kernel, size)
-    elif kernel.checked:
+    elif kernel.checked and space != OWN:
         lines += _reachable(kernel, space, size, load)
     else:
         lines.append(f"  %p = inttoptr {wide_address} %a to {vector('ptr')}")
-    before = "inside" if shared else "reached" if kernel.checked else "aligned"
+    before = "inside" if shared else "reached" if kernel.checked and space != OWN else "aligned"
     if bits in (32, 64):
         lines += _halves(t, size, load, address)
         before = "apart"
     if bits in (8, 16, 128) or not kernel.gathers:
+        first = lines.index("entry:") + 1
+        lines[first:first] = [
+            f"  %places = alloca {vector('ptr')}, align 64",
+            f"  %values = alloca {wide}, align 64",
+        ]
         lines += _each(kernel, t, size, load, before)
     else:
         lines += _at_once(kernel, t, size, load)
@@ -253,8 +259,6 @@ def _each(kernel: KernelContext, t: str, size: int, load: bool, before: str) -> 
         f"  store {t} %each.v, ptr {'%each.slot' if load else '%each.p'}, align {size}",
     ]
     return [
-        f"  %places = alloca {pointers}, align 64",
-        f"  %values = alloca {wide}, align 64",
         f"  store {pointers} %p, ptr %places, align 64",
         f"  store {wide} {'zeroinitializer' if load else '%value'}, ptr %values, align 64",
         "  br label %each",

@@ -16,7 +16,7 @@ from ..emit.modifiers import Modifiers
 from ..model import Address, Instruction, Operand, Register
 from ..types import Type
 from .function import Unsuitable, WarpEmitter
-from .helpers import helper
+from .helpers import OWN, helper
 from .registry import warp_opcode
 from .widen import WARP, vector
 
@@ -79,8 +79,9 @@ def _parameter(e: WarpEmitter, operand: Operand, size: int) -> tuple[Place, int]
 # Addresses
 
 
-def _address(e: WarpEmitter, operand: Operand, space: str) -> str | None:
-    """The lanes' addresses, of 32 bits in shared memory, else of 64; None: all lanes have one."""
+def _address(e: WarpEmitter, operand: Operand, space: str, size: int) -> tuple[str, str] | None:
+    """The lanes' addresses, of 32 bits in shared memory, else of 64, and their state space; None: all lanes
+    have one. A local variable that is named is OWN, wherever it lies."""
     if not isinstance(operand, Address) or operand.base is None:
         return None
     bits = 32 if space == "shared" else 64
@@ -89,9 +90,10 @@ def _address(e: WarpEmitter, operand: Operand, space: str) -> str | None:
         if place is None or not e.varies(place.pointer):
             return None
         offset = place.offset(operand)
-        if not 0 <= offset < place.size:
+        if not 0 <= offset <= place.size - size:
             raise Unsuitable("beyond a variable")
-        return e.op(f"ptrtoint ptr {e.op(f'getelementptr i8, ptr {place.pointer}, i64 {offset}')} to i64")
+        where = e.op(f"getelementptr i8, ptr {place.pointer}, i64 {offset}")
+        return e.op(f"ptrtoint ptr {where} to i64"), OWN if e.kernel.checked else space
     if operand.index:
         raise e.fail(f"{operand.base} is no array")
     address = e.read_bits(Register(operand.base), bits)
@@ -99,7 +101,7 @@ def _address(e: WarpEmitter, operand: Operand, space: str) -> str | None:
         return None
     if e.kernel.checked:
         address = e.op(f"freeze i{bits} {address}")
-    return e.op(f"add i{bits} {address}, {operand.offset}") if operand.offset else address
+    return e.op(f"add i{bits} {address}, {operand.offset}") if operand.offset else address, space
 
 
 def _neighbours(e: WarpEmitter, address: str, space: str, size: int) -> tuple[str, str]:
@@ -132,7 +134,7 @@ def _neighbours(e: WarpEmitter, address: str, space: str, size: int) -> tuple[st
         good = e.raw_op(f"and i1 {good}, {inside}")
         # Lanes that a mask leaves out may lie before shared memory begins.
         return good, e.raw_op(f"sext i32 {zero} to i64")
-    if e.kernel.checked:
+    if e.kernel.checked and space != OWN:
         inside = reach.in_device(e, lowest)
         good = e.raw_op(f"and i1 {good}, {inside}")
         if space == "local":
@@ -416,11 +418,11 @@ def load(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         place, offset = named
         values = [load_parameter(e, place, offset + index * kind.bytes, kind.bits) for index in range(count)]
     else:
-        address = _address(e, source, space)
-        if address is None or _in_turns(access):
+        found = _address(e, source, space, kind.bytes * count)
+        if found is None or _in_turns(access):
             e.emit_as_thread(i)
             return
-        values = load_each(e, address, space, kind, count)
+        values = load_each(e, *found, kind, count)
         if access.order.load == "acquire":
             e.emit("fence acquire")  # the lanes' own loads have no order
     for operand, value in zip(elements(e, d, count), values, strict=True):
@@ -437,8 +439,8 @@ def store(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     access, (target, source) = take_store(e, m)
     space, count, kind = access.space, access.count, access.kind
     named = _parameter(e, target, kind.bytes * count)
-    address = None if named is not None else _address(e, target, space)
-    if named is None and (address is None or _in_turns(access)):
+    found = None if named is not None else _address(e, target, space, kind.bytes * count)
+    if named is None and (found is None or _in_turns(access)):
         e.emit_as_thread(i)
         return
     values = [bits_to_store(e, operand, kind) for operand in elements(e, source, count)]
@@ -446,10 +448,10 @@ def store(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         place, offset = named
         for index, value in enumerate(values):
             store_parameter(e, place, offset + index * kind.bytes, kind.bits, value)
-    elif address is not None:
+    elif found is not None:
         if access.order.store == "release":
             e.emit("fence release")
-        store_each(e, address, space, kind, values)
+        store_each(e, *found, kind, values)
 
 
 @warp_opcode("alloca", "stacksave", "stackrestore")
