@@ -75,12 +75,12 @@ class Auto(FlowPolicy):
         """The gain over the root of the cost: between the shortest first, whose waits lie far apart, and the
         oldest first, who waits for no other's load.
         """
-        head = flow.head
+        head, run = flow.head, self._run_cost(flow)
         gain = self._patience + self._now - head.arrival
-        cost = self._run_cost(flow) + start / len(flow.waiting)
+        cost = run + start / len(flow.waiting)
         if head.wanted < math.inf:
-            slack = head.wanted - self._now - start - self._run_cost(flow)
-            if 0 <= slack < 2 * (start + self._run_cost(flow)):
+            slack = head.wanted - self._now - start - run
+            if 0 <= slack < 2 * (start + run):
                 gain += URGENT * self._patience
         return gain / math.sqrt(max(cost, 1e-6))
 
@@ -116,6 +116,7 @@ class Auto(FlowPolicy):
         best: list[tuple[float, int, Flow]] = []
         ahead: list[tuple[float, int, Flow]] = []
         bound = self._overrun * max(1, self._tokens * len(self._cards))
+        waits: dict[Card, float] = {}
         room = card.memory - card.pinned
         if card.pinned:
             self._keep_room(room, bound)
@@ -125,7 +126,7 @@ class Auto(FlowPolicy):
                 continue
             start = 0.0
             if not flow.at or flow.idle_on(card) is None:
-                if flow.function.memory > room or (flow.at and self._sooner_elsewhere(flow, card)):
+                if flow.function.memory > room or (flow.at and self._sooner_elsewhere(flow, card, waits)):
                     continue
                 start = self._start(flow)
             score = self._score(flow, start)
@@ -150,16 +151,27 @@ class Auto(FlowPolicy):
             found.update(self._dates.least(SHORTLIST))
         return found
 
-    def _sooner_elsewhere(self, flow: Flow, card: Card) -> bool:
-        """Whether what waits of it is done where it is resident, before it could begin here."""
+    def _sooner_elsewhere(self, flow: Flow, card: Card, waits: dict[Card, float]) -> bool:
+        """Whether what waits of it is done where it is resident, before it could begin here. `waits`: for a
+        token of each GPU, as far as that is known.
+        """
         copies = len(flow.at) - (card in flow.at)
         if not copies:
             return False
         left = self._start(flow) - (len(flow.waiting) - 1) * self._run_cost(flow) / copies
         if left <= 0:
             return False
-        wait = min(self._left(other) for other in flow.at if other is not card)
-        return 0.0 < wait < left  # 0: there is an idle one, see `_better`
+        sooner = False
+        for other in flow.at:
+            if other is card:
+                continue
+            wait = waits.get(other)
+            if wait is None:
+                wait = waits[other] = self._left(other)
+            if wait == 0.0:  # there is an idle one, see `_better`
+                return False
+            sooner = sooner or wait < left
+        return sooner
 
     def _better(self, flow: Flow, card: Card) -> Card:
         """The GPU to run it on, this one or another one that is free."""

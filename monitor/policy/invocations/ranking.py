@@ -8,7 +8,8 @@ from itertools import count
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
-SLACK = 64  # outdated entries that are not worth clearing away
+SLACK = 64  # outdated entries that are not worth clearing away,
+OUTDATED = 16  # or those among the first that are looked at
 
 
 class Ranking(Generic[K]):
@@ -40,8 +41,7 @@ class Ranking(Generic[K]):
         entry = self._entries[key] = (rank, next(self._serial), key)
         heappush(self._heap, entry)
         if len(self._heap) > 2 * len(self._entries) + SLACK:
-            self._heap = list(self._entries.values())
-            heapify(self._heap)
+            self._clear()
 
     def discard(self, key: K) -> None:
         """Take the key out, if it is there."""
@@ -76,9 +76,25 @@ class Ranking(Generic[K]):
 
     def least(self, number: int) -> list[K]:
         """The first so many keys, in order."""
-        taken: list[tuple[tuple[float | str, ...], int, K]] = []
-        while len(taken) < number and self.first() is not None:
-            taken.append(heappop(self._heap))
-        for entry in taken:
-            heappush(self._heap, entry)
-        return [entry[2] for entry in taken]
+        if self.first() is None:
+            return []
+        heap, entries = self._heap, self._entries
+        found: list[K] = []
+        outdated, length = 0, len(heap)
+        ahead = [(heap[0], 0)]  # with their places; whatever is less than the least of these was seen
+        while ahead and len(found) < number:
+            entry, place = heappop(ahead)
+            if entries.get(entry[2]) is entry:
+                found.append(entry[2])
+            else:
+                outdated += 1
+            for below in (2 * place + 1, 2 * place + 2):
+                if below < length:
+                    heappush(ahead, (heap[below], below))
+        if outdated > OUTDATED:
+            self._clear()
+        return found
+
+    def _clear(self) -> None:
+        self._heap = list(self._entries.values())
+        heapify(self._heap)
