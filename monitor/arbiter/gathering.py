@@ -1,4 +1,4 @@
-"""How long a session of several GPUs keeps the turns that it has while it waits for those that it lacks. No I/O."""
+"""How long a session of several GPUs keeps the turns that it has while it waits for others. No I/O."""
 
 from __future__ import annotations
 

@@ -178,7 +178,9 @@ class Room:
         """
         if since < 0 or devices > 1 or len(self.changes) - since >= FEW:
             return None
-        return self._open.intersection(self.changes[since:]) if self._is_where_it_was(portion, since) else None
+        return (
+            self._open.intersection(self.changes[since:]) if self._is_where_it_was(portion, since) else None
+        )
 
     def offers(
         self, labels: frozenset[str], devices: int, portion: Portion, since: int = -1
@@ -211,8 +213,8 @@ class Room:
     def _fitting(
         self, labels: frozenset[str], devices: int, portion: Portion, memory: float, since: int = -1
     ) -> Sequence[Gpu]:
-        """The roomiest GPUs for such a request with so much memory: as many as it asks for, or fewer. `since`:
-        as `holds` has it.
+        """The roomiest GPUs for such a request with so much memory: as many as it asks for, or fewer.
+        `since`: as `holds` has it.
         """
         if portion.request * devices > self._time:
             return ()
