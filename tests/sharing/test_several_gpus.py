@@ -75,7 +75,7 @@ PAIR, ZERO, ONE, TWO, THREE = 1, 2, 3, 4, 5
 
 @pytest.mark.parametrize("robin", [False, True])
 def test_a_gpu_is_not_kept_idle_for_another_ones_turn(robin: bool) -> None:
-    """Three take turns on GPU 1, so that one of both GPUs waits for long: whoever has the rest of GPU 0 works."""
+    """Three take turns on GPU 1, so that one of both GPUs waits for long; who has the rest of GPU 0 works."""
     both, one = ((0, 1), 0), ((1,), 0)
     house = House((lambda: RoundRobin(10 * S, QUOTA, 0)) if robin else None)
     crowd = Crowd(house, {PAIR: both, ZERO: ((0,), 0), ONE: one, TWO: one, THREE: one})
