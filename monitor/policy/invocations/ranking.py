@@ -8,8 +8,8 @@ from itertools import count
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
-SLACK = 64  # outdated entries that are not worth clearing away,
-OUTDATED = 16  # or those among the first that are looked at
+SLACK = 64  # outdated entries that are not worth clearing away
+OUTDATED = 1  # among the first that are looked at: more are cleared away too
 
 
 class Ranking(Generic[K]):
@@ -41,7 +41,8 @@ class Ranking(Generic[K]):
         entry = self._entries[key] = (rank, next(self._serial), key)
         heappush(self._heap, entry)
         if len(self._heap) > 2 * len(self._entries) + SLACK:
-            self._clear()
+            self._heap = list(self._entries.values())
+            heapify(self._heap)
 
     def discard(self, key: K) -> None:
         """Take the key out, if it is there."""
@@ -92,9 +93,13 @@ class Ranking(Generic[K]):
                 if below < length:
                     heappush(ahead, (heap[below], below))
         if outdated > OUTDATED:
-            self._clear()
+            self._uncover(number)
         return found
 
-    def _clear(self) -> None:
-        self._heap = list(self._entries.values())
-        heapify(self._heap)
+    def _uncover(self, number: int) -> None:
+        """Take away what is outdated before the last of the first so many."""
+        taken: list[tuple[tuple[float | str, ...], int, K]] = []
+        while len(taken) < number and self.first() is not None:
+            taken.append(heappop(self._heap))
+        for entry in taken:
+            heappush(self._heap, entry)
