@@ -27,7 +27,7 @@ HOMES = 64  # affinities of which it is remembered where they are; labels are wh
 class Fit:
     """How to choose among the GPUs where a request of this portion fits: the smallest of their `ranks` wins,
     among equals the lowest index. `alone`: only a GPU that nobody else has. `apart`: the first of an affinity
-    goes where no session of its scope is.
+    goes where no session of its scope is, and to a GPU that nobody has rather than any other.
     """
 
     ranks: Callable[[Portion, Sequence[Gpu]], Sequence[int]]
@@ -47,6 +47,10 @@ KUBESHARE = Fit(ranks, apart=True)
 
 def _taken(gpu: Gpu) -> int:
     return -gpu.free
+
+
+def _is_untouched(gpu: Gpu) -> bool:
+    return not gpu.marks and not gpu.busy and gpu.time == FULL
 
 
 def _may_move(said: tuple[str, str], found: Sequence[Gpu] | None, changed: Gpu) -> bool:
@@ -247,8 +251,13 @@ class Room:
             return self.open[:]
         memory, labels, portion = request.memory, request.labels, request.portion
         changed = self._changed_since(since, request.devices, portion)
-        among, admits = self._admits(portion, self.open if changed is None else sorted(changed, key=_INDEX))
+        here = self.open if changed is None else sorted(changed, key=_INDEX)
         least, free, ranks = portion.request or -math.inf, self._free, self._fit.ranks
+        if portion.affinity and self._fit.apart and self._home_of(portion) is None:
+            for gpu in here:
+                if _is_untouched(gpu) and free(gpu) >= memory and labels <= gpu.labels:
+                    return [gpu]  # no other one is better
+        among, admits = self._admits(portion, here)
         wide = [gpu for gpu in among if gpu.time >= least and free(gpu) >= memory]
         if labels:
             wide = [gpu for gpu in wide if labels <= gpu.labels]
