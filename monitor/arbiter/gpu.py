@@ -136,7 +136,7 @@ class Arbiter:
         if place is not Place.HERE:
             self._places[key] = place
             kept = holding is not None and holding.kept is not None
-            if place is Place.AWAY and (kept or key == self._called):
+            if place is Place.AWAY and (kept or key == self._called or key in self._aside):
                 self._call(key)
         elif self._places.pop(key, None):
             self._least[key] = min(WORTH * least, LEAST_MOST)
@@ -271,6 +271,8 @@ class Arbiter:
         self._aside.add(key)
         if self._called == key:
             self._called = 0
+        if self._places[key] is Place.AWAY:
+            self._call(key)
 
     def _pause(self, now: int) -> tuple[int, int] | None:
         """For whom the token is kept if it asks once more, and until when: its memory was brought for a turn

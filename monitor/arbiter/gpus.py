@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ..policy.place import Place
 from ..policy.tokens import Client
+from .gathering import Gathering
 from .gpu import Arbiter, Use, Voice
 from .words import Packet, Word
 
@@ -39,7 +40,7 @@ class Worker:
     """An API server, and what it was last told."""
 
     key: int
-    devices: tuple[int, ...]  # in the order in which their turns are waited for: the same for all
+    devices: tuple[int, ...]  # in the order in which their turns are waited for: first the same for all
     line: Line
     session: int = 0  # 0: none; a request waits until there is one
     turn: int = 0  # the number of its last request
@@ -70,6 +71,7 @@ class Gpus:
         self._make, self._soon = make, soon
         self.arbiters: dict[int, Arbiter] = {}
         self.workers: dict[int, Worker] = {}
+        self._gathering = Gathering()
         self.own: Counter[int] = Counter()  # nanoseconds of API servers' own work, by device: they say so
 
     def add(self, key: int, devices: Sequence[int], line: Line) -> None:
@@ -130,7 +132,7 @@ class Gpus:
             for device in worker.devices:
                 self.arbiters[device].rest(key, now)
         else:
-            self.own[worker.devices[0]] += min(packet.value, OWN_MOST)
+            self.own[min(worker.devices)] += min(packet.value, OWN_MOST)
             self._withdraw(worker, now)
             for device in worker.devices if worker.session else ():
                 self.arbiters[device].back(key, now)
@@ -141,10 +143,15 @@ class Gpus:
             deadline = arbiter.deadline()
             if deadline is not None and deadline <= now:
                 arbiter.tick(now)
+        while (key := self._gathering.due(now)) is not None:
+            worker = self.workers[key]
+            if self._gathering.yields(key, bool(worker.wanted), now):
+                self._yield(worker, now)
 
     def deadline(self) -> int | None:
         """When `tick` has something to do, in monotonic nanoseconds; None: nothing waits for a time."""
-        found = (arbiter.deadline() for arbiter in self.arbiters.values())
+        found = [arbiter.deadline() for arbiter in self.arbiters.values()]
+        found.append(self._gathering.deadline())
         return min((each for each in found if each is not None), default=None)
 
     def uses(self, device: int, now: int) -> Iterator[Told]:
@@ -160,8 +167,10 @@ class Gpus:
         worker = self.workers[key]
         worker.place += 1
         if worker.place < len(worker.devices):
+            self._gathering.holds(key, quota, now)
             self._ask_next(worker, now)
             return
+        self._gathering.is_over(key)
         worker.works = True
         for each in worker.devices:
             self.arbiters[each].begin(key, now)
@@ -208,7 +217,16 @@ class Gpus:
         worker.queued = True
         self.arbiters[worker.devices[worker.place]].ask(worker.key, now)
 
+    def _yield(self, worker: Worker, now: int) -> None:
+        """It gives up what it has, and goes on waiting for what it lacks: that comes first from now on."""
+        had, lacks = worker.devices[: worker.place], worker.devices[worker.place :]
+        worker.devices, worker.place = lacks + had, 0
+        worker.wanted.clear()
+        for device in had:
+            self.arbiters[device].back(worker.key, now)
+
     def _withdraw(self, worker: Worker, now: int) -> None:
+        self._gathering.is_over(worker.key)
         worker.asked = worker.queued = worker.works = False
         worker.place = 0
         worker.wanted.clear()

@@ -91,6 +91,14 @@ def simulate(
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, metavar="N", help="GPUs of the server")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="What each has to give")] = None,
+    bandwidth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Bytes a second at which memory moves between GPUs, or comes back with a trace; "
+            "`measured`: as this machine copies",
+        ),
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="API servers per GPU")] = None,
     max_wait: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Refuse who waited so long")
@@ -119,7 +127,7 @@ def simulate(
             invocations.replay(
                 trace,
                 _slice(minutes, functions, per_minute, seed),
-                _invocation_server(gpus, memory),
+                _invocation_server(gpus, memory, bandwidth),
                 invocations.variants(names, given, option or []),
                 chances,
                 page,
@@ -133,7 +141,7 @@ def simulate(
         workload = _trace(azure, durations, app_memory, minutes, functions, per_minute, seed)
     else:
         workload = _recipe(recipe or HEAVY)
-    server = _server(workload.server, gpus, memory, workers)
+    server = _server(workload.server, gpus, memory, workers, bandwidth)
     runs = []
     for discipline in _known("--queue", queue or ["fcfs"]):
         for fit in _known("--policy", policy or COMPARED):
@@ -213,24 +221,42 @@ def _trace(
         raise CliError(Exit.FAILED, f"cannot read the trace: {reason(error)}") from None
 
 
-def _invocation_server(gpus: int | None, memory: str | None) -> InvocationServer:
-    from gpuferry.guest.units import parse_size
-
+def _invocation_server(gpus: int | None, memory: str | None, bandwidth: str | None) -> InvocationServer:
     from ..simulator.invocations.lalb import SERVER
 
-    try:
-        size = parse_size(memory) if memory else SERVER.memory
-    except ValueError as error:
-        raise CliError(Exit.USAGE, f"--memory: {error}") from None
-    return replace(SERVER, gpus=gpus or SERVER.gpus, memory=size)
+    return replace(
+        SERVER,
+        gpus=gpus or SERVER.gpus,
+        memory=_size("--memory", memory) or SERVER.memory,
+        bandwidth=_bandwidth(bandwidth) or SERVER.bandwidth,
+    )
 
 
-def _server(usual: Server, gpus: int | None, memory: str | None, workers: int | None) -> Server:
+def _server(
+    usual: Server, gpus: int | None, memory: str | None, workers: int | None, bandwidth: str | None
+) -> Server:
     """The workload's own, with what was asked for instead."""
+    return replace(
+        usual,
+        gpus=gpus or usual.gpus,
+        memory=_size("--memory", memory) or usual.memory,
+        workers=workers or usual.workers,
+        bandwidth=_bandwidth(bandwidth) or usual.bandwidth,
+    )
+
+
+def _size(option: str, text: str | None) -> int | None:
     from gpuferry.guest.units import parse_size
 
     try:
-        size = parse_size(memory) if memory else usual.memory
+        return parse_size(text) if text else None
     except ValueError as error:
-        raise CliError(Exit.USAGE, f"--memory: {error}") from None
-    return replace(usual, gpus=gpus or usual.gpus, memory=size, workers=workers or usual.workers)
+        raise CliError(Exit.USAGE, f"{option}: {error}") from None
+
+
+def _bandwidth(text: str | None) -> float | None:
+    if text == "measured":
+        from ..simulator.residency import measured_bandwidth
+
+        return measured_bandwidth()
+    return _size("--bandwidth", text)

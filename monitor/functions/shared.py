@@ -100,6 +100,7 @@ class Shared:
     async def learn(self) -> None:
         """Hear what others measured. Until cancelled."""
         async for state in self._store.watch(MODELS):
+            self._odd.intersection_update(state)
             for key, value in state.items():
                 self._learned(key, value)
 

@@ -77,7 +77,7 @@ def rooted(request: Request, gpus: Sequence[Gpu]) -> bool:
     portion = request.portion
     if not portion.affinity or not gpus:
         return False
-    return gpus[0].marks[portion.scope].affinity[portion.affinity] > 1
+    return gpus[0].marks[portion.scope].affinity.get(portion.affinity, 0) > 1
 
 
 def takes(request: Request, gpu: Gpu) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from bisect import insort
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +27,7 @@ HOMES = 64  # affinities of which it is remembered where they are; labels are wh
 class Fit:
     """How to choose among the GPUs where a request of this portion fits: the smallest of their `ranks` wins,
     among equals the lowest index. `alone`: only a GPU that nobody else has. `apart`: the first of an affinity
-    goes where no session of its scope is.
+    goes where no session of its scope is, and to a GPU that nobody has rather than any other.
     """
 
     ranks: Callable[[Portion, Sequence[Gpu]], Sequence[int]]
@@ -35,12 +36,21 @@ class Fit:
 
 
 _FREE = attrgetter("free")
+_INDEX = attrgetter("index")
 
 BEST = Fit(lambda _, gpus: [gpu.free for gpu in gpus])
 WORST = Fit(lambda _, gpus: [-gpu.free for gpu in gpus])
 FIRST = Fit(lambda _, gpus: [0] * len(gpus))
 EXCLUSIVE = Fit(FIRST.ranks, alone=True)
 KUBESHARE = Fit(ranks, apart=True)
+
+
+def _taken(gpu: Gpu) -> int:
+    return -gpu.free
+
+
+def _is_untouched(gpu: Gpu) -> bool:
+    return not gpu.marks and not gpu.busy and gpu.time == FULL
 
 
 def _may_move(said: tuple[str, str], found: Sequence[Gpu] | None, changed: Gpu) -> bool:
@@ -63,32 +73,51 @@ class Room:
         self._time = math.inf  # and thousandths of a GPU's time
         self._free: Callable[[Gpu], int] = _FREE
         self.gpus = list(gpus)
+        self._known = frozenset(self.gpus)
         self.changes: list[Gpu] = []
         self._changed = 0  # how many those are
         # Where each affinity is, as company.homes says, and how many changes there were when that was found.
-        self._homes: dict[tuple[str, str], tuple[list[Gpu] | None, int]] = {}
-        self._look()
-
-    def _look(self) -> None:
-        alone = self._fit.alone
-        self.open = [gpu for gpu in self.gpus if gpu.idle and not (alone and gpu.busy)]
+        self._homes: dict[tuple[str, str], tuple[Portion, list[Gpu] | None, int]] = {}
+        self.open = list(filter(self._is_open, self.gpus))
         self._open = set(self.open)
-        self._sort()
+        self._roomiest = sorted(self.open, key=_taken)
 
-    def _sort(self) -> None:
-        self._roomiest = sorted(self.open, key=self._free, reverse=True) if len(self.open) > 1 else self.open
+    def _is_open(self, gpu: Gpu) -> bool:
+        return bool(gpu.idle) and not (self._fit.alone and gpu.busy)
 
     def renew(self, changed: Collection[Gpu]) -> None:
-        """These GPUs are not what they were."""
+        """These GPUs are not what they were. Those that are not of this room any more are passed over."""
+        changed = self._known.intersection(changed)
         if len(self.changes) >= REMEMBERED:
             self.changes = []
             self._homes.clear()
         self.changes += changed
         self._changed = len(self.changes)
-        for said, (found, _) in list(self._homes.items()):
+        for said, (portion, found, _) in list(self._homes.items()):
             if any(_may_move(said, found, gpu) for gpu in changed):
-                del self._homes[said]
-        self._look()
+                self._follow(said, portion, found, changed)
+        # What changed leaves the order first: it is found by what the others are.
+        for gpu in self._open.intersection(changed):
+            self._roomiest.remove(gpu)
+            if not self._is_open(gpu):
+                self._open.remove(gpu)
+                self.open.remove(gpu)
+        for gpu in filter(self._is_open, changed):
+            insort(self._roomiest, gpu, key=_taken)
+            if gpu not in self._open:
+                self._open.add(gpu)
+                insort(self.open, gpu, key=_INDEX)
+
+    def _follow(
+        self, said: tuple[str, str], portion: Portion, found: list[Gpu] | None, changed: Collection[Gpu]
+    ) -> None:
+        """An affinity may be elsewhere now than on these GPUs."""
+        if found == []:  # on its way, and nobody noted between which
+            del self._homes[said]
+            return
+        now = homes(portion, changed if found is None else {*found, *changed})
+        if now != found:
+            self._homes[said] = portion, now, self._changed
 
     def _copy(self) -> Room:
         """Another room, so that nothing that is known of this one is taken for knowledge of that one."""
@@ -112,14 +141,14 @@ class Room:
         narrow._open = set(narrow.open)
         narrow._free = found.__getitem__
         narrow._time = min(self._time, time_obtainable(self.gpus, places, newcomer=newcomer))
-        narrow._sort()
+        narrow._roomiest = sorted(narrow.open, key=narrow._free, reverse=True)
         return narrow
 
     def usual(self) -> Room:
         """Return this room for a session with no more memory than those get that ask for none."""
         return self.within(max((gpu.usual or gpu.memory for gpu in self.open), default=0))
 
-    def _admits(self, portion: Portion, among: Sequence[Gpu]) -> tuple[Sequence[Gpu], Callable[[Gpu], bool]]:
+    def _admits(self, portion: Portion, among: Sequence[Gpu]) -> tuple[Iterable[Gpu], Callable[[Gpu], bool]]:
         """Which of these GPUs labels leave to such a session: those of a shorter list of which this holds."""
         if portion.affinity:
             wanted = self._home_of(portion)
@@ -127,7 +156,8 @@ class Room:
                 among = among if len(wanted) > 1 else [gpu for gpu in wanted if gpu in among]
                 return among, lambda gpu: gpu in wanted and allows(portion, gpu)
             if self._fit.apart:
-                return among, lambda gpu: portion.scope not in gpu.marks
+                scope = portion.scope
+                return (gpu for gpu in among if scope not in gpu.marks), lambda gpu: True
         return among, partial(allows, portion)
 
     def _home_of(self, portion: Portion) -> list[Gpu] | None:
@@ -137,13 +167,24 @@ class Room:
         if known is None:
             if len(self._homes) >= HOMES:
                 self._homes.clear()
-            known = self._homes[said] = homes(portion, self.gpus), self._changed
-        return known[0]
+            known = self._homes[said] = portion, homes(portion, self.gpus), self._changed
+        return known[1]
 
     def _is_where_it_was(self, portion: Portion, since: int) -> bool:
         """Whether its affinity, if it has one, is known to be where it was before these changes."""
         known = self._homes.get((portion.affinity, portion.scope))
-        return not portion.affinity or (known is not None and known[1] <= since)
+        return not portion.affinity or (known is not None and known[2] <= since)
+
+    def _changed_since(self, since: int, devices: int, portion: Portion) -> Collection[Gpu] | None:
+        """The open GPUs on one of which such a request has to be if it found no room before the changes from
+        this one on. None: any, because that is not known, or several devices, or affinities that went
+        elsewhere, look beyond those that changed.
+        """
+        if since < 0 or devices > 1 or len(self.changes) - since >= FEW:
+            return None
+        return (
+            self._open.intersection(self.changes[since:]) if self._is_where_it_was(portion, since) else None
+        )
 
     def offers(
         self, labels: frozenset[str], devices: int, portion: Portion, since: int = -1
@@ -152,23 +193,19 @@ class Room:
         than another; the most memory first. Of several devices the time is that which `portion` asks for.
         `since`: only what came with the changes from this one on; what could be had before may be left out.
         """
-        among: Sequence[Gpu] = self._roomiest
-        if since >= 0:
-            changed = self.changes[since:]
-            if not changed:
-                return ()
-            # Several devices, and affinities that went elsewhere, look beyond the GPUs that changed.
-            if devices == 1 and len(changed) < FEW and self._is_where_it_was(portion, since):
-                among = sorted(self._open.intersection(changed), key=self._free, reverse=True)
+        if since == len(self.changes):
+            return ()
+        changed = self._changed_since(since, devices, portion)
+        among = self._roomiest if changed is None else sorted(changed, key=self._free, reverse=True)
         most = self._most // devices
         if devices > self._gpus:
             return ()
         if devices > 1:
             wide = [self._free(gpu) for gpu in self._fitting(labels, devices, portion, -math.inf)]
             return ((min(wide[-1], most), FULL),) if len(wide) == devices else ()
-        among, admits = self._admits(portion, among)
+        able, admits = self._admits(portion, among)
         found, best = list[tuple[float, float]](), -1
-        for gpu in among:
+        for gpu in able:
             time = gpu.time if gpu.time > 0 else 0  # who asks for none of it shares what is left
             if time > best and labels <= gpu.labels and admits(gpu):
                 found.append((min(self._free(gpu), most), min(time, self._time)))
@@ -178,15 +215,19 @@ class Room:
         return found
 
     def _fitting(
-        self, labels: frozenset[str], devices: int, portion: Portion, memory: float
+        self, labels: frozenset[str], devices: int, portion: Portion, memory: float, since: int = -1
     ) -> Sequence[Gpu]:
-        """The roomiest GPUs for such a request with so much memory: as many as it asks for, or fewer."""
+        """The roomiest GPUs for such a request with so much memory: as many as it asks for, or fewer.
+        `since`: as `holds` has it.
+        """
         if portion.request * devices > self._time:
             return ()
-        among, admits = self._admits(portion, self._roomiest)
+        changed = self._changed_since(since, devices, portion)
+        among = self._roomiest if changed is None else sorted(changed, key=self._free, reverse=True)
+        able, admits = self._admits(portion, among)
         found, free = list[Gpu](), self._free
         least = portion.request or -math.inf  # of its time
-        for gpu in among:
+        for gpu in able:
             if free(gpu) < memory:
                 break
             if gpu.time >= least and labels <= gpu.labels and admits(gpu):
@@ -195,20 +236,28 @@ class Room:
                     break
         return found
 
-    def holds(self, request: Request) -> bool:
-        """Whether the room has a seat on each GPU that the request asks for."""
+    def holds(self, request: Request, since: int = -1) -> bool:
+        """Whether the room has a seat on each GPU that the request asks for. `since`: it had not before the
+        changes from this one on; -1: that is not known.
+        """
         memory, devices = request.memory, request.devices
         if devices > self._gpus or memory * devices > self._most:
             return False
-        return len(self._fitting(request.labels, devices, request.portion, memory)) == devices
+        return len(self._fitting(request.labels, devices, request.portion, memory, since)) == devices
 
-    def choose(self, request: Request) -> list[Gpu]:
-        """The GPUs for a request that this room holds."""
+    def choose(self, request: Request, since: int = -1) -> list[Gpu]:
+        """The GPUs for a request that this room holds. `since`: as `holds` has it."""
         if len(self.open) == 1:
-            return self.open
+            return self.open[:]
         memory, labels, portion = request.memory, request.labels, request.portion
-        among, admits = self._admits(portion, self.open)
+        changed = self._changed_since(since, request.devices, portion)
+        here = self.open if changed is None else sorted(changed, key=_INDEX)
         least, free, ranks = portion.request or -math.inf, self._free, self._fit.ranks
+        if portion.affinity and self._fit.apart and self._home_of(portion) is None:
+            for gpu in here:
+                if _is_untouched(gpu) and free(gpu) >= memory and labels <= gpu.labels:
+                    return [gpu]  # no other one is better
+        among, admits = self._admits(portion, here)
         wide = [gpu for gpu in among if gpu.time >= least and free(gpu) >= memory]
         if labels:
             wide = [gpu for gpu in wide if labels <= gpu.labels]

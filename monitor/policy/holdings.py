@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -35,6 +35,10 @@ def unlimited(_: str) -> Share:
     return EVERYTHING
 
 
+def _by_gpu() -> defaultdict[int, int]:
+    return defaultdict(int)
+
+
 @dataclass(slots=True)
 class Holding:
     """What one tenant holds. A session that moves is counted once, but sits on both of its GPUs."""
@@ -42,10 +46,10 @@ class Holding:
     sessions: int = 0
     memory: int = 0
     gpus: int = 0
-    seats: Counter[int] = field(default_factory=Counter)  # by index of the GPU
-    memory_on: Counter[int] = field(default_factory=Counter)
+    seats: defaultdict[int, int] = field(default_factory=_by_gpu)  # by index of the GPU
+    memory_on: defaultdict[int, int] = field(default_factory=_by_gpu)
     time: int = 0
-    time_on: Counter[int] = field(default_factory=Counter)
+    time_on: defaultdict[int, int] = field(default_factory=_by_gpu)
 
 
 class Holdings:

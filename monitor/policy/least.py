@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from .interface import Request
 
@@ -124,12 +125,12 @@ class Line:
             tree[node] = least
 
     def _tree(self, values: Sequence[float]) -> list[float]:
-        size = self._size
-        tree = [math.inf] * (2 * size)
-        tree[size : size + len(values)] = values
-        for node in range(size - 1, 0, -1):
-            tree[node] = min(tree[2 * node], tree[2 * node + 1])
-        return tree
+        levels = [[*values, *[math.inf] * (self._size - len(values))]]
+        while len(levels[-1]) > 1:
+            below = levels[-1]
+            pairs = zip(below[::2], below[1::2], strict=True)
+            levels.append([left if left <= right else right for left, right in pairs])
+        return [math.inf, *chain.from_iterable(reversed(levels))]
 
     def _rebuild(self, requests: list[Request]) -> None:
         """Closes the gaps, and leaves as much room again."""

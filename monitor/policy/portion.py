@@ -4,7 +4,6 @@ the labels of those who are on one GPU.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,25 +60,24 @@ class Marks:
     """
 
     sessions: int = 0
-    affinity: Counter[str] = field(default_factory=Counter)
-    anti_affinity: Counter[str] = field(default_factory=Counter)
-    exclusion: Counter[str] = field(default_factory=Counter)  # those who said nothing said ""
-    leaving: Counter[str] = field(default_factory=Counter)  # affinities of sessions on their way elsewhere
+    affinity: dict[str, int] = field(default_factory=dict)
+    anti_affinity: dict[str, int] = field(default_factory=dict)
+    exclusion: dict[str, int] = field(default_factory=dict)  # those who said nothing said ""
+    leaving: dict[str, int] = field(default_factory=dict)  # affinities of sessions on their way elsewhere
 
     def add(self, portion: Portion, by: int) -> None:
         """One more session is here, or one less."""
         self.sessions += by
-        for counter, label in (
-            (self.affinity, portion.affinity),
-            (self.anti_affinity, portion.anti_affinity),
-        ):
-            if label:
-                count(counter, label, by)
+        if portion.affinity:
+            count(self.affinity, portion.affinity, by)
+        if portion.anti_affinity:
+            count(self.anti_affinity, portion.anti_affinity, by)
         count(self.exclusion, portion.exclusion, by)
 
 
-def count(counter: Counter[str], label: str, by: int) -> None:
+def count(counts: dict[str, int], label: str, by: int) -> None:
     """One more says the label, or one less; who is said by nobody is not there."""
-    counter[label] += by
-    if not counter[label]:
-        del counter[label]
+    if number := counts.get(label, 0) + by:
+        counts[label] = number
+    else:
+        del counts[label]

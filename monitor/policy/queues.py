@@ -38,6 +38,9 @@ class Queue(Protocol):
     def pick(self, room: Room) -> Request | None:
         """The request whose turn it is, or None if there is no room for it."""
 
+    def since(self, request: Request, room: Room) -> int:
+        """The first of the room's changes that can have made room for the picked request; -1: not known."""
+
     def take(self, request: Request) -> None:
         """The picked request leaves: it is placed."""
 
@@ -50,6 +53,8 @@ class Fcfs:
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[int, Request] = OrderedDict()
+        # The head that found no room, with the changes of that room and how many there were.
+        self._stuck: tuple[int, list[Gpu], int] = (0, [], 0)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -64,7 +69,14 @@ class Fcfs:
 
     def pick(self, room: Room) -> Request | None:
         head = next(iter(self._waiting.values()), None)
-        return head if head and room.holds(head) else None
+        if head is None or room.holds(head, self.since(head, room)):
+            return head
+        self._stuck = head.id, room.changes, len(room.changes)
+        return None
+
+    def since(self, request: Request, room: Room) -> int:
+        head, changes, since = self._stuck
+        return since if head == request.id and changes is room.changes else -1
 
     def take(self, request: Request) -> None:
         del self._waiting[request.id]
@@ -109,11 +121,12 @@ class Backfill(Fcfs):
 
     def pick(self, room: Room) -> Request | None:
         if len(self._overtakers) >= self._limit:
-            kind = _kind(next(iter(self)))
-            since = self._since(kind, room)
-            return super().pick(room) if since < 0 or room.offers(*kind, since) else None
+            return super().pick(room)
         found = [request for kind, line in self._lines.items() if (request := self._first(kind, line, room))]
         return min(found, key=lambda request: self._turn[request.id], default=None)
+
+    def since(self, request: Request, room: Room) -> int:
+        return max(self._since(_kind(request), room), super().since(request, room))
 
     def _first(self, kind: _Kind, line: Line, room: Room) -> Request | None:
         """The first of its kind that finds room."""

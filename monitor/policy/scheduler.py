@@ -316,9 +316,9 @@ class Scheduler:
         picked = self._queue.pick(self._room_now())
         if picked is None:
             return None
-        request, room = picked
+        request, room, since = picked
         self._queue.take(request)
-        return self._place(request, room.choose(request))
+        return self._place(request, room.choose(request, since))
 
     def _room_now(self) -> Room:
         if self._room is None:

@@ -99,8 +99,10 @@ class Turns:
             self._turned[tenant] = -next(self._count) - LATER
             self._enter(tenant)
 
-    def pick(self, room: Room) -> tuple[Request, Room] | None:
-        """Return the guest whose turn it is, and the part of the room that its tenant may have."""
+    def pick(self, room: Room) -> tuple[Request, Room, int] | None:
+        """Return the guest whose turn it is, the part of the room that its tenant may have, and the first of
+        that room's changes that can have made room for it; -1: not known.
+        """
         if not room.open:
             return None
         holder, held_up = None, False
@@ -113,7 +115,7 @@ class Turns:
             picked = queue.pick(mine.usual() if held_up else mine)
             if picked:
                 self._hold(holder)
-                return picked, mine
+                return picked, mine, queue.since(picked, mine)
             if len(self._line) == 1:
                 return None  # there is nobody whom it could hold up
             head = next(iter(queue))

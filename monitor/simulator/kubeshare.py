@@ -13,6 +13,7 @@ from ..policy.sharing import SECOND
 from ..policy.timeshare import TimeSharing
 from ..policy.tokens import Client
 from .paper import Row, row
+from .residency import Memory, measured_bandwidth
 from .sharing import Outcome, Share, SharedGpus
 from .tokens import Busy, shares
 
@@ -25,6 +26,9 @@ JOBS = 3600
 HALF_LOAD = 50.0  # jobs a minute
 SHARE_TOLERANCE = 0.03
 QUOTA, WINDOW = SECOND // 10, 10 * SECOND
+GIB = 1 << 30
+# Sessions of 1 GiB that are always busy for a minute, and how many of them fit on the GPU.
+CROWDS = ((3, 2.0), (3, 1.5), (4, 2.0), (16, 10.0))
 
 # Figure 6: sessions A, B and C of one GPU, and what they had of it in the spans between.
 FIGURE_6 = (
@@ -60,7 +64,7 @@ def run(fit: str, work: Sequence[Share], slowdown: Callable[[Sequence[str]], flo
 
 
 def shares_of_figure_6() -> list[Row]:
-    """Figure 6 by the policy of turns that GPU servers run. Nothing in it is random."""
+    """Figure 6 by the arbiter and policy that GPU servers run. Nothing in it is random."""
     found = shares(TimeSharing(WINDOW, Fixed(QUOTA), 0), FIGURE_6, SPANS)
     rows = []
     for (begin, end), had, wanted in zip(SPANS, found, PUBLISHED, strict=True):
@@ -70,6 +74,18 @@ def shares_of_figure_6() -> list[Row]:
                 low, high = published - SHARE_TOLERANCE, published + SHARE_TOLERANCE
                 rows.append(row(what, published, [part], low, high))
     return rows
+
+
+def residency(bandwidth: float) -> Iterator[Row]:
+    """What is left of a GPU's time for work where memory comes and goes at so many bytes a second. Beyond the
+    paper, whose sessions always fit.
+    """
+    for sessions, fitting in CROWDS:
+        crowd = [Busy(Client(number), 0, 60, GIB) for number in range(1, sessions + 1)]
+        memory = Memory(int(fitting * GIB), bandwidth)
+        (had,) = shares(TimeSharing(WINDOW, Fixed(QUOTA), 0), crowd, [(0.0, 60.0)], memory)
+        name = f"part of the time at work, {sessions} sessions of 1 GiB of which {fitting:g} fit"
+        yield row(name, math.nan, [sum(had)], 0.0, math.inf)
 
 
 def throughput(mean: float, seeds: Sequence[int], deviation: float = DEVIATION, number: int = JOBS) -> Row:
@@ -156,6 +172,7 @@ def interference_rows(seeds: Sequence[int], parts: Sequence[float] = (0.0, 0.25,
 def everything(seeds: Sequence[int]) -> Iterator[Row]:
     """All rows, one after the other: this takes minutes."""
     yield from shares_of_figure_6()
+    yield from residency(measured_bandwidth())
     yield alone(seeds)
     for mean in MEANS:
         yield throughput(mean, seeds)

@@ -373,6 +373,7 @@ def kubeshare(seeds: Sequence[int], advance: Advance) -> Report:
         "jobs per minute with sharing": "few seeds are not enough",
         "active GPUs": "at half load without sharing nearly all GPUs are active: few seeds are not enough",
         "figure 6": "two windows of 10 s are left to settle after each change",
+        "part of the time at work": "at the bandwidth at which this machine copies host memory",
     }
     return report
 

@@ -26,6 +26,7 @@ from .migrations import describe
 from .turns import turns_of_device, turns_of_session
 
 STATS_SECONDS = 0.3
+FEW = 200  # sessions, for which asking the arbiter each second costs no turn anything
 
 _STATES = {
     State.STARTING: control_pb2.SERVER_STATE_STARTING,
@@ -109,6 +110,11 @@ class StatusReporter:
             migrations=[describe(migration) for migration in self._broker.custody.recent],
         )
 
+    async def ask_arbiter(self) -> None:
+        """Ask for fresh figures of turns, unless so many sessions take them that it would delay these."""
+        if self._office and len(self._broker.sessions) <= FEW:
+            await self._office.report()
+
     def devices(self) -> list[control_pb2.Device]:
         """The devices' part of the status, which is short even where there are thousands of sessions."""
         return [self._device(ordinal) for ordinal in range(self._config.devices)]
@@ -147,6 +153,9 @@ class StatusReporter:
                     for one in self._steward.books.on(ordinal)
                     if not one.away
                 )
+        away = [one for one in self._steward.books.on(ordinal) if one.away]
+        device.memory_in_host = sum(one.host_bytes for one in away)
+        device.memory_on_disk = sum(one.disk_bytes for one in away)
         return device
 
     def _mapped(self, key: int) -> int:

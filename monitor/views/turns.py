@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from heapq import nlargest
+
 from gpuferry.specs._generated import control_pb2
 
 from ..arbiter.office import Office
 
 NANO = 1e9
+SHARES = 6  # of a device, that are shown over time
 
 
 def turns_of_session(office: Office, device: int, session: int) -> control_pb2.SessionTurns:
@@ -41,4 +44,7 @@ def turns_of_device(office: Office, device: int) -> control_pb2.DeviceTurns:
         turns.waited_seconds, turns.own_seconds = gpu.waited / NANO, gpu.own / NANO
         used = sum(use.used for use in gpu.sessions.values())
         turns.share = used / gpu.span / sharing.at_once
+        largest = nlargest(SHARES, ((use.used, session) for session, use in gpu.sessions.items() if use.used))
+        for had, session in largest:
+            turns.shares.add(session=session, share=had / gpu.span)
     return turns

@@ -62,6 +62,7 @@ class Porter:
         status = harness.wait_until(self._server.status, "a monitor")
         (session,) = [one for one in status.sessions if one.guest_pid == guest]
         file, there = self._server.files / f"of {guest}", 1 - session.device
+        assert self._server.recall(session.id)  # others may have needed the room
         assert self._server.evict(session.id)
         for last in (
             self._server.migrate(session.id, device=there),

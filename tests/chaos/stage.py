@@ -22,7 +22,9 @@ ENDS_WITHIN = 90.0  # seconds, whatever breaks
 RECONNECT = (("GPUFERRY_ON_LOSS", "reconnect"),)
 LASTS_SECONDS = 20.0
 LOST = (46, 802)  # CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_SYSTEM_NOT_READY
-SIZE = 5 << 20  # bytes that a resident writes and reads
+SIZE = 5 << 20  # bytes that a resident writes and reads,
+BALLAST = 86 << 20  # and that it holds all the time,
+LOOKS = 0.1  # and looks at in so many of its rounds
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,8 @@ class Resident:
     def __enter__(self) -> Resident:
         try:
             self._must("start")
+            self._ballast, self._weight = int(self._must("alloc", BALLAST)), self._chance.getrandbits(30)
+            self._must("write", self._ballast, BALLAST, self._weight)
             self._kept, self._content = int(self._must("alloc", SIZE)), self._chance.getrandbits(30)
             self._must("write", self._kept, SIZE, self._content)
         except BaseException:
@@ -176,6 +180,8 @@ class Resident:
         self._must("write", new, SIZE, seed)
         self._is(new, seed)
         self._is(self._kept, self._content)
+        if self._chance.random() < LOOKS:
+            self._is(self._ballast, self._weight, BALLAST)
         self._must("free", self._kept)
         self._kept, self._content = new, seed
         self.rounds += 1
@@ -184,6 +190,7 @@ class Resident:
     def finish(self) -> None:
         """Its last words are right, and there were no complaints."""
         self.work()
+        self._is(self._ballast, self._weight, BALLAST)
         status, errors = self._program.finish()
         if status != 0:
             raise Wrong(f"resident by {self.way.name}: exit status {status}: {errors}")
@@ -196,6 +203,6 @@ class Resident:
             raise (Lost if status in LOST else Wrong)(text)
         return result
 
-    def _is(self, address: int, seed: int) -> None:
-        if self._must("read", address, SIZE) != digest(seed, SIZE):
+    def _is(self, address: int, seed: int, size: int = SIZE) -> None:
+        if self._must("read", address, size) != digest(seed, size):
             raise Wrong(f"resident by {self.way.name}: not what it wrote, after {self.rounds} rounds")

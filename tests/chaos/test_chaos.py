@@ -22,6 +22,7 @@ import pytest
 
 from bench import picture
 from tests.chaos.cluster import Clerk
+from tests.chaos.lookout import Lookout
 from tests.chaos.porter import Porter
 from tests.chaos.reign import Reign
 from tests.chaos.score import DEEDS, Deed, score
@@ -79,8 +80,10 @@ def chaos(all_of: World, plays: list[Play], seed: int, seconds: float, log: list
         stay = {resident.pid for resident in (local, remote)}
         porters = [Porter(server, stay, number, seed, stage.over) for number in range(PORTERS)]
         reign = Reign(server, all_of.proxy, all_of.registries, stage.parts, spared, stage.over, log)
+        lookout = Lookout(server, stay, stage.over)
         jobs: list[Callable[[], object]] = [
             clerk.work,
+            lookout.work,
             partial(stage.reside, local),
             partial(stage.reside, remote),
         ]
@@ -96,13 +99,14 @@ def chaos(all_of: World, plays: list[Play], seed: int, seconds: float, log: list
         for job in running:
             job.result()
         ends = sum((porter.ends for porter in porters), Counter[tuple[str, str]]())
-        print(dict(stage.verdicts), clerk.acknowledged, local.rounds, remote.rounds, dict(ends))
+        print(dict(stage.verdicts), clerk.acknowledged, local.rounds, remote.rounds, dict(ends), lookout.seen)
         assert {server.server_of(resident.pid) for resident in (local, remote)} == spared
         for resident in (local, remote):
             porters[0].carry_around(resident.pid)
             resident.finish()
     assert {verdict for _, verdict in stage.verdicts} >= {"right", "error"}
     assert any(end == "done" for _, end in ends)
+    assert lookout.evictions, "nobody had to make room"
     all_of.check_rest(fresh)
     all_of.check_registries(clerk)
     all_of.check_ways(plays[-1])

@@ -16,9 +16,10 @@ from tests.helpers.proxy import Proxy
 from tests.monitor import harness
 
 DEVICES, POOL = 2, 3
-# Leases for twice what a device holds, and turns.
-SHARED = ("--oversubscribe", "2", "--sharing", "time")
-MEMORY = "512MiB"
+# Leases for twice what a device holds, and turns. Three residents do not fit on a device, two do; copies of
+# all that are elsewhere fit in host memory and on the disk together, not in one of them.
+SHARED = ("--oversubscribe", "2", "--sharing", "time", "--host-memory", "128MiB", "--disk", "256MiB")
+MEMORY = "256MiB"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from gpuferry.monitor.policy import (
     Seat,
     build,
 )
+from gpuferry.monitor.policy.fit import Room
 from gpuferry.monitor.policy.interface import Declined
+from gpuferry.monitor.policy.portion import FULL, PLAIN
 
 
 def server(made: Scheduler, memory: list[int], workers: int = 2) -> Scheduler:
@@ -485,3 +487,33 @@ def test_it_makes_room_for_the_head_of_the_queue() -> None:
     assert moves == [Migrate(3, 0, 1, 11)]
     policy.on_migrated(3, done=True, seconds=0.1)
     assert drain(policy) == [Place(Request(4, 60), (Seat(0, 2),))]
+
+
+def test_what_was_chosen_stays_what_it_was() -> None:
+    """Also if the GPU has no room any more, and others have."""
+    first, second = Gpu(0, 10), Gpu(1, 10)
+    first.welcome(0)
+    room = Room([first, second], FITS["best-fit"])
+    chosen = room.choose(Request(1, 5))
+    assert chosen is not room.open
+    first.forget(0)
+    second.welcome(1)
+    room.renew([first, second])
+    assert chosen == [first]
+    assert room.choose(Request(2, 5)) == [second]
+
+
+def test_gpus_that_change_together_are_ranked_right() -> None:
+    """The order is kept, and what changed is put where it belongs among what else changed."""
+    gpus = [Gpu(index, 100) for index in range(4)]
+    for gpu in gpus:
+        gpu.welcome(gpu.index)
+    room = Room(gpus, FITS["best-fit"])
+    for gpu, free in zip(gpus, (10, 90, 30, 70), strict=True):
+        gpu.free = free
+    room.renew(gpus[:2])
+    room.renew(gpus[2:])
+    assert room.offers(frozenset(), 1, PLAIN)[0] == (90, FULL)
+    assert room.holds(Request(1, 90))
+    assert not room.holds(Request(1, 91))
+    assert not room.holds(Request(1, 71, devices=2))

@@ -105,6 +105,13 @@ def test_a_paper_s_numbers_with_pictures(tmp_path: Path) -> None:
     assert "</td></tr>" not in why  # each row that is out of tolerance says why
 
 
+def test_a_bandwidth_is_given_or_measured() -> None:
+    """A session that moves slowly holds the others up."""
+    arguments = ("dgsf-fig8", "--policy", "best-fit", "--migration", "dgsf")
+    slow, measured = (report(*arguments, "--bandwidth", given)["runs"][0] for given in ("16MiB", "measured"))
+    assert slow["end_to_end"] > measured["end_to_end"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
@@ -124,6 +131,7 @@ def test_a_paper_s_numbers_with_pictures(tmp_path: Path) -> None:
         (["--policy", "nothing"], 2, "--policy nothing: no such thing"),
         (["--queue", "nothing"], 2, "choose from fcfs, backfill"),
         (["--memory", "much"], 2, "no size"),
+        (["--bandwidth", "fast"], 2, "--bandwidth: "),
         (["dgsf-heavy", "--azure", "x.csv"], 2, "exclude each other"),
         (["--azure", "x.csv", "--minutes", "0-5"], 2, "minutes 1 to 1440"),
         (["--azure", "x.csv", "--minutes", "early"], 2, "write 1-6"),

@@ -19,7 +19,7 @@ from gpuferry.monitor.policy import (
     Seat,
     build,
 )
-from gpuferry.monitor.policy.portion import FULL, Marks
+from gpuferry.monitor.policy.portion import FULL, Marks, count
 from gpuferry.monitor.policy.session import Session
 
 LIMIT = 25
@@ -370,5 +370,5 @@ def recount(sessions: Iterable[Session], gpu: Gpu) -> tuple[int, dict[str, Marks
                 time -= portion.request
                 marks.setdefault(portion.scope, Marks()).add(portion, 1)
         if gpu in session.leaving and portion.affinity:
-            marks[portion.scope].leaving[portion.affinity] += 1
+            count(marks[portion.scope].leaving, portion.affinity, 1)
     return time, marks

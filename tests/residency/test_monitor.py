@@ -243,6 +243,7 @@ def test_what_its_program_and_others_see_while_it_is_away() -> None:
             assert operator.where(number) == "host"
             found = operator.status()
             assert found.devices[0].memory_resident == 0
+            assert found.devices[0].memory_in_host >= 32 * MIB
             assert (found.sessions[0].memory_mapped, found.sessions[0].copy_bytes) == (32 * MIB, 32 * MIB)
             asks.close()
             assert program.wait() == 0

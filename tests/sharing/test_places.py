@@ -135,6 +135,33 @@ def test_who_waits_in_vain_for_its_memory_holds_nobody_up_who_is_there() -> None
     assert at.words(B) == [Word.GO]
 
 
+def test_who_waits_in_vain_is_called_again_when_its_memory_could_come() -> None:
+    """It was leaving when it was called, which calls nobody back, and those who were here have gone."""
+    at = house(A, B)
+    at.gpus.place(B, Place.LEAVING, 0, 0)
+    at.ask(B, 0)
+    at.ask(A, 1)
+    at.gpus.tick(KEPT_MOST)
+    assert at.words(A) == [Word.GO]
+    at.say(A, Word.BACK, KEPT_MOST + MS)
+    at.soon.clear()
+    at.gpus.place(B, Place.AWAY, 0, KEPT_MOST + 2 * MS)
+    assert at.soon == [100 + B]
+    at.gpus.place(B, Place.HERE, TRIP, KEPT_MOST + 3 * MS)
+    assert at.words(B) == [Word.GO]
+
+
+def test_who_waits_in_vain_is_called_once_more() -> None:
+    """Nobody is spared any more for whom it waited."""
+    at = house(A, B, away=(B,))
+    at.ask(B, 0)
+    at.ask(A, 1)
+    at.soon.clear()
+    at.gpus.tick(KEPT_MOST)
+    assert at.soon == [100 + B]
+    assert at.spared == []
+
+
 def test_who_waits_alone_waits_on() -> None:
     at = house(A, away=(A,))
     at.ask(A, 0)

@@ -24,7 +24,27 @@ def test_points_and_gaps() -> None:
     assert everything["devices"]["0"]["memory_used"] == [10, None, 30]
     assert everything["devices"]["0"]["utilization"] == [None, None, None]
     assert everything["devices"]["1"]["memory_used"] == [None, None, 1]
-    assert kept.latest()["devices"]["1"] == {"memory_used": 1, "memory_granted": 5, "utilization": None}
+    assert kept.latest()["devices"]["1"] == {
+        "memory_used": 1,
+        "memory_granted": 5,
+        "memory_resident": 0,
+        "memory_in_host": 0,
+        "memory_on_disk": 0,
+        "utilization": None,
+        "shares": None,
+    }
+
+
+def test_shares_of_sessions_come_and_go() -> None:
+    kept = History()
+    told = device(0, 10)
+    told.turns.shares.add(session=7, share=0.3004)
+    kept.add(1.0, [told])
+    told.turns.shares.add(session=2**40, share=0.25)
+    kept.add(2.0, [told])
+    del told.turns.shares[:]
+    kept.add(3.0, [told])
+    assert kept.all()["devices"]["0"]["shares"] == [[7, 300], [7, 300, 2**40, 250], []]
 
 
 def test_it_is_bounded() -> None:

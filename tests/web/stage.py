@@ -57,7 +57,13 @@ class Stage:
 
         self.broker = SimpleNamespace(draining=False, sessions={})
         self.pool = SimpleNamespace(servers={}, problems=lambda: self.problems)
-        reporter: Any = SimpleNamespace(report=report, devices=lambda: list(self._status.devices))
+
+        async def ask_arbiter() -> None:
+            pass
+
+        reporter: Any = SimpleNamespace(
+            report=report, devices=lambda: list(self._status.devices), ask_arbiter=ask_arbiter
+        )
         self.observatory = Observatory(self.broker, self.pool, reporter, Accounting(), Announcer())
         self._ticking = asyncio.ensure_future(self.observatory.run())
         self._server = WebServer(

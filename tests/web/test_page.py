@@ -23,11 +23,26 @@ def stage() -> Iterator[Stage]:
         yield stage
 
 
+def turns(**shares: float) -> control_pb2.DeviceTurns:
+    """What sessions s1, s2, … have had."""
+    had = [control_pb2.Share(session=int(name[1:]), share=share) for name, share in shares.items()]
+    return control_pb2.DeviceTurns(sharing="time", tokens=1, shares=had)
+
+
 def busy(uptime: float = 100.0, calls: int = 0) -> control_pb2.StatusReply:
     return control_pb2.StatusReply(
         monitor=monitor(uptime_seconds=uptime, sessions_granted=17),
         devices=[
-            device(0, utilization=0.83, memory_used=15 * GIB, memory_granted=24 * GIB, pool_idle=0),
+            device(
+                0,
+                utilization=0.83,
+                memory_used=15 * GIB,
+                memory_granted=24 * GIB,
+                memory_in_host=8 * GIB,
+                memory_on_disk=GIB,
+                pool_idle=0,
+                turns=turns(s11=0.5, s12=0.3, s13=0.05, s14=0.04, s15=0.03, s16=0.02),
+            ),
             device(1, memory_granted=8 * GIB, pool_idle=1),
         ],
         servers=[
@@ -130,6 +145,53 @@ def test_the_past_is_drawn(browser: Browser, stage: Stage) -> None:
         "document.querySelector('.gpu[data-key=\"0\"] .value').textContent.includes('ago')", "the figure then"
     )
     assert "50 %" in browser.text(".gpu[data-key='0'] .value")
+
+
+def test_shares_are_drawn_over_time(browser: Browser, stage: Stage) -> None:
+    def past(age: int) -> list[control_pb2.Device]:
+        return [device(0, turns=turns(s1=0.6) if age > 60 else turns(s1=0.3, s2=0.6)), device(1)]
+
+    stage.remember(120, past)
+    status = empty()
+    status.devices[0].turns.CopyFrom(turns(s1=0.3, s2=0.6))
+    stage.show(status)
+    browser.open(stage.link)
+    card = ".gpu[data-key='0'] .shares"
+    browser.wait(f"document.querySelectorAll(\"{card} path[class$='-area']\").length === 3", "two and others")
+    assert "session 1 30 %" in browser.text(f"{card} .label")
+    assert "90 %" in browser.text(f"{card} .value")
+    label = f'return document.querySelector("{card} svg").ariaLabel'
+    assert browser.run(label) == "Shares of GPU 0: session 1 30 %, session 2 60 %"
+    tops = f"""
+        const highest = (name) => {{
+            const d = document.querySelector(`{card} path.${{name}}`).getAttribute('d');
+            return [...d.matchAll(/ ([0-9.]+)/g)].map((found) => Number(found[1]));
+        }};
+        return [highest('share-1'), highest('share-2')];
+    """
+    one, two = browser.run(tops)  # of 60 points from the top
+    assert (one[0], one[-1], two[0], two[-1]) == (24.0, 42.0, 24.0, 6.0)
+    assert browser.run("return document.querySelector(\".gpu[data-key='1'] .shares\").hidden") is True
+    assert browser.complaints() == []
+
+
+def test_where_memory_is_is_drawn_over_time(browser: Browser, stage: Stage) -> None:
+    def past(age: int) -> list[control_pb2.Device]:
+        away = {"memory_in_host": 20 * GIB, "memory_on_disk": 10 * GIB} if age < 30 else {}
+        return [device(0, memory_resident=30 * GIB, **away), device(1, memory_resident=GIB)]
+
+    stage.remember(60, past)
+    status = empty()
+    status.devices[0].MergeFrom(past(0)[0])
+    stage.show(status)
+    browser.open(stage.link)
+    card = ".gpu[data-key='0'] .residency"
+    browser.wait(f"document.querySelectorAll(\"{card} path[class$='-area']\").length === 3", "three places")
+    assert "30 GiB" in browser.text(f"{card} .value")
+    label = browser.run(f'return document.querySelector("{card} svg").ariaLabel')
+    assert label.endswith("30 GiB here, 20 GiB in host memory, 10 GiB on disk")
+    assert browser.run("return document.querySelector(\".gpu[data-key='1'] .residency\").hidden") is True
+    assert browser.complaints() == []
 
 
 def test_a_device_lost(browser: Browser, stage: Stage) -> None:

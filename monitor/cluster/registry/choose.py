@@ -68,10 +68,8 @@ def _gpu(index: int, device: registry_pb2.Device) -> Gpu:
     gpu.busy = device.busy
     gpu.idle = list(range(device.idle))
     for company in device.company:
-        marks = gpu.marks[company.scope] = Marks(sessions=1)
-        marks.affinity.update(company.affinity)
-        marks.anti_affinity.update(company.anti_affinity)
-        marks.exclusion.update(company.exclusion)
+        said = company.affinity, company.anti_affinity, company.exclusion
+        gpu.marks[company.scope] = Marks(1, *(dict.fromkeys(labels, 1) for labels in said))
     return gpu
 
 

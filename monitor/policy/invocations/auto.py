@@ -71,16 +71,16 @@ class Auto(FlowPolicy):
     def _start(self, flow: Flow) -> float:
         return flow.cost or UNKNOWN
 
-    def _score(self, flow: Flow, start: float) -> float:
+    def _score(self, flow: Flow, head: Invocation, start: float) -> float:
         """The gain over the root of the cost: between the shortest first, whose waits lie far apart, and the
         oldest first, who waits for no other's load.
         """
-        head = flow.head
+        run = self._run_cost(flow)
         gain = self._patience + self._now - head.arrival
-        cost = self._run_cost(flow) + start / len(flow.waiting)
+        cost = run + start / len(flow.waiting)
         if head.wanted < math.inf:
-            slack = head.wanted - self._now - start - self._run_cost(flow)
-            if 0 <= slack < 2 * (start + self._run_cost(flow)):
+            slack = head.wanted - self._now - start - run
+            if 0 <= slack < 2 * (start + run):
                 gain += URGENT * self._patience
         return gain / math.sqrt(max(cost, 1e-6))
 
@@ -113,25 +113,37 @@ class Auto(FlowPolicy):
 
     def _best(self, card: Card) -> Flow | None:
         """The function to run next on this GPU; of equals the one that waits longest."""
-        best: list[tuple[float, int, Flow]] = []
-        ahead: list[tuple[float, int, Flow]] = []
         bound = self._overrun * max(1, self._tokens * len(self._cards))
         room = card.memory - card.pinned
         if card.pinned:
             self._keep_room(room, bound)
-        may_start = self._total < self._pool or bool(self._idle)
+        if self._total >= self._pool and not self._idle:
+            return None
+        near: list[Flow] = []
+        ahead: list[Flow] = []  # of the others, whom they wait for
         for flow in self._candidates(card):
-            if flow not in self._line or not may_start or self._room.bars(flow, card):
+            (ahead if self._fair.lead(flow) > bound else near).append(flow)
+        return self._most_gained(near, card, room) or self._most_gained(ahead, card, room)
+
+    def _most_gained(self, flows: list[Flow], card: Card, room: int) -> Flow | None:
+        kept = self._room.keeps(card)
+        waits: dict[Card, float] = {}
+        best, least = None, (math.inf, 0)
+        for flow in flows:
+            if flow not in self._line or (kept and self._room.bars(flow, card)):
                 continue
             start = 0.0
             if not flow.at or flow.idle_on(card) is None:
-                if flow.function.memory > room or (flow.at and self._sooner_elsewhere(flow, card)):
+                if flow.function.memory > room:
                     continue
                 start = self._start(flow)
-            score = self._score(flow, start)
-            ranks = ahead if self._fair.lead(flow) > bound else best
-            ranks.append((-score, self._turn[flow.head.id], flow))
-        return min(best or ahead, key=lambda one: one[:2])[2] if best or ahead else None
+                if flow.at and self._sooner_elsewhere(flow, card, start, waits):
+                    continue
+            head = flow.head
+            rank = -self._score(flow, head, start), self._turn[head.id]
+            if rank < least:
+                best, least = flow, rank
+        return best
 
     def _keep_room(self, room: int, bound: float) -> None:
         """See to it that neither the oldest nor who had least is passed over for ever, for want of room."""
@@ -150,16 +162,27 @@ class Auto(FlowPolicy):
             found.update(self._dates.least(SHORTLIST))
         return found
 
-    def _sooner_elsewhere(self, flow: Flow, card: Card) -> bool:
-        """Whether what waits of it is done where it is resident, before it could begin here."""
+    def _sooner_elsewhere(self, flow: Flow, card: Card, start: float, waits: dict[Card, float]) -> bool:
+        """Whether what waits of it is done where it is resident, before it could begin here. `waits`: for a
+        token of each GPU, as far as that is known.
+        """
         copies = len(flow.at) - (card in flow.at)
         if not copies:
             return False
-        left = self._start(flow) - (len(flow.waiting) - 1) * self._run_cost(flow) / copies
+        left = start - (len(flow.waiting) - 1) * self._run_cost(flow) / copies
         if left <= 0:
             return False
-        wait = min(self._left(other) for other in flow.at if other is not card)
-        return 0.0 < wait < left  # 0: there is an idle one, see `_better`
+        sooner = False
+        for other in flow.at:
+            if other is card:
+                continue
+            wait = waits.get(other)
+            if wait is None:
+                wait = waits[other] = self._left(other)
+            if wait == 0.0:  # there is an idle one, see `_better`
+                return False
+            sooner = sooner or wait < left
+        return sooner
 
     def _better(self, flow: Flow, card: Card) -> Card:
         """The GPU to run it on, this one or another one that is free."""

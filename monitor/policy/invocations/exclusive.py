@@ -37,6 +37,7 @@ class Exclusive(Books):
         self._promised: dict[Card, tuple[Flow, Invocation]] = {}  # who takes it over when it is idle
         self._due: dict[Card, None] = {}  # of those, who is idle
         self._waiters: dict[int, Ranking[Flow]] = {}  # by size of their pool, in order of arrival
+        self._stood: dict[Flow, int] = {}  # in which of these each one waits
         self._ready: Ranking[Flow] = Ranking()  # who has an idle worker, in order of arrival
         self._pools: Ranking[Flow] = Ranking()  # who can be robbed, the largest pool first
 
@@ -52,24 +53,36 @@ class Exclusive(Books):
     def _stand(self, flow: Flow) -> None:
         mine = self._mine(flow)
         size = self._size[flow]
-        for number, ranking in self._waiters.items():
-            if number != size:
-                ranking.discard(flow)
-        waiters = self._waiters.setdefault(size, Ranking())
         if flow.waiting and flow.in_flight + flow.parked < flow.function.replicas:
             turn = self._turn[flow.head.id]
-            waiters.set(flow, turn)
+            self._wait(flow, size, turn)
             if any(card.open > 0 for card in mine):
                 self._ready.set(flow, turn)
             else:
                 self._ready.discard(flow)
         else:
-            waiters.discard(flow)
+            self._wait_no_more(flow)
             self._ready.discard(flow)
         if mine:
             self._pools.set(flow, -size, self._robbed[flow])
         else:
             self._pools.discard(flow)
+
+    def _wait(self, flow: Flow, size: int, turn: int) -> None:
+        if self._stood.get(flow) != size:
+            self._wait_no_more(flow)
+            self._stood[flow] = size
+            if size not in self._waiters:
+                self._waiters[size] = Ranking()
+        self._waiters[size].set(flow, turn)
+
+    def _wait_no_more(self, flow: Flow) -> None:
+        size = self._stood.pop(flow, None)
+        if size is None:
+            return
+        self._waiters[size].discard(flow)
+        if not self._waiters[size]:
+            del self._waiters[size]
 
     def _own(self, card: Card, flow: Flow | None) -> None:
         old = self._owner.get(card)
@@ -100,8 +113,9 @@ class Exclusive(Books):
         for card in self._mine(flow):
             self._own(card, None)
         self._stand(flow)
-        for ranking in (self._pools, self._ready, *self._waiters.values()):
-            ranking.discard(flow)
+        self._wait_no_more(flow)
+        self._pools.discard(flow)
+        self._ready.discard(flow)
         self._cards_of.pop(flow, None)
         del self._size[flow], self._robbed[flow]
 
@@ -150,18 +164,16 @@ class Exclusive(Books):
                 self._begin(card, flow, invocation)
             return True
         unused = [card for card in self._unused if card.open > 0]
-        waiting = self._first_who_may(unused)
-        if waiting is None:
+        found = self._first_who_may(unused)
+        if found is None:
             return False
-        free = self._idle_for(waiting, unused)
-        if free is None:
-            victim = self._victim_of(waiting)
-            assert victim is not None
-            self._rob(victim, waiting)
+        waiting, means = found
+        if isinstance(means, Flow):
+            self._rob(means, waiting)
             return True
-        if free in self._unused:
-            self._own(free, waiting)
-        self._begin(free, waiting, waiting.head)
+        if means in self._unused:
+            self._own(means, waiting)
+        self._begin(means, waiting, waiting.head)
         return True
 
     def _idle_for(self, flow: Flow, unused: list[Card]) -> Card | None:
@@ -183,8 +195,10 @@ class Exclusive(Books):
         flow.waiting.move_to_end(invocation.id, last=False)
         self._stand(flow)
 
-    def _first_who_may(self, unused: list[Card]) -> Flow | None:
-        """Who waits longest of those that can be given a GPU; who fits on none of them is skipped."""
+    def _first_who_may(self, unused: list[Card]) -> tuple[Flow, Card | Flow] | None:
+        """Who waits longest of those that can be given a GPU, and that GPU, or the pool to take one from; who
+        fits on none of them is skipped.
+        """
         victim = self._pools.first()
         largest = self._size[victim] if victim else 0
         rankings = [self._ready]
@@ -192,21 +206,27 @@ class Exclusive(Books):
             if unused or (victim and self._may_rob(size, largest)):
                 rankings.append(ranking)
         hopeless: set[tuple[int, int]] = set()  # sizes of pools and memory, for which nobody can be robbed
+        means: dict[Flow, Card | Flow] = {}
 
         def may(flow: Flow) -> bool:
+            if flow in means:
+                return True
+            case = self._size[flow], flow.function.memory
             if not self._startable(flow):
                 return False
-            case = self._size[flow], flow.function.memory
-            if self._idle_for(flow, unused):
-                return True
-            if case not in hopeless and self._victim_of(flow) is None:
-                hopeless.add(case)
-            return case not in hopeless
+            found: Card | Flow | None = self._idle_for(flow, unused)
+            if found is None and case not in hopeless:
+                found = self._victim_of(flow)
+                if found is None:
+                    hopeless.add(case)
+            if found is not None:
+                means[flow] = found
+            return found is not None
 
         first = self._longest([ranking.first() for ranking in rankings])
-        if first is None or may(first):
-            return first
-        return self._longest([ranking.best(may) for ranking in rankings])
+        if first is not None and not may(first):
+            first = self._longest([ranking.best(may) for ranking in rankings])
+        return (first, means[first]) if first is not None else None
 
     def _longest(self, flows: list[Flow | None]) -> Flow | None:
         return min((flow for flow in flows if flow), key=lambda flow: self._turn[flow.head.id], default=None)

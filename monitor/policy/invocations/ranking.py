@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K")
 SLACK = 64  # outdated entries that are not worth clearing away
+OUTDATED = 1  # among the first that are looked at: more are cleared away too
 
 
 class Ranking(Generic[K]):
@@ -76,9 +77,29 @@ class Ranking(Generic[K]):
 
     def least(self, number: int) -> list[K]:
         """The first so many keys, in order."""
+        if self.first() is None:
+            return []
+        heap, entries = self._heap, self._entries
+        found: list[K] = []
+        outdated, length = 0, len(heap)
+        ahead = [(heap[0], 0)]  # with their places; whatever is less than the least of these was seen
+        while ahead and len(found) < number:
+            entry, place = heappop(ahead)
+            if entries.get(entry[2]) is entry:
+                found.append(entry[2])
+            else:
+                outdated += 1
+            for below in (2 * place + 1, 2 * place + 2):
+                if below < length:
+                    heappush(ahead, (heap[below], below))
+        if outdated > OUTDATED:
+            self._uncover(number)
+        return found
+
+    def _uncover(self, number: int) -> None:
+        """Take away what is outdated before the last of the first so many."""
         taken: list[tuple[tuple[float | str, ...], int, K]] = []
         while len(taken) < number and self.first() is not None:
             taken.append(heappop(self._heap))
         for entry in taken:
             heappush(self._heap, entry)
-        return [entry[2] for entry in taken]

@@ -29,6 +29,10 @@ class Room:
             self._flow = flow
             self._card = min(large, key=lambda card: (card.others, card.pinned, card.index))
 
+    def keeps(self, card: Card) -> bool:
+        """Whether this GPU is kept, or was."""
+        return card is self._card
+
     def bars(self, flow: Flow, card: Card) -> bool:
         """Whether the function may not begin on this GPU, which is kept for another one."""
         return card is self._card and flow is not self._flow and self._held()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from typing import Any
 
 from gpuferry.specs._generated import control_pb2
 
 POINTS = 600
+ALWAYS = ("memory_granted", "memory_resident", "memory_in_host", "memory_on_disk")
+MEASURED = ("memory_used", "utilization")
+SHARES = "shares"  # of sessions: numbers and thousandths, by turns
 
 
 class History:
@@ -24,19 +28,21 @@ class History:
         for device in devices:
             series = self._devices.get(device.ordinal)
             if series is None:
-                names = ("memory_used", "memory_granted", "utilization")
+                names = (*ALWAYS, *MEASURED, SHARES)
                 series = {name: deque([None] * known, maxlen=POINTS) for name in names}
                 self._devices[device.ordinal] = series
-            for name, values in series.items():
-                absent = name != "memory_granted" and not device.HasField(name)
-                values.append(None if absent else getattr(device, name))
+            for name in ALWAYS:
+                series[name].append(getattr(device, name))
+            for name in MEASURED:
+                series[name].append(getattr(device, name) if device.HasField(name) else None)
+            series[SHARES].append(_shares(device))
 
     def latest(self) -> dict[str, Any]:
         """The newest point, as JSON knows it."""
         return {
             "time": self._times[-1],
             "devices": {
-                str(ordinal): {name: values[-1] for name, values in series.items()}
+                str(ordinal): {name: _plain(values[-1]) for name, values in series.items()}
                 for ordinal, series in self._devices.items()
             },
         }
@@ -46,7 +52,20 @@ class History:
         return {
             "times": list(self._times),
             "devices": {
-                str(ordinal): {name: list(values) for name, values in series.items()}
+                str(ordinal): {name: list(map(_plain, values)) for name, values in series.items()}
                 for ordinal, series in self._devices.items()
             },
         }
+
+
+def _shares(device: control_pb2.Device) -> array[int] | None:
+    """In few bytes, because there are as many as points."""
+    if not device.HasField("turns"):
+        return None
+    return array(
+        "Q", [part for one in device.turns.shares for part in (one.session, round(1000 * one.share))]
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, array) else value

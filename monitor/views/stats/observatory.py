@@ -92,6 +92,8 @@ class Observatory:
         """Add one point to the charts, and send one event to each page."""
         # API servers are only asked while somebody looks: a thousand idle sessions cost nothing.
         status = await self.status() if self._viewers else None
+        if status is None:
+            await self._reporter.ask_arbiter()
         devices = list(status.devices) if status else self._reporter.devices()
         self.history.add(time.time(), devices)
         if status:

@@ -71,6 +71,8 @@ function createGpu() {
     element("div", "gpu-head", element("div", "names", element("h3"), element("p", "gpu-id")), element("p", "pill")),
     measure("utilization"),
     measure("memory"),
+    measure("residency"),
+    measure("shares"),
     element("div", "axis", element("span", "", "10 min ago"), element("span", "", "5 min"), element("span", "", "now")),
     element("div", "gpu-foot"),
   );
@@ -86,9 +88,97 @@ function updateMeasure(card, name, label, value, write, drawing) {
     ...(at === null
       ? value
       : [
-          element("strong", "", then === null ? "–" : write(then)),
+          element("strong", "", then === null || then === undefined ? "–" : write(then)),
           ` ${age(history.times.at(-1) - history.times[at])} ago`,
         ]),
+  );
+}
+
+const sum = (values) => values.reduce((whole, value) => whole + (value ?? 0), 0);
+
+// Lines that lie on each other: the outermost first, so that those below it are drawn over its area.
+function stacked(layers) {
+  let below = [];
+  const lines = layers.map(({ name, values }) => {
+    below = values.map((value, moment) => (value === null || value === undefined ? null : value + (below[moment] ?? 0)));
+    return { name, area: true, values: below };
+  });
+  return lines.reverse();
+}
+
+// A drawing that there is not always.
+function present(card, name, is) {
+  const part = card.querySelector(`.measure.${name}`);
+  part.hidden = !is;
+  part.querySelector("svg").toggleAttribute("aria-hidden", !is);
+  return is;
+}
+
+const swatch = (name, text) => element("span", `swatch ${name}`, text);
+
+// Where sessions' memory is, where some of it is or was elsewhere.
+function updateResidency(card, device, series) {
+  const places = [
+    ["resident", "here", "memory_resident"],
+    ["host", "in host memory", "memory_in_host"],
+    ["disk", "on disk", "memory_on_disk"],
+  ];
+  const elsewhere = places.slice(1).some(([, , name]) => device[name] || (series[name] ?? []).some(Boolean));
+  if (!present(card, "residency", elsewhere)) return;
+  const now = places.map(([, , name]) => device[name]);
+  const whole = places.reduce((most, [, , name]) => most + Math.max(0, ...(series[name] ?? [])), 0);
+  updateMeasure(
+    card,
+    "residency",
+    ["Sessions' memory ", ...places.map(([place, words]) => swatch(place, words))],
+    [element("strong", "", bytes(sum(now.slice(1)))), " elsewhere"],
+    bytes,
+    {
+      label: `Memory of the sessions of GPU ${device.ordinal}: ${places.map(([, words], index) => `${bytes(now[index])} ${words}`).join(", ")}`,
+      most: Math.max(whole, device.memory_total, 1),
+      lines: stacked(places.map(([place, , name]) => ({ name: place, values: series[name] ?? [] }))),
+    },
+  );
+}
+
+const COLOURS = 6;
+const LAYERS = 12; // sessions that are drawn apart; the others are one
+
+function layersOf(moments) {
+  const had = new Map();
+  for (const moment of moments) for (const [session, share] of moment ?? []) had.set(session, (had.get(session) ?? 0) + share);
+  const sessions = [...had.keys()].sort((one, other) => had.get(other) - had.get(one));
+  const apart = sessions.slice(0, LAYERS).sort((one, other) => one - other);
+  const layers = apart.map((session) => ({
+    name: colourOf(session),
+    values: moments.map((moment) => moment && (moment.get(session) ?? 0)),
+  }));
+  const drawn = new Set(apart);
+  const others = (moment) => sum([...moment].filter(([session]) => !drawn.has(session)).map(([, share]) => share));
+  layers.push({ name: "share-others", values: moments.map((moment) => moment && others(moment)) });
+  return layers;
+}
+
+const colourOf = (session) => `share-${session % COLOURS}`;
+const pairs = (flat) => new Map(flat.flatMap((value, index) => (index % 2 ? [] : [[value, flat[index + 1] / 1000]])));
+
+// What sessions have had of the GPU's time; each keeps its colour.
+function updateShares(card, device, series) {
+  if (!present(card, "shares", Boolean(device.turns))) return;
+  const moments = (series.shares ?? []).map((flat) => flat && pairs(flat));
+  const { shares, tokens } = device.turns;
+  const said = shares.map(({ session, share }) => `session ${session} ${percent(share)}`);
+  updateMeasure(
+    card,
+    "shares",
+    ["Shares ", ...shares.map(({ session }, index) => swatch(colourOf(session), said[index]))],
+    [element("strong", "", percent(sum(shares.map(({ share }) => share))))],
+    percent,
+    {
+      label: `Shares of GPU ${device.ordinal}: ${said.join(", ") || "nobody has had any"}`,
+      most: tokens || 1,
+      lines: stacked(layersOf(moments)),
+    },
   );
 }
 
@@ -126,6 +216,8 @@ function updateGpu(card, device) {
       ],
     },
   );
+  updateResidency(card, device, series);
+  updateShares(card, device, series);
   const facts = [`${device.pool_idle} of ${device.pool_size} API servers idle`];
   if (device.time_promised) facts.push(`${percent(device.time_promised / 1000)} of its time promised`);
   if (device.temperature !== null) facts.push(`${Math.round(device.temperature)} °C`);
