@@ -81,6 +81,7 @@ SOME_BY_FILE = {
     "contexts",
     "events",
     "globals_driver",
+    "graph_arrays",
     "link_ptx",
     "memsets",
     "mipmaps",
