@@ -94,7 +94,12 @@ CONTENT = {
     "sessionGraphSetBatch": BARRIER,
 }
 # Nodes of the graph that may be launched, and the operation that changes each.
-CHANGES = {"sessionGraphSetKernel": 0, "sessionGraphSetRows": 1, "sessionGraphSetBatch": 2, "sessionGraphSetBox": 3}
+CHANGES = {
+    "sessionGraphSetKernel": 0,
+    "sessionGraphSetRows": 1,
+    "sessionGraphSetBatch": 2,
+    "sessionGraphSetBox": 3,
+}
 
 
 @cache
