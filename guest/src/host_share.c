@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "context.h"
+#include "driver_interop/registration.h"
 #include "freeing.h"
 #include "functions.h"
 #include "guest.h"
@@ -137,14 +138,12 @@ void gf_host_end_context(uint64_t owner) {
 
 CUresult gf_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned Flags) {
     /* Memory that the device only reads needs nothing else: what it has not changed is never written here. */
-    const unsigned known =
-        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
-    if (p == NULL || bytesize == 0 || (uint64_t)p + bytesize <= (uint64_t)p ||
-        (Flags & ~(known | CU_MEMHOSTREGISTER_IOMEMORY)) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = gf_registration_check(p, bytesize, Flags);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (gf_window_contains((uint64_t)p)) {
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; /* the driver's own, of whatever kind */
     }
     return gf_host_add(
         (struct gf_host_range){.address = (uint64_t)p, .size = bytesize, .flags = Flags, .registered = true},

@@ -51,6 +51,7 @@ int main(void) {
     size_t granule;
     CALL(cuMemGetAllocationGranularity(&granule, &fabric, (CUmemAllocationGranularity_flags)7));
     CALL(cuMemGetDefaultMemPool(&pool, &host, CU_MEM_ALLOCATION_TYPE_PINNED));
+    FAILS(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, cuMemHostRegister((void *)memory, SIZE, 0));
     OK(cuMemHostUnregister(registered));
     free(registered);
     expect_it_still_works();
