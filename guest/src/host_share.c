@@ -8,7 +8,6 @@
 #include "freeing.h"
 #include "functions.h"
 #include "guest.h"
-#include "host_call.h"
 #include "host_memory.h"
 #include "mirror.h"
 #include "pending.h"
@@ -159,10 +158,10 @@ CUresult gf_cuMemHostUnregister(void *p) {
         return gf_host_find((uint64_t)p, &range) ? CUDA_ERROR_INVALID_VALUE /* allocated, or within */
                                                  : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
-    gf_host_calls_settle(range.owner);
+    CUresult waited = gf_free_begins(gf_context_device(range.owner));
     gf_pending_wait(p, range.size);
     gf_shared_end_mirror(range.address);
-    return CUDA_SUCCESS;
+    return waited;
 }
 
 CUresult gf_cuMemHostGetFlags(unsigned *pFlags, void *p) {
