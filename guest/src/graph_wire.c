@@ -376,7 +376,8 @@ CUresult gf_exec_send(struct gf_exec *exec) {
 CUresult gf_exec_send_node(struct gf_exec *exec, struct gf_node *node) {
     struct build b = {.exec = exec, .set = node->wire_first};
     send_node(&b, node);
-    return b.result;
+    /* Its call has a new number, which would be asked for. */
+    return b.result == CUDA_SUCCESS && node->disabled ? gf_exec_send_switch(exec, node, false) : b.result;
 }
 
 CUresult gf_exec_send_switch(struct gf_exec *exec, struct gf_node *node, bool enabled) {

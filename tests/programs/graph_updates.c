@@ -75,6 +75,42 @@ static void more_layers(void) {
     OK(cuGraphDestroy(graph));
 }
 
+// A copy in is given the memory that a copy out before it writes.
+static void copied_by_way_of_host(void) {
+    CUgraph graph;
+    CUgraphNode fill, out, in;
+    CUgraphExec exec;
+    unsigned *by_way, *aside;
+    OK(cuMemHostAlloc((void **)&by_way, WORDS * 4, 0));
+    OK(cuMemHostAlloc((void **)&aside, WORDS * 4, 0));
+    memset(by_way, 0, WORDS * 4);
+    memset(aside, 0, WORDS * 4);
+    CUDA_MEMSET_NODE_PARAMS set = {.dst = data, .value = 6, .elementSize = 4, .width = WORDS, .height = 1};
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = data,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = by_way,
+                          .WidthInBytes = WORDS * 4,
+                          .Height = 1,
+                          .Depth = 1};
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemsetNode(&fill, graph, NULL, 0, &set, context));
+    OK(cuGraphAddMemcpyNode(&out, graph, &fill, 1, &copy, context));
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+    copy.srcHost = aside;
+    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = other;
+    OK(cuGraphAddMemcpyNode(&in, graph, &out, 1, &copy, context));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT(first_after(exec, other) == 0);
+    memset(by_way, 0, WORDS * 4);
+    copy.srcHost = by_way;
+    OK(cuGraphExecMemcpyNodeSetParams(exec, in, &copy, context));
+    EXPECT(first_after(exec, other) == 6);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
 int main(void) {
     start();
     CUgraph graph, changed, longer;
@@ -126,6 +162,8 @@ int main(void) {
     EXPECT(first_after(exec, other) == 35);
 
     more_layers();
+    copied_by_way_of_host();
+    EXPECT(first_after(exec, other) == 35);
 
     // What may not change.
     OK(cuGraphClone(&longer, graph));
