@@ -184,7 +184,7 @@ cdef int sessionGraphSetKernel_call(Session *s, Frame *f, gf_req_sessionGraphSet
     return changed(s, status or cu.cuGraphExecKernelNodeSetParams(g.exec, node, &params))
 
 
-# Copies (with a source) and fills (without)
+# Fills, and copies of rows as guests of before 0.2 send them (with a source)
 
 cdef struct Rows:
     uint64_t target
@@ -273,6 +273,84 @@ cdef int sessionGraphSetRows_call(Session *s, Frame *f, gf_req_sessionGraphSetRo
         fill_params(&rows, &fill)
         status = cu.cuGraphExecMemsetNodeSetParams(g.exec, node, &fill, f.context.cu)
     return changed(s, status)
+
+
+# Copies: boxes, each end in an array or in memory
+
+cdef struct BoxEnd:
+    uint64_t array              # its handle, or 0
+    uint64_t at                 # in memory an address, in an array the byte of its row
+    uint64_t y
+    uint64_t z
+    uint64_t pitch
+    uint64_t height             # rows from layer to layer
+
+
+cdef struct Box:
+    BoxEnd target
+    BoxEnd source
+    uint64_t width
+    uint64_t rows
+    uint64_t layers
+
+
+cdef bint end_is_there(Session *s, const BoxEnd *end, Array *array, const Box *box) noexcept nogil:
+    cdef uint64_t layers = gf_times(gf_times(end.pitch, end.height), box.layers - 1)
+    cdef uint64_t rows = gf_plus(gf_times(end.pitch, box.rows - 1), box.width)
+    if array != NULL:
+        return box_lies_in(array, end.at, end.y, end.z, box.width, box.rows) and box.layers <= array.layers - end.z
+    if rows_overlap(end.pitch, box.width, gf_times(box.rows, box.layers)) or (box.layers > 1 and end.height < box.rows):
+        return False
+    return may_touch(s, end.at, gf_plus(layers, rows))
+
+
+cdef int box_params(Session *s, const Box *box, Array *target, Array *source,
+                    cu.CUDA_MEMCPY3D *copy) noexcept nogil:
+    if not end_is_there(s, &box.target, target, box) or not end_is_there(s, &box.source, source, box):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    box_copy(copy, box.width, box.rows)
+    copy.Depth = box.layers
+    if source != NULL:
+        from_array(copy, source, box.source.at, box.source.y, box.source.z)
+    else:
+        copy.srcMemoryType = cu.CU_MEMORYTYPE_DEVICE
+        copy.srcDevice = box.source.at
+        copy.srcPitch = box.source.pitch
+        copy.srcHeight = max(box.source.height, box.rows)
+    if target != NULL:
+        to_array(copy, target, box.target.at, box.target.y, box.target.z)
+    else:
+        copy.dstMemoryType = cu.CU_MEMORYTYPE_DEVICE
+        copy.dstDevice = box.target.at
+        copy.dstPitch = box.target.pitch
+        copy.dstHeight = max(box.target.height, box.rows)
+    return cu.CUDA_SUCCESS
+
+
+cdef int sessionGraphBox_call(Session *s, Frame *f, gf_req_sessionGraphBox *q, GraphExec *g, Array *target,
+                              Array *source) noexcept nogil:
+    cdef Box box
+    cdef cu.CUDA_MEMCPY3D copy
+    cdef cu.CUgraphNode node = NULL
+    cdef int status = may_add(s, g, NODE_COST)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    memcpy(&box, &q.target_array, sizeof(Box))
+    status = box_params(s, &box, target, source, &copy)
+    return added(s, g, status or cu.cuGraphAddMemcpyNode(&node, into(g), NULL, 0, &copy, f.context.cu), node)
+
+
+cdef int sessionGraphSetBox_call(Session *s, Frame *f, gf_req_sessionGraphSetBox *q, GraphExec *g, Array *target,
+                                 Array *source) noexcept nogil:
+    cdef Box box
+    cdef cu.CUDA_MEMCPY3D copy
+    cdef cu.CUgraphNode node
+    cdef int status = node_of(g, q.node, &node)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    memcpy(&box, &q.target_array, sizeof(Box))
+    status = box_params(s, &box, target, source, &copy)
+    return changed(s, status or cu.cuGraphExecMemcpyNodeSetParams(g.exec, node, &copy, f.context.cu))
 
 
 # Nodes that need no more than a subject: an event, or the number of a call to the guest

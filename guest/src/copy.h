@@ -30,7 +30,7 @@ struct gf_row_copy {
     uint64_t to, to_pitch, from, from_pitch, width, rows;
 };
 
-/* Calls `visit` for each slice of a copy, until one fails. */
+/* Calls `visit` for each slice of a copy, until one fails. An array is device memory without an address. */
 CUresult gf_copy_each(const CUDA_MEMCPY3D *copy,
                       CUresult (*visit)(void *data, const struct gf_row_copy *slice), void *data);
 /* Whether a copy's pitches fit, and its ends are device memory where they should be. */
@@ -64,6 +64,22 @@ struct gf_copy_side {
 /* The side of a copy that is memory, checked. */
 CUresult gf_copy_side(const struct gf_volume *volume, const CUDA_MEMCPY3D *size, bool write,
                       struct gf_copy_side *side);
+/* A place in an array, checked; `at` is in bytes. */
+struct gf_place {
+    uint64_t array, at, y, z;
+};
+
+CUresult gf_copy_place(const struct gf_volume *volume, const CUDA_MEMCPY3D *size, struct gf_place *place);
+
+/* One end of a copy as a graph's node is sent: a place in an array, or memory. */
+struct gf_box_end {
+    bool device;
+    struct gf_place place; /* without an array `at` is an address */
+    uint64_t pitch, height;
+};
+
+CUresult gf_copy_ends(const CUDA_MEMCPY3D *copy, struct gf_box_end *to, struct gf_box_end *from);
+
 /* A copy of which one side or both are arrays; `behind`: what comes into page-locked memory arrives later. */
 CUresult gf_copy_boxes(const struct gf_volume *to, const struct gf_volume *from, const CUDA_MEMCPY3D *size,
                        CUstream stream, bool behind);

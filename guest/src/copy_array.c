@@ -4,7 +4,6 @@
 
 #include "array.h"
 #include "calls.h"
-#include "capture.h"
 #include "channel.h"
 #include "copy.h"
 #include "gpuferry/messages.h"
@@ -18,60 +17,45 @@
 /* One side: a place in an array, or rows in memory. */
 struct end {
     bool is_array;
-    uint64_t array, x, y, z;
+    struct gf_place place;
     struct gf_copy_side memory;
 };
 
-static CUresult place_in_array(const struct gf_volume *v, const CUDA_MEMCPY3D *size, struct end *end) {
-    uint64_t extents[3], texel;
-    CUresult result = gf_array_look_up(v->array, &end->array, extents, &texel);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (v->x % texel != 0 || size->WidthInBytes % texel != 0 || v->x > extents[0] ||
-        size->WidthInBytes > extents[0] - v->x || v->y > extents[1] || size->Height > extents[1] - v->y ||
-        v->z > extents[2] || size->Depth > extents[2] - v->z) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    end->is_array = true;
-    end->x = v->x;
-    end->y = v->y;
-    end->z = v->z;
-    return CUDA_SUCCESS;
-}
-
 static CUresult find_end(const struct gf_volume *v, const CUDA_MEMCPY3D *size, bool write, struct end *end) {
-    return v->type == CU_MEMORYTYPE_ARRAY ? place_in_array(v, size, end)
-                                          : gf_copy_side(v, size, write, &end->memory);
+    end->is_array = v->type == CU_MEMORYTYPE_ARRAY;
+    return end->is_array ? gf_copy_place(v, size, &end->place) : gf_copy_side(v, size, write, &end->memory);
 }
 
 /* Rows of one layer, of which `from` and `to` say where they begin; `behind`: nobody waits for them. */
 static CUresult copy_rows(const struct end *to, const struct end *from, uint64_t stream, uint64_t width,
                           uint64_t rows, bool behind) {
     if (to->is_array && from->is_array) {
-        struct gf_req_sessionArrayCopy request = {stream,  to->array, to->x,   to->y, to->z, from->array,
-                                                  from->x, from->y,   from->z, width, rows};
+        const struct gf_place *target = &to->place, *source = &from->place;
+        struct gf_req_sessionArrayCopy request = {stream,    target->array, target->at, target->y,
+                                                  target->z, source->array, source->at, source->y,
+                                                  source->z, width,         rows};
         return gf_send_struct(GF_OP_sessionArrayCopy, &request);
     }
-    const struct end *array = to->is_array ? to : from;
+    const struct gf_place *array = to->is_array ? &to->place : &from->place;
     const struct gf_copy_side *memory = to->is_array ? &from->memory : &to->memory;
     if (memory->device) {
         struct gf_req_sessionArrayFrom request = {
-            stream, array->array, array->x, array->y, array->z, memory->address, memory->pitch, width, rows};
+            stream, array->array, array->at, array->y, array->z, memory->address, memory->pitch, width, rows};
         if (to->is_array) {
             return gf_send_struct(GF_OP_sessionArrayFrom, &request);
         }
-        struct gf_req_sessionArrayTo back = {stream,          array->array,  array->x, array->y, array->z,
-                                             memory->address, memory->pitch, width,    rows};
+        struct gf_req_sessionArrayTo back = {stream,          array->array,  array->at, array->y, array->z,
+                                             memory->address, memory->pitch, width,     rows};
         return gf_send_struct(GF_OP_sessionArrayTo, &back);
     }
     struct gf_rows in_memory = {(char *)memory->address, memory->pitch, width, rows};
     if (to->is_array) {
-        struct gf_req_sessionArrayIn request = {stream,   array->array, array->x, array->y,
+        struct gf_req_sessionArrayIn request = {stream,   array->array, array->at, array->y,
                                                 array->z, width,        rows};
         return gf_send_rows(GF_OP_sessionArrayIn, &request, sizeof request, &in_memory);
     }
-    struct gf_req_sessionArrayOut request = {stream, array->array, array->x, array->y, array->z, width, rows};
+    struct gf_req_sessionArrayOut request = {stream,   array->array, array->at, array->y,
+                                             array->z, width,        rows};
     if (behind) {
         return gf_pending_start(GF_OP_sessionArrayOut, &request, sizeof request, &in_memory);
     }
@@ -82,7 +66,7 @@ static CUresult copy_rows(const struct end *to, const struct end *from, uint64_t
 }
 
 static void step(struct end *end, uint64_t rows) {
-    end->y += rows;
+    end->place.y += rows;
     end->memory.address += rows * end->memory.pitch;
 }
 
@@ -93,13 +77,11 @@ static bool is_locked(const struct gf_copy_side *memory, const CUDA_MEMCPY3D *si
 }
 
 static CUresult copy_layers(const struct gf_volume *target, const struct gf_volume *source,
-                            const CUDA_MEMCPY3D *size, uint64_t stream, CUstream cuda_stream, bool behind) {
+                            const CUDA_MEMCPY3D *size, uint64_t stream, bool behind) {
     struct end to = {0}, from = {0};
     CUresult result = find_end(target, size, true, &to);
     result = result == CUDA_SUCCESS ? find_end(source, size, false, &from) : result;
-    /* No node of a graph carries an array: a capture ends by it. */
-    if (result != CUDA_SUCCESS ||
-        (gf_capture_any() && gf_capture_takes(cuda_stream, GF_FORM_MEMCPY, size, &result))) {
+    if (result != CUDA_SUCCESS) {
         return result;
     }
     if (gf_host_calls_pending() && (result = gf_wait_for_stream(stream)) != CUDA_SUCCESS) {
@@ -119,8 +101,8 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
             step(&at_from, rows);
             done += rows;
         }
-        to.z++;
-        from.z++;
+        to.place.z++;
+        from.place.z++;
         to.memory.address += to.memory.slice;
         from.memory.address += from.memory.slice;
     }
@@ -135,7 +117,7 @@ CUresult gf_copy_boxes(const struct gf_volume *target, const struct gf_volume *s
         return result;
     }
     uint32_t before = gf_stream_enter(stream);
-    result = copy_layers(target, source, size, stream, cuda_stream, behind);
+    result = copy_layers(target, source, size, stream, behind);
     gf_thread.context_id = before;
     return result;
 }

@@ -1,6 +1,7 @@
 /* What a copy may touch, and how its rows and slices lie. */
 #include "copy.h"
 
+#include "array.h"
 #include "host_memory.h"
 #include "module.h"
 #include "pending.h"
@@ -8,6 +9,12 @@
 #include "shared.h"
 #include "vmm.h"
 #include "window.h"
+
+/* Page-locked memory may end before what is mapped behind it does. */
+static bool lies_in_host(uint64_t address, uint64_t size) {
+    struct gf_host_range range;
+    return !gf_host_find(address, &range) || size <= range.size - (address - range.address);
+}
 
 bool gf_device_range(uint64_t address, uint64_t size, bool write) {
     struct gf_allocation allocation;
@@ -17,7 +24,7 @@ bool gf_device_range(uint64_t address, uint64_t size, bool write) {
         return size <= allocation.size - (address - allocation.address);
     }
     if (gf_mapping_find(address, &mapping)) {
-        return gf_mapping_allows(address, size, write);
+        return lies_in_host(address, size) && gf_mapping_allows(address, size, write);
     }
     return gf_global_find(address, &base, &extent) && size <= extent - (address - base);
 }
@@ -70,7 +77,9 @@ static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size
         side->device = gf_address_is_device(base);
         break;
     case CU_MEMORYTYPE_ARRAY:
-        return CUDA_ERROR_NOT_SUPPORTED;
+        *side = (struct gf_side){.device = true, .pitch = size->WidthInBytes};
+        *slice = side->pitch * size->Height;
+        return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -136,16 +145,55 @@ CUresult gf_copy_each(const CUDA_MEMCPY3D *p, CUresult (*visit)(void *data, cons
     return result;
 }
 
+CUresult gf_copy_place(const struct gf_volume *v, const CUDA_MEMCPY3D *size, struct gf_place *place) {
+    uint64_t extents[3], texel;
+    CUresult result = gf_array_look_up(v->array, &place->array, extents, &texel);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (v->x % texel != 0 || size->WidthInBytes % texel != 0 || v->x > extents[0] ||
+        size->WidthInBytes > extents[0] - v->x || v->y > extents[1] || size->Height > extents[1] - v->y ||
+        v->z > extents[2] || size->Depth > extents[2] - v->z) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    place->at = v->x;
+    place->y = v->y;
+    place->z = v->z;
+    return CUDA_SUCCESS;
+}
+
+static CUresult box_end(const struct gf_volume *v, const CUDA_MEMCPY3D *size, struct gf_box_end *end) {
+    struct gf_side side;
+    uint64_t slice;
+    CUresult result = volume_side(v, size, &side, &slice);
+    if (result == CUDA_SUCCESS) {
+        *end = (struct gf_box_end){side.device, {.at = side.address}, side.pitch, slice / side.pitch};
+    }
+    return result == CUDA_SUCCESS && v->type == CU_MEMORYTYPE_ARRAY ? gf_copy_place(v, size, &end->place)
+                                                                    : result;
+}
+
+CUresult gf_copy_ends(const CUDA_MEMCPY3D *p, struct gf_box_end *to, struct gf_box_end *from) {
+    const struct gf_volume source = gf_copy_source(p), target = gf_copy_target(p);
+    CUresult result = box_end(&target, p, to);
+    return result == CUDA_SUCCESS ? box_end(&source, p, from) : result;
+}
+
 static CUresult check_slice(void *data, const struct gf_row_copy *c) {
-    (void)data;
+    const CUDA_MEMCPY3D *p = data;
     struct gf_side to = {c->to_device, c->to, c->to_pitch}, from = {c->from_device, c->from, c->from_pitch};
     struct gf_extent extent = {c->width, c->rows};
-    CUresult result = gf_copy_check_side(&to, &extent, true);
-    return result != CUDA_SUCCESS ? result : gf_copy_check_side(&from, &extent, false);
+    CUresult result =
+        p->dstMemoryType == CU_MEMORYTYPE_ARRAY ? CUDA_SUCCESS : gf_copy_check_side(&to, &extent, true);
+    return result != CUDA_SUCCESS || p->srcMemoryType == CU_MEMORYTYPE_ARRAY
+               ? result
+               : gf_copy_check_side(&from, &extent, false);
 }
 
 CUresult gf_copy_check(const CUDA_MEMCPY3D *p) {
-    return gf_copy_each(p, check_slice, NULL);
+    struct gf_box_end to, from;
+    CUresult result = gf_copy_ends(p, &to, &from);
+    return result == CUDA_SUCCESS ? gf_copy_each(p, check_slice, (void *)p) : result;
 }
 
 /* The bytes from the first to the last, or 0: that is no fill. */

@@ -142,6 +142,35 @@ static CUresult keep_places(struct gf_exec *made, const struct gf_model *before)
     return result;
 }
 
+static CUresult switch_off(struct gf_exec *exec, struct gf_model *model) {
+    CUresult result = CUDA_SUCCESS;
+    for (struct gf_node *n = model->first; n != NULL && result == CUDA_SUCCESS; n = n->next) {
+        if (n->params.type == CU_GRAPH_NODE_TYPE_GRAPH) {
+            result = switch_off(exec, n->bodies[0]);
+        } else if (n->disabled) {
+            result = gf_exec_send_switch(exec, n, false);
+        }
+    }
+    return result;
+}
+
+CUresult gf_exec_recheck(struct gf_exec *exec) {
+    struct gf_req_cuGraphExecDestroy destroy = {.hGraphExec = exec->handle};
+    if (exec->calls || exec->home != NULL || !gf_exec_needs_calls(exec)) {
+        return CUDA_SUCCESS;
+    }
+    exec->calls = true;
+    uint32_t current = gf_thread.context_id;
+    gf_thread.context_id = gf_handle_slot(exec->context) + 1; /* it is that context's */
+    /* What was launched before may still use the staging memory. */
+    CUresult result = gf_send(GF_OP_sessionFence, NULL, 0);
+    result = result == CUDA_SUCCESS ? gf_send_struct(GF_OP_cuGraphExecDestroy, &destroy) : result;
+    result = result == CUDA_SUCCESS ? send_exec(exec) : result;
+    result = result == CUDA_SUCCESS ? switch_off(exec, exec->model) : result;
+    gf_thread.context_id = current;
+    return result;
+}
+
 CUresult gf_exec_remake(struct gf_exec *exec, struct gf_model *want) {
     struct gf_exec *made = new_exec(want, exec->flags);
     if (made == NULL) {

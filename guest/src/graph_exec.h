@@ -25,6 +25,9 @@ void gf_graph_home_leave(struct gf_graph_home *home);
 /* Makes it executable anew as another graph of the same shape, whose nodes its own know by `below`; the
  * program's handle stays. With the graphs' lock held. */
 CUresult gf_exec_remake(struct gf_exec *exec, struct gf_model *want);
+/* After an update: makes it executable anew if copies must be made when the graph comes to them from now on.
+ */
+CUresult gf_exec_recheck(struct gf_exec *exec);
 
 /* Sends nodes and edges of a graph, or one node's new parameters (graph_wire.c). */
 CUresult gf_exec_send(struct gf_exec *exec);

@@ -338,6 +338,12 @@ static bool fills_alike(const CUDA_MEMSET_NODE_PARAMS_v2 *before, const CUDA_MEM
             before->elementSize == after->elementSize && before->pitch == after->pitch);
 }
 
+static bool arrays_alike(const struct gf_node *before, const struct gf_node *after) {
+    const CUDA_MEMCPY3D *b = &before->params.memcpy.copyParams, *a = &after->params.memcpy.copyParams;
+    return (b->srcMemoryType == CU_MEMORYTYPE_ARRAY) == (a->srcMemoryType == CU_MEMORYTYPE_ARRAY) &&
+           (b->dstMemoryType == CU_MEMORYTYPE_ARRAY) == (a->dstMemoryType == CU_MEMORYTYPE_ARRAY);
+}
+
 static bool is_cooperative(const struct gf_node *node) {
     return gf_launch_is_cooperative(
         &(CUlaunchConfig){.attrs = node->attributes, .numAttrs = node->attribute_count});
@@ -363,6 +369,9 @@ CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const 
     }
     if (gf_params_reads_host(node) != gf_params_reads_host(by) ||
         gf_params_writes_host(node) != gf_params_writes_host(by)) {
+        return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    }
+    if (node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && !arrays_alike(node, by)) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL && is_elsewhere(node, by)) {

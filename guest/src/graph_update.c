@@ -153,10 +153,13 @@ static CUresult replace(struct gf_exec *exec, struct gf_node *node, const struct
     }
     if (given->body_count > 0) {
         bool same = compare(node->bodies[0], given->bodies[0], &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS;
-        return same ? adopt(exec, given->bodies[0]) : CUDA_ERROR_INVALID_VALUE;
+        CUresult adopted = same ? adopt(exec, given->bodies[0]) : CUDA_ERROR_INVALID_VALUE;
+        return adopted == CUDA_SUCCESS ? gf_exec_recheck(exec) : adopted;
     }
     CUresult result = gf_params_set(node, form, params);
-    return result == CUDA_SUCCESS ? gf_exec_send_node(exec, node) : result;
+    result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, node) : result;
+    bool attended = gf_params_reads_host(node) || gf_params_writes_host(node);
+    return result == CUDA_SUCCESS && attended ? gf_exec_recheck(exec) : result;
 }
 
 CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *original, enum gf_form form,
@@ -210,6 +213,7 @@ CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExec
         info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
     } else if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
         result = remake ? gf_exec_remake(exec, want) : adopt(exec, want);
+        result = result == CUDA_SUCCESS ? gf_exec_recheck(exec) : result;
         info->result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR;
     }
     gf_graphs_unlock();

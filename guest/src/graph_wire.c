@@ -126,32 +126,29 @@ static void send_fill(struct build *b, const CUDA_MEMSET_NODE_PARAMS_v2 *fill) {
                                                    .element = fill->elementSize});
 }
 
-/* A copy, slice by slice, each after the one before. */
-struct slices {
-    struct build *build;
-    struct gf_node *node;
-    uint64_t staged;
-    bool more, direct; /* behind another one; between memory that the device reaches */
-};
-
-static CUresult send_slice(void *data, const struct gf_row_copy *c) {
-    struct slices *s = data;
-    uint64_t staging = s->node->staging + s->staged;
-    s->staged += c->width * c->rows;
-    bool to = c->to_device || s->direct, from = c->from_device || s->direct;
-    uint32_t at =
-        send_rows(s->build, &(struct gf_req_sessionGraphRows){.target = to ? c->to : staging,
-                                                              .target_pitch = to ? c->to_pitch : c->width,
-                                                              .source = from ? c->from : staging,
-                                                              .source_pitch = from ? c->from_pitch : c->width,
-                                                              .width = c->width,
-                                                              .rows = c->rows,
-                                                              .element = 1});
-    if (s->more && s->build->set < 0) {
-        send_edge(s->build, at - 1, at, NULL);
+/* A copy, within the device; what is not `direct` goes from or to staging memory in place of the program's.
+ */
+static uint32_t send_box(struct build *b, struct gf_node *node, const CUDA_MEMCPY3D *copy, bool direct) {
+    struct gf_box_end to = {0}, from = {0};
+    const struct gf_box_end staged = {
+        .place.at = node->staging, .pitch = copy->WidthInBytes, .height = copy->Height};
+    fail(b, gf_copy_ends(copy, &to, &from));
+    to = direct || to.device ? to : staged;
+    from = direct || from.device ? from : staged;
+    uint32_t at = place(b);
+    struct gf_req_sessionGraphSetBox set = {
+        b->exec->handle, at,          to.place.array,     to.place.at,   to.place.y,   to.place.z,
+        to.pitch,        to.height,   from.place.array,   from.place.at, from.place.y, from.place.z,
+        from.pitch,      from.height, copy->WidthInBytes, copy->Height,  copy->Depth};
+    struct gf_req_sessionGraphBox add = {b->exec->handle, to.place.array,     to.place.at,  to.place.y,
+                                         to.place.z,      to.pitch,           to.height,    from.place.array,
+                                         from.place.at,   from.place.y,       from.place.z, from.pitch,
+                                         from.height,     copy->WidthInBytes, copy->Height, copy->Depth};
+    if (b->result == CUDA_SUCCESS) {
+        fail(b, b->set >= 0 ? gf_send_struct(GF_OP_sessionGraphSetBox, &set)
+                            : gf_send_struct(GF_OP_sessionGraphBox, &add));
     }
-    s->more = true;
-    return s->build->result;
+    return at;
 }
 
 static uint64_t size_of(const CUDA_MEMCPY3D *copy) {
@@ -200,14 +197,13 @@ static CUresult share(CUmemorytype *type, CUdeviceptr *device, const void *host)
 /* A body runs as often as the device decides, so its copies are made within the memory of the device. */
 static void send_copy_in_body(struct build *b, struct gf_node *node) {
     CUDA_MEMCPY3D copy = node->params.memcpy.copyParams;
-    struct slices slices = {.build = b, .node = node, .direct = true};
     if (gf_params_reads_host(node)) {
         fail(b, share(&copy.srcMemoryType, &copy.srcDevice, copy.srcHost));
     }
     if (gf_params_writes_host(node)) {
         fail(b, share(&copy.dstMemoryType, &copy.dstDevice, copy.dstHost));
     }
-    fail(b, b->result == CUDA_SUCCESS ? gf_copy_each(&copy, send_slice, &slices) : CUDA_SUCCESS);
+    send_box(b, node, &copy, true);
 }
 
 static void send_copy(struct build *b, struct gf_node *node) {
@@ -216,12 +212,14 @@ static void send_copy(struct build *b, struct gf_node *node) {
         return;
     }
     bool calls = b->exec->calls, reads = gf_params_reads_host(node);
-    struct slices slices = {.build = b, .node = node, .more = calls && reads};
     fail(b, stage(b->exec, node));
     if (calls && reads) {
         send_call(b, node);
     }
-    fail(b, gf_copy_each(&node->params.memcpy.copyParams, send_slice, &slices));
+    uint32_t box = send_box(b, node, &node->params.memcpy.copyParams, false);
+    if (calls && reads && b->set < 0) {
+        send_edge(b, box - 1, box, NULL);
+    }
     if (calls && gf_params_writes_host(node)) {
         uint32_t at = send_call(b, node);
         if (b->set < 0) {
@@ -378,7 +376,8 @@ CUresult gf_exec_send(struct gf_exec *exec) {
 CUresult gf_exec_send_node(struct gf_exec *exec, struct gf_node *node) {
     struct build b = {.exec = exec, .set = node->wire_first};
     send_node(&b, node);
-    return b.result;
+    /* Its call has a new number, which would be asked for. */
+    return b.result == CUDA_SUCCESS && node->disabled ? gf_exec_send_switch(exec, node, false) : b.result;
 }
 
 CUresult gf_exec_send_switch(struct gf_exec *exec, struct gf_node *node, bool enabled) {

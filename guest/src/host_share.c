@@ -4,10 +4,10 @@
 #include <sys/mman.h>
 
 #include "context.h"
+#include "driver_interop/registration.h"
 #include "freeing.h"
 #include "functions.h"
 #include "guest.h"
-#include "host_call.h"
 #include "host_memory.h"
 #include "mirror.h"
 #include "pending.h"
@@ -137,14 +137,12 @@ void gf_host_end_context(uint64_t owner) {
 
 CUresult gf_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned Flags) {
     /* Memory that the device only reads needs nothing else: what it has not changed is never written here. */
-    const unsigned known =
-        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
-    if (p == NULL || bytesize == 0 || (uint64_t)p + bytesize <= (uint64_t)p ||
-        (Flags & ~(known | CU_MEMHOSTREGISTER_IOMEMORY)) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = gf_registration_check(p, bytesize, Flags);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (gf_window_contains((uint64_t)p)) {
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; /* the driver's own, of whatever kind */
     }
     return gf_host_add(
         (struct gf_host_range){.address = (uint64_t)p, .size = bytesize, .flags = Flags, .registered = true},
@@ -160,10 +158,10 @@ CUresult gf_cuMemHostUnregister(void *p) {
         return gf_host_find((uint64_t)p, &range) ? CUDA_ERROR_INVALID_VALUE /* allocated, or within */
                                                  : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
-    gf_host_calls_settle(range.owner);
+    CUresult waited = gf_free_begins(gf_context_device(range.owner));
     gf_pending_wait(p, range.size);
     gf_shared_end_mirror(range.address);
-    return CUDA_SUCCESS;
+    return waited;
 }
 
 CUresult gf_cuMemHostGetFlags(unsigned *pFlags, void *p) {

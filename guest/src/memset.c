@@ -2,12 +2,22 @@
 #include "capture.h"
 #include "channel.h"
 #include "copy.h"
+#include "functions.h"
 #include "gpuferry/messages.h"
 #include "host_memory.h"
 #include "mirror.h"
 #include "shared.h"
 #include "stream.h"
 #include "window.h"
+
+/* Where the device has page-locked memory: what was registered has a copy there. */
+static CUdeviceptr on_device(CUdeviceptr address) {
+    struct gf_host_range range;
+    CUdeviceptr found = address;
+    bool locked = gf_host_find(address, &range);
+    return locked && gf_cuMemHostGetDevicePointer_v2(&found, (void *)address, 0) != CUDA_SUCCESS ? address
+                                                                                                 : found;
+}
 
 CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width,
                  size_t rows, CUstream cuda_stream) {
@@ -17,7 +27,8 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
     if (result != CUDA_SUCCESS || width == 0 || rows == 0) {
         return result;
     }
-    gf_host_share(address);
+    address = on_device(address);
+    request.address = address;
     const CUDA_MEMSET_NODE_PARAMS_v2 node = {address, pitch, value, element, width, rows, NULL};
     if (gf_capture_any() && gf_fill_node_check(address, pitch, element, width, rows) == CUDA_SUCCESS &&
         gf_capture_takes(cuda_stream, GF_FORM_MEMSET, &node, &result)) {

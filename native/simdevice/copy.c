@@ -324,7 +324,8 @@ static CUresult locate(const struct side *side, const struct box *box, struct pl
     }
     uint64_t row = side->x + box->width;
     SIM_REQUIRE(row >= box->width);
-    plane->pitch = side->pitch ? side->pitch : row;
+    bool one_row = box->height == 1 && box->depth == 1 && !side->y && !side->z;
+    plane->pitch = !side->pitch && one_row ? row : side->pitch;
     SIM_REQUIRE(plane->pitch >= row);
     uint64_t rows = side->rows ? side->rows : side->y + box->height;
     SIM_REQUIRE(rows >= side->y + box->height || box->depth <= 1);

@@ -1,6 +1,7 @@
 /* Page-locked host memory: every page of this process is as good as page-locked, so it is a matter of knowing
  * which. */
 #include "capture.h"
+#include "driver_interop/registration.h"
 #include "memory.h"
 #include <stdlib.h>
 
@@ -77,12 +78,7 @@ CUresult cuMemFreeHost(void *pointer) {
 CUresult cuMemHostRegister_v2(void *pointer, size_t size, unsigned int flags) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
-    const unsigned known =
-        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
-    SIM_REQUIRE(pointer && size && (uint64_t)pointer + size > (uint64_t)pointer);
-    SIM_REQUIRE((flags & ~(known | CU_MEMHOSTREGISTER_IOMEMORY)) == 0);
-    if (flags & CU_MEMHOSTREGISTER_IOMEMORY)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    SIM_TRY(gf_registration_check(pointer, size, flags));
     return add(SIM_RANGE_REGISTERED, context, (uint64_t)pointer, size, flags);
 }
 

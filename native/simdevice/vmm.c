@@ -80,8 +80,9 @@ static CUresult check_properties(const CUmemAllocationProp *properties) {
 /* The same for every device, those that are not there included: CUDA does not look. */
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
                                        CUmemAllocationGranularity_flags option) {
+    SIM_REQUIRE((unsigned)option <= CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     SIM_TRY(check_properties(properties));
-    SIM_REQUIRE(granularity && (unsigned)option <= CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    SIM_REQUIRE(granularity);
     *granularity = SIM_GRANULARITY;
     return CUDA_SUCCESS;
 }

@@ -94,7 +94,12 @@ CONTENT = {
     "sessionGraphSetBatch": BARRIER,
 }
 # Nodes of the graph that may be launched, and the operation that changes each.
-CHANGES = {"sessionGraphSetKernel": 0, "sessionGraphSetRows": 1, "sessionGraphSetBatch": 2}
+CHANGES = {
+    "sessionGraphSetKernel": 0,
+    "sessionGraphSetRows": 1,
+    "sessionGraphSetBatch": 2,
+    "sessionGraphSetBox": 3,
+}
 
 
 @cache
@@ -155,9 +160,9 @@ class World:
         return self
 
     def ready_graph(self) -> int:
-        """One that may be launched: a kernel, a fill, and what is done to words of memory."""
+        """One that may be launched: a kernel, a fill, what is done to words of memory, and a copy."""
         ready = self.make("graph_exec")
-        for op in ("sessionGraphKernel", "sessionGraphRows", "sessionGraphBatch"):
+        for op in ("sessionGraphKernel", "sessionGraphRows", "sessionGraphBatch", "sessionGraphBox"):
             self.guest.send(op, **valid(self, op) | {"exec": ready})
         reply = self.guest.call("sessionGraphReady", exec=ready, flags=0)
         assert (reply.status, reply.latched) == (0, 0), reply

@@ -1,6 +1,6 @@
-// To free memory waits for what the device was given before: functions of the program have run, whoever asks
-// is told that streams and events are done, and memory that a kernel wrote is read without any other call.
-// What a stream was given afterwards may still be under way.
+// To free memory, or to register it no more, waits for what the device was given before: functions of the
+// program have run, whoever asks is told that streams and events are done, and memory that a kernel wrote is
+// read without any other call. What a stream was given afterwards may still be under way.
 //
 // device: sim: that a kernel takes its time, and where a stream waits for the program, a GPU decides
 #include <time.h>
@@ -11,6 +11,7 @@ static CUfunction slow;
 static CUdeviceptr source, target;
 static CUstream stream;
 static volatile int called;
+static char registered[4096];
 
 static void CUDA_CB call(void *unused) {
     (void)unused;
@@ -33,9 +34,10 @@ static void functions(void) {
     CUmipmappedArray mipmap;
     void *host = NULL;
     OK(cuMemHostAlloc(&host, 4096, 0));
+    OK(cuMemHostRegister(registered, sizeof registered, 0));
     OK(cuArrayCreate(&array, &flat));
     OK(cuMipmappedArrayCreate(&mipmap, &deep, 2));
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 5; kind++) {
         called = 0;
         QUIET(cuLaunchHostFunc(stream, call, NULL));
         if (kind == 0)
@@ -44,8 +46,10 @@ static void functions(void) {
             OK(cuMemFreeHost(host));
         else if (kind == 2)
             OK(cuArrayDestroy(array));
-        else
+        else if (kind == 3)
             OK(cuMipmappedArrayDestroy(mipmap));
+        else
+            OK(cuMemHostUnregister(registered));
         EXPECT(called == 1);
     }
 }
@@ -75,6 +79,10 @@ static void questions(void) {
     work(NULL, target);
     OK(cuMemFree(another));
     OK(cuStreamQuery(NULL));
+    OK(cuMemHostRegister(registered, sizeof registered, 0));
+    work(stream, target);
+    OK(cuMemHostUnregister(registered));
+    OK(cuStreamQuery(stream));
 }
 
 // What comes behind a free is not waited for: it would be for ever.

@@ -34,6 +34,83 @@ static void set_again(CUgraph graph, CUgraphNode affine, CUgraphExec exec) {
     OK(cuGraphExecDestroy(another));
 }
 
+// A copy is given more layers than it had, with gaps between them: the nodes behind it are what they were.
+static void more_layers(void) {
+    enum { ROW = 16, LAYERS = 3, PART = ROW / 4 * LAYERS };
+    CUgraph graph;
+    CUgraphNode copy, affine, fill;
+    CUgraphExec exec;
+    CUdeviceptr from = allocate(256), to = allocate(ROW * LAYERS), word = allocate(4);
+    unsigned count = PART, factor = 2, term = 1, found[PART], filled = 0;
+    CUDA_MEMCPY3D layers = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                            .srcDevice = from,
+                            .srcPitch = ROW,
+                            .srcHeight = 4,
+                            .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                            .dstDevice = to,
+                            .dstPitch = ROW,
+                            .dstHeight = 1,
+                            .WidthInBytes = ROW,
+                            .Height = 1,
+                            .Depth = 1};
+    void *arguments[] = {&to, &count, &factor, &term};
+    CUDA_KERNEL_NODE_PARAMS launch = launch_of(kernel("affine"), 1, PART, arguments);
+    CUDA_MEMSET_NODE_PARAMS set = {.dst = word, .value = 9, .elementSize = 4, .width = 1, .height = 1};
+    OK(cuMemsetD32(from, 5, 64));
+    OK(cuMemsetD32(to, 0, PART));
+    OK(cuCtxSynchronize());
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemcpyNode(&copy, graph, NULL, 0, &layers, context));
+    OK(cuGraphAddKernelNode(&affine, graph, &copy, 1, &launch));
+    OK(cuGraphAddMemsetNode(&fill, graph, &affine, 1, &set, context));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    layers.Depth = LAYERS;
+    OK(cuGraphExecMemcpyNodeSetParams(exec, copy, &layers, context));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(found, to, sizeof found));
+    OK(cuMemcpyDtoH(&filled, word, 4));
+    EXPECT(found[0] == 11 && found[PART - 1] == 11 && filled == 9);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
+// A copy in is given the memory that a copy out before it writes.
+static void copied_by_way_of_host(void) {
+    CUgraph graph;
+    CUgraphNode fill, out, in;
+    CUgraphExec exec;
+    unsigned *by_way, *aside;
+    OK(cuMemHostAlloc((void **)&by_way, WORDS * 4, 0));
+    OK(cuMemHostAlloc((void **)&aside, WORDS * 4, 0));
+    memset(by_way, 0, WORDS * 4);
+    memset(aside, 0, WORDS * 4);
+    CUDA_MEMSET_NODE_PARAMS set = {.dst = data, .value = 6, .elementSize = 4, .width = WORDS, .height = 1};
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = data,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = by_way,
+                          .WidthInBytes = WORDS * 4,
+                          .Height = 1,
+                          .Depth = 1};
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemsetNode(&fill, graph, NULL, 0, &set, context));
+    OK(cuGraphAddMemcpyNode(&out, graph, &fill, 1, &copy, context));
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+    copy.srcHost = aside;
+    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = other;
+    OK(cuGraphAddMemcpyNode(&in, graph, &out, 1, &copy, context));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT(first_after(exec, other) == 0);
+    memset(by_way, 0, WORDS * 4);
+    copy.srcHost = by_way;
+    OK(cuGraphExecMemcpyNodeSetParams(exec, in, &copy, context));
+    EXPECT(first_after(exec, other) == 6);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
 int main(void) {
     start();
     CUgraph graph, changed, longer;
@@ -82,6 +159,10 @@ int main(void) {
     OK(cuGraphKernelNodeSetParams(node, &launch));
     OK(cuGraphExecUpdate(exec, changed, &info));
     EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    EXPECT(first_after(exec, other) == 35);
+
+    more_layers();
+    copied_by_way_of_host();
     EXPECT(first_after(exec, other) == 35);
 
     // What may not change.

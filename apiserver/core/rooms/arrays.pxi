@@ -5,9 +5,9 @@
 # Home: arrays mipmaps references textures
 # Changed by: -
 # Read by: -
-# Offers: begin_arrays drop_array drop_fillers drop_mipmapped_array drop_texture_reference find_array
-#   find_mipmapped_array find_texture_reference list_arrays read_array retire_array retire_mipmapped_array
-#   retire_texture_reference
+# Offers: begin_arrays box_copy box_lies_in drop_array drop_fillers drop_mipmapped_array
+#   drop_texture_reference find_array find_mipmapped_array find_texture_reference from_array list_arrays
+#   read_array retire_array retire_mipmapped_array retire_texture_reference to_array
 
 cdef struct Array:
     Object base

@@ -1,0 +1,9 @@
+/* What memory of the program may be registered. */
+#pragma once
+#include <stddef.h>
+
+#include "driver_interop/cuda_driver.h"
+
+/* Whether cuMemHostRegister may take it: all of it is there and, unless the device only reads it, writable.
+ */
+CUresult gf_registration_check(void *memory, size_t size, unsigned flags);
