@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -152,8 +153,13 @@ class Copies:
         # Before it may have closed them: who has not what is noted lies.
         if entry.files and not self._note(entry, ()):
             return
-        told = await self._orders.give(entry, hurry=True, forget=node_pb2.Forget(session=entry.session))
-        if told is not None and not told.reason:
+        forget, late = node_pb2.Forget(session=entry.session), partial(self._given_up, entry)
+        told = await self._orders.give(entry, hurry=True, late=late, forget=forget)
+        if told:
+            late(told)
+
+    def _given_up(self, entry: Entry, told: node_pb2.Resides) -> None:
+        if not told.reason:
             entry.host_bytes = entry.disk_bytes = 0
             self.are_gone(entry)
         elif entry.files:

@@ -46,6 +46,7 @@ class Orders:
         size: int = 0,
         hurry: bool = False,
         *,
+        late: Callable[[node_pb2.Resides], None] | None = None,
         leave: node_pb2.Leave | None = None,
         come_back: node_pb2.ComeBack | None = None,
         allow: node_pb2.Allow | None = None,
@@ -54,7 +55,7 @@ class Orders:
     ) -> node_pb2.Resides | None:
         """Give an order, for which `size` bytes must be copied. Returns what the API server says of it; None:
         it is gone, or late. `hurry`: others wait in line, and what is said after their time is noted all the
-        same.
+        same; `late` hears of that too.
         """
         server = self._servers.get(entry.server)
         if server is None:
@@ -73,7 +74,7 @@ class Orders:
         except ChannelBroken:
             del self._answers[entry.server, number]
             return None
-        hearing = asyncio.ensure_future(self._hear(entry, server, number, answer))
+        hearing = asyncio.ensure_future(self._hear(entry, server, number, answer, late))
         patience = IN_LINE_SECONDS + size / BYTES_PER_SECOND if hurry else None
         await asyncio.wait({hearing}, timeout=patience)
         if not hearing.done():
@@ -83,7 +84,12 @@ class Orders:
         return answer.result() if answer.done() else None
 
     async def _hear(
-        self, entry: Entry, server: ApiServer, number: int, answer: asyncio.Future[node_pb2.Resides]
+        self,
+        entry: Entry,
+        server: ApiServer,
+        number: int,
+        answer: asyncio.Future[node_pb2.Resides],
+        late: Callable[[node_pb2.Resides], None] | None,
     ) -> None:
         """The answer to an order, however late; who owes it for too long is ended."""
         gone = asyncio.ensure_future(server.over.wait())
@@ -95,7 +101,10 @@ class Orders:
             self._answers.pop((entry.server, number), None)
         if answer.done():
             if (told := answer.result()).reason != "the session is over":
-                self._note(entry, told, asyncio.current_task() in self._late)
+                is_late = asyncio.current_task() in self._late
+                self._note(entry, told, is_late)
+                if is_late and late:
+                    late(told)
         elif not server.over.is_set():
             log.error("an API server does not say what became of its memory", server=server.pid)
             server.kill("it did not answer an order")

@@ -211,7 +211,7 @@ class Steward(PoolListener):
         wishes = self._wishes[device]
         try:
             while wishes:
-                await self._grant(device, self._first(wishes))
+                await self._grant(device, self._first(device))
         except Exception:
             log.exception("room could not be made", gpu=device)
         finally:
@@ -224,7 +224,7 @@ class Steward(PoolListener):
         wishes = self._wishes[device]
         moment = time.monotonic()  # when there was last more room than before
         while (wish := wishes.get(key)) and (entry := self.books.get(key)):
-            if self._first(wishes) != key:
+            if self._first(device) != key:
                 return
             if self._is_busy(key):  # an operator sends it away, say: it will say again what it wants
                 await asyncio.sleep(LOOK_SECONDS)
@@ -247,12 +247,33 @@ class Steward(PoolListener):
                 await asyncio.sleep(LOOK_SECONDS)
         wishes.pop(key, None)
 
-    def _first(self, wishes: dict[int, Wish]) -> int:
+    def _first(self, device: int) -> int:
         """Whose wish is granted next: the oldest one of those that are not for a turn to come. Who carries
-        another order out has its turn when that is over.
+        another order out has its turn when that is over, and whose memory finds no place beside what stays
+        on the device holds up nobody until that has ended.
         """
+        wishes = self._wishes[device]
         able = {key: wish for key, wish in wishes.items() if not self._is_busy(key)} or wishes
+        able = {key: wish for key, wish in able.items() if self._can_be_granted(device, key, wish)} or able
         return next((key for key, wish in able.items() if not wish.ahead), next(iter(able)))
+
+    def _can_be_granted(self, device: int, key: int, wish: Wish) -> bool:
+        """Whether there is room once everybody has left who can. A call that wants more has its own limit,
+        and is refused at the head of the line.
+        """
+        if not wish.away:
+            return True
+        stays = sum(self._that_stays(one) for one in self.books.on(device) if one.server != key)
+        return wish.bytes <= self.books.memory()[device] - stays
+
+    def _that_stays(self, entry: Entry) -> int:
+        """Bytes that the entry's session has on each of its devices and that cannot leave."""
+        if len(entry.devices) > 1:
+            return entry.allowance
+        stats = self._servers[entry.server].stats if entry.server in self._servers else None
+        if not stats or stats.session != entry.session or not stats.stays:
+            return 0
+        return min(stats.memory_mapped, entry.allowance)
 
     async def _give(self, entry: Entry, wish: Wish) -> bool:
         """There is room for it."""
@@ -382,6 +403,8 @@ class Steward(PoolListener):
             server = self._servers.get(entry.server)
             if len(entry.files) >= FILES_MOST:
                 await self._copies.give_up(entry)
+                if self._orders.is_late(entry.server):
+                    raise NoRoom("its copies are about to be given up")
             wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
             entry.used_at = began - (self._idle(entry, server.stats.idle_seconds) if server else 0.0)
             for _ in range(LEAVE_ATTEMPTS):

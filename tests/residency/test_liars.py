@@ -421,3 +421,66 @@ def test_who_cannot_get_room_is_told_so(tmp_path: Path, monkeypatch: pytest.Monk
             await asyncio.sleep(0)
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_who_finds_no_place_beside_what_stays_holds_up_nobody(tmp_path: Path, ends: bool) -> None:
+    """Its own turn comes when what stayed has ended."""
+
+    async def main() -> None:
+        steward = Steward(4.0, 4 * GIB, 0, tmp_path)
+        steward.grantable(0, GIB)
+        stays, large, small = (cast(Any, Said(key, 0)) for key in (1, 2, 3))
+        stays.stats = node_pb2.Stats(session=1, memory_mapped=GIB // 2, stays="it shares memory")
+        for each, size in ((stays, GIB // 2), (large, GIB), (small, GIB)):
+            steward.begin(each, node_pb2.Grant(session=each.key, memory_quota=size))
+        steward.room_wanted(large, node_pb2.RoomWanted(session=2, bytes=GIB, away=True))
+        await asyncio.sleep(0.05)
+        assert not large.orders
+        steward.room_wanted(small, node_pb2.RoomWanted(session=3, bytes=SMALL, away=True))
+        number = (await small.told("come_back")).number
+        steward.resides(small, node_pb2.Resides(session=3, number=number, where=RESIDENT, allowance=SMALL))
+        small.stats.memory_mapped, small.stats.idle_seconds = SMALL, 100.0
+        if ends:
+            steward.server_lost(stays)
+            number = (await small.told("leave")).number
+            steward.resides(small, node_pb2.Resides(session=3, number=number, where=AWAY[0]))
+            number = (await large.told("come_back")).number
+            steward.resides(large, node_pb2.Resides(session=2, number=number, where=RESIDENT, allowance=GIB))
+        for each in (stays, large, small):
+            steward.server_lost(each)
+        while steward._tasks:
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_copies_that_are_given_up_late_are_free_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """And until it is known whether they are there, the next monitor is not told to expect them."""
+    monkeypatch.setattr(tried, "IN_LINE_SECONDS", 0.01)
+    monkeypatch.setattr(tried, "BYTES_PER_SECOND", math.inf)
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path, host=0, disk=4 * GIB)
+        asked = asyncio.ensure_future(steward.evict(one.key))
+        leave = await one.told("leave")
+        steward.resides(one, node_pb2.Resides(session=1, number=leave.number, where=RESIDENT))
+        await asked
+        entry = steward.books.get(one.key)
+        assert entry
+        await steward._copies.give_up(entry)
+        forget = await one.told("forget")
+        assert (entry.disk_bytes, one.noted) == (SMALL, {})
+        reason = "they are all that there is of it" if refused else ""
+        steward.resides(one, node_pb2.Resides(session=1, number=forget.number, reason=reason))
+        while steward._orders.is_late(one.key):
+            await asyncio.sleep(0.001)
+        assert (entry.disk_bytes, len(entry.files), len(one.noted)) == (
+            (SMALL, 1, 1) if refused else (0, 0, 0)
+        )
+        steward.server_lost(one)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
