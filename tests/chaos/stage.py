@@ -23,7 +23,7 @@ RECONNECT = (("GPUFERRY_ON_LOSS", "reconnect"),)
 LASTS_SECONDS = 20.0
 LOST = (46, 802)  # CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_SYSTEM_NOT_READY
 SIZE = 5 << 20  # bytes that a resident writes and reads,
-BALLAST = 86 << 20  # and that it holds all the time,
+BALLAST = 86 << 20  # and that it holds all the time, where memory shall be short,
 LOOKS = 0.1  # and looks at in so many of its rounds
 
 
@@ -129,7 +129,7 @@ class Stage:
             while not self.over.is_set():
                 way = chance.choice(self._ways)
                 try:
-                    with Resident(way, chance.getrandbits(30)) as resident:
+                    with Resident(way, chance.getrandbits(30), BALLAST) as resident:
                         until = time.monotonic() + chance.uniform(1.0, LASTS_SECONDS)
                         while not self.over.is_set() and time.monotonic() < until:
                             resident.work()
@@ -150,9 +150,10 @@ class Resident:
     """A program that holds memory. If neither it nor its API server is killed, it goes on whatever else is.
     A context manager."""
 
-    def __init__(self, way: Way, seed: int) -> None:
+    def __init__(self, way: Way, seed: int, ballast: int = 0) -> None:
         self.way = way
         self.rounds = 0
+        self._size = ballast
         self._chance = random.Random(f"resident by {way.name} of {seed}")
         self._program = Program({**way.environment(), "GPUFERRY_LOG": "info"})
         self.process = self._program.process
@@ -161,8 +162,10 @@ class Resident:
     def __enter__(self) -> Resident:
         try:
             self._must("start")
-            self._ballast, self._weight = int(self._must("alloc", BALLAST)), self._chance.getrandbits(30)
-            self._must("write", self._ballast, BALLAST, self._weight)
+            if self._size:
+                self._ballast = int(self._must("alloc", self._size))
+                self._weight = self._chance.getrandbits(30)
+                self._must("write", self._ballast, self._size, self._weight)
             self._kept, self._content = int(self._must("alloc", SIZE)), self._chance.getrandbits(30)
             self._must("write", self._kept, SIZE, self._content)
         except BaseException:
@@ -180,8 +183,8 @@ class Resident:
         self._must("write", new, SIZE, seed)
         self._is(new, seed)
         self._is(self._kept, self._content)
-        if self._chance.random() < LOOKS:
-            self._is(self._ballast, self._weight, BALLAST)
+        if self._size and self._chance.random() < LOOKS:
+            self._is(self._ballast, self._weight, self._size)
         self._must("free", self._kept)
         self._kept, self._content = new, seed
         self.rounds += 1
@@ -190,7 +193,8 @@ class Resident:
     def finish(self) -> None:
         """Its last words are right, and there were no complaints."""
         self.work()
-        self._is(self._ballast, self._weight, BALLAST)
+        if self._size:
+            self._is(self._ballast, self._weight, self._size)
         status, errors = self._program.finish()
         if status != 0:
             raise Wrong(f"resident by {self.way.name}: exit status {status}: {errors}")

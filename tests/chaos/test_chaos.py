@@ -26,7 +26,7 @@ from tests.chaos.lookout import Lookout
 from tests.chaos.porter import Porter
 from tests.chaos.reign import Reign
 from tests.chaos.score import DEEDS, Deed, score
-from tests.chaos.stage import Lost, Part, Play, Resident, Stage, rehearse
+from tests.chaos.stage import BALLAST, Lost, Part, Play, Resident, Stage, rehearse
 from tests.chaos.world import World, world
 from tests.helpers import programs, toolchain
 from tests.helpers.paths import ROOT
@@ -75,7 +75,10 @@ def chaos(all_of: World, plays: list[Play], seed: int, seconds: float, log: list
     clerk.register(all_of.proxy.address)
     fresh = all_of.holdings(seed)
     ways = {way.name: way for way in all_of.ways}
-    with Resident(ways["unix"], seed) as local, Resident(ways["tcp, reconnecting"], seed) as remote:
+    with (
+        Resident(ways["unix"], seed, BALLAST) as local,
+        Resident(ways["tcp, reconnecting"], seed, BALLAST) as remote,
+    ):
         spared = {server.server_of(resident.pid) for resident in (local, remote)}
         stay = {resident.pid for resident in (local, remote)}
         porters = [Porter(server, stay, number, seed, stage.over) for number in range(PORTERS)]
