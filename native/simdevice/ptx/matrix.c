@@ -203,9 +203,14 @@ static void unpack(double *to, const uint32_t *fragment, uint32_t rows, uint32_t
 #undef UNPACK
 }
 
+#ifdef __SANITIZE_THREAD__ /* the loader chooses among clones before TSan can run what chooses */
+#define FOR_EACH_PROCESSOR
+#else
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+
 /* Sums in the order of `inner`, as for one lane, several rows at once: each waits for its own sum only. */
-__attribute__((target_clones("avx512f", "avx2", "default"))) static void
-multiply(struct operands *o, uint32_t m, uint32_t n, uint32_t k) {
+FOR_EACH_PROCESSOR static void multiply(struct operands *o, uint32_t m, uint32_t n, uint32_t k) {
     enum { ROWS = 4 }; /* of which there are always eight */
     for (uint32_t row = 0; row < m; row += ROWS)
         for (uint32_t column = 0; column < n; column += VECTOR) {
