@@ -3,7 +3,8 @@
 # Python packages come from the machine itself and, for what it lacks, from the wheels in $GPUFERRY_WHEELS (default .whl);
 # nvcc from the machine's PATH, so that it fits the driver. Results go to build/gpu and, with $OUT set, to $OUT as one archive.
 # STEPS names those to take, LIMIT the seconds that each may have, NAME the folder of the results and their archive: several of
-# these may run at once, once it is BUILT. Programs that this machine lacks may lie in $GPUFERRY_WHEELS/bin, their libraries in lib beside it.
+# these may run at once if BUILT says that all is built. Programs that this machine lacks may lie in $GPUFERRY_WHEELS/bin,
+# their libraries in lib beside it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} wheels=${GPUFERRY_WHEELS:-.whl} name=${NAME:-gpu} venv=${GPUFERRY_VENV:-.venv}
@@ -85,7 +86,9 @@ for each in $steps; do
     demo) step demo "$venv/bin/python" -m bench.demo ;;
     programs) step programs bash -c "programs tests/differential" ;;
     facts) step facts bash -c "programs tests/facts" ;;
-    smoke) step smoke "$venv/bin/python" -m tests.clients.installed "$python" "$out/smoke.json" --only torch_tensors || exit 1 ;;
+    smoke)
+        step smoke "$venv/bin/python" -m tests.clients.installed "$python" "$out/smoke.json" --only torch_tensors || exit 1
+        ;;
     unrest) step unrest "$venv/bin/python" -m tests.gpu "$python" "$out/unrest.json" ${PARTS:-} ;;
     models) step models "$venv/bin/python" -m bench.frameworks "$python" "$out/models.json" ;;
     bench) step bench "$venv/bin/python" -m bench ${SECTIONS:-} ;;

@@ -84,8 +84,8 @@ SECTIONS: dict[str, Callable[[], list[Row]]] = {
     "jail": jail.rows,
     "sharing": sharing.rows,
 }
+# Not `migration` and `residency`, whose floors are copies within this machine's memory: `gpu` has them there.
 ON_A_GPU = ("calls", "lease", "decision", "invocations", "tls", "gpu", "sharing")
-# The floors of moves and copies there are of this machine's own memory.
 ON_THE_SIMULATED = tuple(name for name in SECTIONS if name != "gpu")
 
 

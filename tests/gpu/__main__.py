@@ -21,7 +21,7 @@ from typing import Any
 from tests.helpers import programs, toolchain
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import Program
-from tests.helpers.running import Command, guest_environment, native_environment, real_gpu, run
+from tests.helpers.running import Command, Outcome, guest_environment, native_environment, real_gpu, run
 
 from .unrest import Servers, Told, Way, servers, unrest
 
@@ -96,9 +96,7 @@ def at_rounds(running: Servers, command: Command, way: Way) -> Result:
                 program.stdin.flush()
     _, stderr = program.communicate()
     killer.cancel()
-    same = program.returncode == 0 and said == native.stdout
-    failure = {"stdout": said[-1000:], "stderr": stderr[-2000:], "status": program.returncode}
-    return {"same": same, **told.as_json()} | ({} if same else failure)
+    return compared(native, Outcome(program.returncode, said, stderr), told)
 
 
 def of_the_suite(running: Servers, _: str) -> Cases:
@@ -128,10 +126,15 @@ def disturbed(
         return {"same": True, "native": native.status}
     with unrest(running, way, pause) as told:
         remote = run(command, guest_environment(running.first.settings()), SECONDS)
-    lines = [outcome.stdout.splitlines() for outcome in (native, remote)]
-    if program and program.sorted_output:
-        lines = [sorted(each) for each in lines]
-    same = remote.status == native.status and lines[0] == lines[1]
+    return compared(native, remote, told, in_any_order=program is not None and program.sorted_output)
+
+
+def compared(native: Outcome, remote: Outcome, told: Told, in_any_order: bool = False) -> Result:
+    """Whether it did what it does natively, how often it was disturbed, and what it said if it did not."""
+    here, there = (outcome.stdout.splitlines() for outcome in (native, remote))
+    if in_any_order:
+        here, there = sorted(here), sorted(there)
+    same = remote.status == native.status and there == here
     failure = {"stdout": remote.stdout[-1000:], "stderr": remote.stderr[-2000:], "status": remote.status}
     return {"same": same, **told.as_json()} | ({} if same else failure)
 

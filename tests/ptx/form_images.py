@@ -180,10 +180,8 @@ def _eighth(a: Words) -> np.ndarray:
     return np.asarray((a % 96).astype(np.float64) / 8 - 1.9375)
 
 
-def _float_code(n: Names) -> str:
-    half = n.k & 1
-    to = "{%h0, %h1, %h2, %h3}" if half else "{%g0, %g1, %g2, %g3}"
-    back = "cvt.u32.u16 %e{0}, %h{0};" if half else "mov.b32 %e{0}, %g{0};"
+def _at_eighths(n: Names, fetch: str, back: str) -> str:
+    """Code that fetches texels of the image of floats at the place that two words name, and mixes them."""
     return "\n    ".join(
         [
             _SCOPE,
@@ -191,12 +189,22 @@ def _float_code(n: Names) -> str:
             ".reg .f32 %at<2>;",
             _eighths("%at0", n.a[0]),
             _eighths("%at1", n.a[1]),
-            f"tex.2d.v4.{'f16' if half else 'f32'}.f32 {to}, [%image, {{%at0, %at1}}];",
+            fetch,
             *(back.format(each) for each in range(4)),
             mixed(n.d, [f"%e{each}" for each in range(4)]),
             "}",
         ]
     )
+
+
+_WORD = "mov.b32 %e{0}, %g{0};"
+
+
+def _float_code(n: Names) -> str:
+    half = n.k & 1
+    to = "{%h0, %h1, %h2, %h3}" if half else "{%g0, %g1, %g2, %g3}"
+    fetch = f"tex.2d.v4.{'f16' if half else 'f32'}.f32 {to}, [%image, {{%at0, %at1}}];"
+    return _at_eighths(n, fetch, "cvt.u32.u16 %e{0}, %h{0};" if half else _WORD)
 
 
 def _nearest(a: Words) -> np.ndarray:
@@ -213,19 +221,8 @@ def _floats(scene: Scene, x: Words, y: Words) -> list[Words]:
 
 
 def _gather_code(n: Names) -> str:
-    return "\n    ".join(
-        [
-            _SCOPE,
-            _handle("floats"),
-            ".reg .f32 %at<2>;",
-            _eighths("%at0", n.a[0]),
-            _eighths("%at1", n.a[1]),
-            f"tld4.{'rgba'[n.k & 3]}.2d.v4.f32.f32 {{%g0, %g1, %g2, %g3}}, [%image, {{%at0, %at1}}];",
-            *(f"mov.b32 %e{each}, %g{each};" for each in range(4)),
-            mixed(n.d, [f"%e{each}" for each in range(4)]),
-            "}",
-        ]
-    )
+    fetch = f"tld4.{'rgba'[n.k & 3]}.2d.v4.f32.f32 {{%g0, %g1, %g2, %g3}}, [%image, {{%at0, %at1}}];"
+    return _at_eighths(n, fetch, _WORD)
 
 
 def _four(scene: Scene, x: Words, y: Words) -> list[Words]:
