@@ -76,6 +76,16 @@ def use_device() -> None:
     call("cuCtxSetCurrent", context)
 
 
+class _Lifetime:
+    """Of a context: its memory is freed with it, and the address may be another buffer's from then on."""
+
+    def __init__(self) -> None:
+        self.over = False
+
+
+_lifetimes = [_Lifetime()]  # of the current context and of those that it took the place of
+
+
 @contextmanager
 def own_context() -> Iterator[None]:
     """A context that a test may ruin, and with it all others of its device."""
@@ -83,10 +93,12 @@ def own_context() -> Iterator[None]:
     before, context = ctypes.c_void_p(), ctypes.c_void_p()
     call("cuCtxGetCurrent", ctypes.byref(before))
     call("cuCtxCreate_v2", ctypes.byref(context), 0, 1)
+    _lifetimes.append(_Lifetime())
     try:
         yield
     finally:
         call("cuCtxDestroy_v2", context)
+        _lifetimes.pop().over = True
         call("cuCtxSetCurrent", before)
 
 
@@ -96,6 +108,7 @@ class Buffer:
     def __init__(self, array: np.ndarray) -> None:
         use_device()
         self._like = np.ascontiguousarray(array)
+        self._lifetime = _lifetimes[-1]
         self.address = ctypes.c_uint64()
         call("cuMemAlloc_v2", ctypes.byref(self.address), ctypes.c_size_t(max(self._like.nbytes, 1)))
         self.write(self._like)
@@ -112,7 +125,8 @@ class Buffer:
         return array
 
     def __del__(self) -> None:
-        _library().cuMemFree_v2(self.address)
+        if not self._lifetime.over:
+            _library().cuMemFree_v2(self.address)
 
 
 class Module:
