@@ -5,8 +5,8 @@ PY     := $(VENV)/bin/python
 STAMP  := build/.setup
 LOCK   := flock build/.lock
 # A worker gets tests that follow each other, so that what a module shares is made once, and takes what is left.
-# Tests wait for other processes: with three workers two cores had nothing to do for a fifth of the time.
-WORKERS := $(shell echo $$(($$(nproc) * 2)))
+# Tests wait for other processes more than they work: with two workers a core, cores idled for a quarter of the time.
+WORKERS := $(shell echo $$(($$(nproc) * 3)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal --durations 15
 INPUTS  := 2000000
 BEGAN  := $(shell date +%s)

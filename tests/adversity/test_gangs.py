@@ -219,7 +219,8 @@ def test_a_process_that_does_not_come_to_an_end(monitor: harness.Monitor, points
         gate = three.third.allocate(2)
         assert three.third.write(gate, 0) == 0
         assert three.third.record_behind(three.third.event(), gate) == 0
-        points.at(f"{SOURCE}_drain").go(set={"gpuferry.apiserver.moving:Order.drain_seconds": 1.0})
+        for _ in three.members:
+            points.at(f"{SOURCE}_drain").go(set={f"{SOURCE}_drain_seconds": 1.0})
         assert three.move().state == control_pb2.MIGRATION_STATE_FAILED
         three.is_whole_on(0)
         assert three.third.set_word(gate, 1) == 0
