@@ -39,6 +39,7 @@ class Needs(Enum):
     NONE = "none"
     DRIVER = "driver"
     CONTEXT = "context"
+    OWNER = "owner"
 
 
 class Kind(Enum):

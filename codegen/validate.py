@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import codec, expression
-from .model import Arg, By, Capture, Class, Kind, Lasting, Library, Spec, SpecError, Use, Variant
+from .model import Arg, By, Capture, Class, Kind, Lasting, Library, Needs, Spec, SpecError, Use, Variant
 from .wire import BY_VALUE, Message, UnknownType, message
 
 TRAVELS = BY_VALUE | {Kind.IN, Kind.OUT, Kind.INOUT, Kind.PAYLOAD, Kind.OPTIONS, Kind.IGNORED}
@@ -102,6 +102,10 @@ def check_class(variant: Variant, exported: bool) -> None:
         raise fail(variant, "blocking, but nobody waits for it", "Make it 'class: sync'")
     if not variant.args and variant.signature.params:
         raise fail(variant, "its arguments have no meaning", "Add 'args'")
+    named = any(arg.of and arg.use is not Use.CREATE for arg in variant.args)
+    if variant.needs is Needs.OWNER and not (named and variant.guest is By.GENERATED):
+        cause = "'needs: owner', but no generated code looks up an object that has one"
+        raise fail(variant, cause, "Write 'needs: context'")
 
 
 def check_refusal(spec: Spec, variant: Variant) -> None:

@@ -26,6 +26,7 @@ from ..model import (
     By,
     Class,
     Kind,
+    Needs,
     ObjectKind,
     Spec,
     Step,
@@ -75,6 +76,9 @@ class Body:
         asked = name in self.asked or arg is self.ended
         lines = [f"{struct(first)} *{name}_object = NULL;"]
         if first.look_up and arg is not self.ended:
+            if self.variant.needs is Needs.OWNER:
+                cause = f"{name}: gf_{first.name}_look_up needs a context that is current"
+                raise self.names.fail(arg.where, cause, "Write 'needs: context'")
             if arg.error:
                 cause = f"{name}: 'error', although gf_{first.name}_look_up says what is wrong"
                 raise self.names.fail(arg.where, cause, "Leave it out")
@@ -93,6 +97,7 @@ class Body:
                 find += [f"if ({name}_object == NULL)"]
                 find += [f"    {name}_object = ({struct(first)} *)gf_{kind.name}_find(({kind.ctype}){name});"]
             find += refuse(f"{name}_object == NULL", error)
+            find += self.owner_usable(name)
             find += self.settle(kinds, name)
             if arg.nullable:
                 find = [f"if ({name} != 0) {{", *("    " + line for line in find), "}"]
@@ -100,6 +105,14 @@ class Body:
             if self.travels(arg):
                 lines += [f"uint64_t {name}_wire = (uint64_t){name};"]
         return lines if asked or self.travels(arg) else [*lines, f"(void){name}_object;"]
+
+    def owner_usable(self, name: str) -> list[str]:
+        """Statements that refuse an object whose context has failed or ended, where none need be current."""
+        if self.variant.needs is not Needs.OWNER:
+            return []
+        result = f"{name}_usable"
+        usable = f"CUresult {result} = gf_owner_usable({name}_object->object.owner);"
+        return [usable, *refuse(f"{result} != CUDA_SUCCESS", result)]
 
     def settle(self, kinds: list[ObjectKind], name: str) -> list[str]:
         """Statements that wait until an object is made, whose maker did not."""

@@ -50,7 +50,7 @@ def kept(spec: Spec, message: Message) -> Kept | None:
         name = next(a.name for a in variant.args if a.kind is Kind.HANDLE and a.use is use)
     handle = None if name is None or name == "context" else message.place(name)[0]
     context = "WITHOUT"
-    if variant.needs is Needs.CONTEXT:
+    if variant.needs in (Needs.CONTEXT, Needs.OWNER):
         # What is no context's (a kernel) is changed in any; the rest in the one that is current.
         of = next((a.of for a in variant.args if a.name == name), ("context",))
         context = (

@@ -27,3 +27,5 @@ CUresult gf_device_failure(CUdevice device);
 bool gf_device_recovers(CUdevice device);
 /* CUDA_SUCCESS if the context is active and has not failed; else what every call in it returns. */
 CUresult gf_context_usable(const struct gf_context *context);
+/* The same of the context that is an object's owner, whichever is current. */
+CUresult gf_owner_usable(uint64_t owner);

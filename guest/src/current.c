@@ -86,6 +86,11 @@ CUresult gf_context_check(void) {
     return gone ? CUDA_ERROR_CONTEXT_IS_DESTROYED : gf_context_usable(context);
 }
 
+CUresult gf_owner_usable(uint64_t owner) {
+    const struct gf_context *context = gf_context_find((CUcontext)owner);
+    return context == NULL ? CUDA_ERROR_CONTEXT_IS_DESTROYED : gf_context_usable(context);
+}
+
 bool gf_session_sticky(uint32_t context_id, CUresult error) {
     struct gf_context *context = gf_destroys_context(error) ? context_of(context_id) : NULL;
     if (context != NULL) {

@@ -38,6 +38,7 @@ enum gf_needs {
     GF_NEEDS_NONE,
     GF_NEEDS_DRIVER,
     GF_NEEDS_CONTEXT,
+    GF_NEEDS_OWNER, /* the context of an object, which is looked at once that is found */
 };
 
 /* In the order of the generated table gf_functions. */

@@ -104,8 +104,10 @@ CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
 }
 
 CUresult cuEventDestroy_v2(CUevent handle) {
-    SIM_TRY(sim_enter());
-    struct sim_event *event = sim_handle_close(SIM_HANDLE(handle), SIM_EVENT);
+    struct sim_event *event;
+    SIM_TRY(acquire(handle, &event));
+    sim_release(event);
+    event = sim_handle_close(SIM_HANDLE(handle), SIM_EVENT);
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
     sim_release(event);

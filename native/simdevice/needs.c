@@ -8,6 +8,7 @@ CUresult sim_may(enum sim_needs needs) {
     case SIM_NEEDS_NONE:
         break;
     case SIM_NEEDS_DRIVER:
+    case SIM_NEEDS_OWNER:
         return sim_enter();
     case SIM_NEEDS_CONTEXT:
         return sim_context_current(&context);

@@ -3,7 +3,8 @@
 #pragma once
 #include "driver_interop/cuda_driver.h"
 
-enum sim_needs { SIM_NEEDS_NONE, SIM_NEEDS_DRIVER, SIM_NEEDS_CONTEXT };
+/* OWNER: the context of an object, which is looked at once that is found. */
+enum sim_needs { SIM_NEEDS_NONE, SIM_NEEDS_DRIVER, SIM_NEEDS_CONTEXT, SIM_NEEDS_OWNER };
 
 CUresult sim_may(enum sim_needs needs);
 /* Says of a call that was refused, at its first time, that it is not supported; `why`, or NULL: it was asked

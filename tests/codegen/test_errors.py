@@ -20,6 +20,10 @@ NEXT_OF_SESSION = min({*range(1, 256)} - {variant.id for variant in load().libra
 SESSION = "gpuferry/session.yaml"
 RESULTS = "cuda/results.yaml"
 EVENT_QUERY = "      - symbol: cuEventQuery\n        since: 2000\n        id: 472\n"
+EVENT_CREATE = (
+    "        signature: CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)\n"
+    "        class: async\n        needs: {}\n"
+)
 RDMA = "        without: CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED\n"
 WITHOUT = f"        result: CUDA_ERROR_NOT_SUPPORTED\n{RDMA}"
 FENCE = "Fence(void)\n        class: async\n        server: generated\n        override: {server: [call]}\n"
@@ -34,6 +38,16 @@ MISTAKES = {
         EVENT_QUERY,
         EVENT_QUERY + "        blokking: true\n",
         (3, "unknown key 'blokking'", "Did you mean 'blocking'?"),
+    ),
+    "an owner's context without an object": (
+        DRIVER,
+        EVENT_CREATE.format("context"),
+        EVENT_CREATE.format("owner"),
+        (
+            -3,
+            "cuEventCreate: 'needs: owner', but no generated code looks up an object that has one",
+            "Write 'needs: context'",
+        ),
     ),
     "unknown key without a near one": (
         "cuda/device.yaml",
