@@ -151,8 +151,13 @@ ORDER = list(What)
 
 
 def needs_context(variant: Variant) -> bool:
-    """Whether a context must be current. To end an object none need be: the guest ends what threads leave."""
-    return variant.needs is Needs.CONTEXT and all(arg.use is not Use.DESTROY for arg in variant.args)
+    """Whether a frame must name a context. To end an object none need be current: the guest ends what threads
+    leave. An object says which it is of, but for the default stream.
+    """
+    if any(arg.use is Use.DESTROY for arg in variant.args):
+        return False
+    default = any(arg.kind is Kind.HANDLE and arg.nullable for arg in variant.args)
+    return variant.needs is Needs.CONTEXT or (variant.needs is Needs.OWNER and default)
 
 
 def stated(spec: Spec, message: Message) -> tuple[Check, ...]:

@@ -76,9 +76,6 @@ class Body:
         asked = name in self.asked or arg is self.ended
         lines = [f"{struct(first)} *{name}_object = NULL;"]
         if first.look_up and arg is not self.ended:
-            if self.variant.needs is Needs.OWNER:
-                cause = f"{name}: gf_{first.name}_look_up needs a context that is current"
-                raise self.names.fail(arg.where, cause, "Write 'needs: context'")
             if arg.error:
                 cause = f"{name}: 'error', although gf_{first.name}_look_up says what is wrong"
                 raise self.names.fail(arg.where, cause, "Leave it out")
@@ -89,6 +86,7 @@ class Body:
             if not arg.nullable:
                 lines = [*refuse(f"{given} == 0", error), *lines] if not self.zero_is_object(first) else lines
             lines += refuse(f"{name}_result != CUDA_SUCCESS", f"{name}_result")
+            lines += self.usable(arg, kinds, f"gf_{first.name}_usable({name}_object)")
             lines += [] if self.travels(arg) else [f"(void){name}_wire;"]
         else:
             ctype = first.ctype
@@ -97,7 +95,7 @@ class Body:
                 find += [f"if ({name}_object == NULL)"]
                 find += [f"    {name}_object = ({struct(first)} *)gf_{kind.name}_find(({kind.ctype}){name});"]
             find += refuse(f"{name}_object == NULL", error)
-            find += self.owner_usable(name)
+            find += self.usable(arg, kinds, f"gf_owner_usable({name}_object->object.owner)")
             find += self.settle(kinds, name)
             if arg.nullable:
                 find = [f"if ({name} != 0) {{", *("    " + line for line in find), "}"]
@@ -106,13 +104,15 @@ class Body:
                 lines += [f"uint64_t {name}_wire = (uint64_t){name};"]
         return lines if asked or self.travels(arg) else [*lines, f"(void){name}_object;"]
 
-    def owner_usable(self, name: str) -> list[str]:
+    def usable(self, arg: Arg, kinds: list[ObjectKind], asked: str) -> list[str]:
         """Statements that refuse an object whose context has failed or ended, where none need be current."""
         if self.variant.needs is not Needs.OWNER:
             return []
-        result = f"{name}_usable"
-        usable = f"CUresult {result} = gf_owner_usable({name}_object->object.owner);"
-        return [usable, *refuse(f"{result} != CUDA_SUCCESS", result)]
+        if any(kind.owners != ("context",) for kind in kinds):
+            cause = f"{arg.name}: 'needs: owner', but not every such object is of a context"
+            raise self.names.fail(arg.where, cause, "Write 'needs: context'")
+        result = f"{arg.name}_usable"
+        return [f"CUresult {result} = {asked};", *refuse(f"{result} != CUDA_SUCCESS", result)]
 
     def settle(self, kinds: list[ObjectKind], name: str) -> list[str]:
         """Statements that wait until an object is made, whose maker did not."""

@@ -94,6 +94,8 @@ CUresult gf_green_event(CUgreenCtx handle, CUevent event, bool wait);
 
 /* The device of the context to which a stream belongs. */
 CUresult gf_stream_device(CUstream stream, CUdevice *device);
+/* As gf_owner_usable; the default stream, which is no object, is of the context that is current. */
+CUresult gf_stream_usable(const struct gf_stream *object);
 /* A function of the program, in the order of a stream. */
 CUresult gf_host_function(CUstream stream, CUhostFn function, void *data, unsigned sync_mode);
 CUresult gf_host_callback(CUstream stream, CUstreamCallback callback, void *data, unsigned flags);

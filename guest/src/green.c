@@ -186,6 +186,7 @@ static CUresult green_of_stream(CUstream handle, struct gf_stream **stream, uint
     uint64_t wire;
     *stream = NULL;
     CUresult result = gf_stream_look_up(handle, stream, &wire);
+    result = result == CUDA_SUCCESS ? gf_stream_usable(*stream) : result;
     bool special = *stream == NULL || handle == CU_STREAM_PER_THREAD; /* of whatever context is current */
     *green = result != CUDA_SUCCESS ? 0 : special ? gf_thread.green : (*stream)->green;
     return result;

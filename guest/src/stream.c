@@ -17,6 +17,10 @@ struct gf_thread_stream {
 };
 
 static CUresult per_thread(CUstream *stream) {
+    CUresult result = gf_context_check();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     uint64_t context = gf_context_shown();
     struct gf_thread_stream *own = gf_thread.streams;
     while (own != NULL && own->context != context) {
@@ -31,7 +35,6 @@ static CUresult per_thread(CUstream *stream) {
         own->next = gf_thread.streams;
         gf_thread.streams = own;
     }
-    CUresult result = CUDA_SUCCESS;
     if (gf_stream_find(own->stream) == NULL) {
         result = gf_cuStreamCreateWithPriority(&own->stream, CU_STREAM_DEFAULT, 0);
     }
@@ -66,10 +69,15 @@ CUresult gf_stream_look_up(CUstream handle, struct gf_stream **object, uint64_t 
                                                                           : CUDA_SUCCESS;
 }
 
+CUresult gf_stream_usable(const struct gf_stream *object) {
+    return object == NULL ? gf_context_check() : gf_owner_usable(object->object.owner);
+}
+
 CUresult gf_stream_device(CUstream stream, CUdevice *device) {
     struct gf_stream *object;
     uint64_t wire;
     CUresult result = gf_stream_look_up(stream, &object, &wire);
+    result = result == CUDA_SUCCESS ? gf_stream_usable(object) : result;
     *device = object == NULL ? gf_device_number() : gf_context_device(object->object.owner);
     return result;
 }

@@ -101,40 +101,43 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
     struct sim_stream *stream = sim_acquire(SIM_HANDLE(handle), SIM_STREAM);
     if (!stream)
         return CUDA_ERROR_INVALID_HANDLE;
-    bool closed = stream->type == SIM_STREAM_CREATED && sim_handle_close(SIM_HANDLE(handle), SIM_STREAM);
-    if (closed) {
+    CUresult result = sim_context_check(stream->context);
+    if (stream->type != SIM_STREAM_CREATED ||
+        (result == CUDA_SUCCESS && !sim_handle_close(SIM_HANDLE(handle), SIM_STREAM)))
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS) {
         sim_capture_forget(stream);
         sim_release(stream);
     }
     sim_release(stream);
-    return closed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return result;
 }
 
 CUresult cuStreamGetPriority(CUstream handle, int *priority) {
     struct sim_stream *stream;
-    SIM_REQUIRE(priority);
     SIM_TRY(sim_stream_acquire(handle, &stream));
-    *priority = stream->priority;
+    if (priority)
+        *priority = stream->priority;
     sim_release(stream);
-    return CUDA_SUCCESS;
+    return priority ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags) {
     struct sim_stream *stream;
-    SIM_REQUIRE(flags);
     SIM_TRY(sim_stream_acquire(handle, &stream));
-    *flags = stream->flags;
+    if (flags)
+        *flags = stream->flags;
     sim_release(stream);
-    return CUDA_SUCCESS;
+    return flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long *id) {
     struct sim_stream *stream;
-    SIM_REQUIRE(id);
     SIM_TRY(sim_stream_acquire(handle, &stream));
-    *id = stream->id;
+    if (id)
+        *id = stream->id;
     sim_release(stream);
-    return CUDA_SUCCESS;
+    return id ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Special streams are those of whatever context is current. */

@@ -46,12 +46,6 @@ MISTAKES = {
         "hStream.prority: a stream has no 'prority'",
         "Known: owner, flags, priority, settings, idle_at, used, id, captured, green",
     ),
-    "a stream's own context": (
-        "        needs: context\n        guest: generated\n        answer: {priority: hStream.priority}",
-        "        needs: owner\n        guest: generated\n        answer: {priority: hStream.priority}",
-        "hStream: gf_stream_look_up needs a context that is current",
-        "Write 'needs: context'",
-    ),
     "an answer from nowhere": (
         "answer: {priority: hStream.priority}",
         "answer: {priority: weather.today}",

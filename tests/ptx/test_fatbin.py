@@ -130,12 +130,33 @@ class Wrapper(ctypes.Structure):
 @pytest.mark.parametrize("version", [1, 2])
 def test_wrapper(version: int) -> None:
     first = ctypes.create_string_buffer(container(fat_entry(text(21))) if version == 1 else container())
-    second = ctypes.create_string_buffer(container(fat_entry(text(22))))
-    more = (ctypes.c_void_p * 2)(ctypes.addressof(second), None)
-    wrapper = Wrapper(
-        0x466243B1, version, ctypes.addressof(first), ctypes.addressof(more) if version == 2 else None
+    assert wrapped(first, [container(fat_entry(text(22)))] if version == 2 else []) == (20 + version)
+
+
+def wrapped(first: ctypes.Array[ctypes.c_char], others: list[bytes]) -> int:
+    """What the kernel of a wrapper stores: of what nvcc has linked, and of what it was compiled to before."""
+    kept = [ctypes.create_string_buffer(each) for each in others]
+    more = (ctypes.c_void_p * (len(kept) + 1))(*map(ctypes.addressof, kept), None)
+    version, there = (2, ctypes.addressof(more)) if kept else (1, None)
+    return result(bytes(Wrapper(0x466243B1, version, ctypes.addressof(first), there)))
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_what_was_compiled_apart_is_linked(count: int) -> None:
+    """As in a library of many files (-rdc=true) with machine code for other devices and PTX of each file."""
+    apart = [
+        f"{HEADER}.visible .func (.param .b32 r) part{i}() {{ st.param.b32 [r], {i + 1}; ret; }}\n"
+        for i in range(count)
+    ]
+    called = "".join(
+        f"    {{ .param .b32 r; call (r), part{i}, (); ld.param.u32 %r11, [r]; }} add.u32 %r10, %r10, %r11;\n"
+        for i in range(count)
     )
-    assert result(bytes(wrapper)) == (21 if version == 1 else 22)
+    declared = "".join(f".extern .func (.param .b32 r) part{i}();\n" for i in range(count))
+    whole = HEADER + declared + entry(f"    mov.u32 %r10, 0;\n{called}{store('%r10')}", "k", 1)
+    containers = [container(fat_entry(each.encode() + b"\0")) for each in [*apart, whole]]
+    linked = ctypes.create_string_buffer(container(fat_entry(b"\x7fELF" + bytes(99), ELF)))
+    assert wrapped(linked, containers) == count * (count + 1) // 2
 
 
 SOURCE = 'extern "C" __global__ void k(unsigned *out) { out[blockIdx.x * blockDim.x + threadIdx.x] = 77; }\n'

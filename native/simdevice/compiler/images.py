@@ -40,9 +40,13 @@ def _of_part(image: bytes, cc: int, name: str, room: fatbin.Room, depth: int) ->
     if image.startswith(LINKED_MAGIC):
         return list(_of_linked(image, cc, room, depth))
     if fatbin.is_container(image):
-        return [Source(name, _from_containers(image, cc, room))]
+        return [Source(name, text) for text in _from_containers(image, cc, room)]
     if image.startswith(objects.ELF):
-        return [Source(name, _from_containers(each, cc, room)) for each in objects.containers(image)]
+        return [
+            Source(name, text)
+            for each in objects.containers(image)
+            for text in _from_containers(each, cc, room)
+        ]
     if objects.is_library(image):
         return list(_of_library(image, cc, name, room))
     text = image.split(b"\0", 1)[0]
@@ -107,7 +111,8 @@ def _of_library(image: bytes, cc: int, name: str, room: fatbin.Room) -> Iterator
     """What there is no PTX of cannot be joined; whether it is needed shows at the end."""
     for each in objects.containers(image):
         try:
-            yield Source(name, _from_containers(each, cc, room), optional=True)
+            for text in _from_containers(each, cc, room):
+                yield Source(name, text, optional=True)
         except ImageError as error:
             if error.status != NO_BINARY_FOR_GPU:
                 raise
@@ -118,17 +123,22 @@ def _padded(size: int) -> int:
     return -(-size // 8) * 8
 
 
-def _from_containers(image: bytes, cc: int, room: fatbin.Room) -> bytes:
-    """The best PTX of the first container that has any (a wrapper of -rdc=true code yields several)."""
+def _from_containers(image: bytes, cc: int, room: fatbin.Room) -> list[bytes]:
+    """The best PTX of each container that has any: a wrapper of -rdc=true code yields one for each file that
+    was compiled, and they are linked.
+    """
     kinds: set[str] = set()
+    texts = []
     at = 0
     while at < len(image):
         text = _best(list(fatbin.entries(image, at)), cc, kinds, room)
         if text is not None:
-            return text
+            texts.append(text)
         at += fatbin.container_size(image, at)
-    held = ", ".join(sorted(kinds)[:MOST_KINDS]) or "nothing"
-    raise ImageError(NO_BINARY_FOR_GPU, f"the fatbin holds {held}, but no PTX for sm_{cc} or lower")
+    if not texts:
+        held = ", ".join(sorted(kinds)[:MOST_KINDS]) or "nothing"
+        raise ImageError(NO_BINARY_FOR_GPU, f"the fatbin holds {held}, but no PTX for sm_{cc} or lower")
+    return texts
 
 
 def _best(found: list[fatbin.Entry], cc: int, kinds: set[str], room: fatbin.Room) -> bytes | None:

@@ -276,6 +276,7 @@ CUresult sim_image_open(const void *data, size_t size, int cc, char *log, size_t
     char reason[2048] = "";
     uint8_t content[32], key[32];
     struct sim_image_parts parts;
+    struct sim_image *known = NULL;
     pthread_once(&once, init);
     sim_skip_tell();
     CUresult result = sim_image_sniff(data, size, &parts, reason, sizeof reason);
@@ -283,12 +284,15 @@ CUresult sim_image_open(const void *data, size_t size, int cc, char *log, size_t
         content_of(&parts, content);
         sim_service_key(content, cc, key);
         pthread_mutex_lock(&images_lock);
-        *out = find_open(key);
+        known = find_open(key);
         pthread_mutex_unlock(&images_lock);
-        if (*out != NULL)
-            return CUDA_SUCCESS;
-        result = create(&parts, content, key, cc, out, reason, sizeof reason);
+        *out = known;
+        if (known == NULL)
+            result = create(&parts, content, key, cc, out, reason, sizeof reason);
     }
+    sim_image_parts_free(&parts);
+    if (known != NULL)
+        return CUDA_SUCCESS;
     if (log != NULL && log_size != 0)
         snprintf(log, log_size, "%s", reason);
     if (result != CUDA_SUCCESS) {

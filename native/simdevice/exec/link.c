@@ -83,8 +83,8 @@ static CUresult take_object(const void *data, size_t size, struct sim_image_part
     static const char library[8] = "!<arch>\n";
     bool known = (size >= 4 && memcmp(data, "\177ELF", 4) == 0) ||
                  (size >= sizeof library && memcmp(data, library, sizeof library) == 0);
-    *parts = (struct sim_image_parts){.kind = SIM_IMAGE_OBJECT, .items = {{data, size}}, .count = 1};
-    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+    *parts = (struct sim_image_parts){.kind = SIM_IMAGE_OBJECT};
+    return known ? sim_image_parts_add(parts, data, size) : CUDA_ERROR_INVALID_IMAGE;
 }
 
 /* Whatever is called a fatbin and does not look like one is text to NVIDIA's driver. */
@@ -105,14 +105,17 @@ CUresult sim_link_add(struct sim_link *link, enum sim_image_kind kind, const voi
     struct sim_blob checked;
     CUresult result = kind == SIM_IMAGE_OBJECT ? take_object(data, size, &parts)
                                                : sim_image_sniff(data, size, &parts, log, log_size);
-    if ((result == CUDA_SUCCESS && parts.kind != kind) || result == CUDA_ERROR_INVALID_IMAGE) {
+    bool wrong = (result == CUDA_SUCCESS && parts.kind != kind) || result == CUDA_ERROR_INVALID_IMAGE;
+    size_t before = link->size;
+    bool added = !wrong && result == CUDA_SUCCESS && append_input(link, &parts, name);
+    sim_image_parts_free(&parts);
+    if (wrong) {
         snprintf(log, log_size, "%s is no sound %s", name, name_of(kind));
         return is_taken_for_text(kind, data, size) ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
     }
     if (result != CUDA_SUCCESS)
         return result;
-    size_t before = link->size;
-    if (append_input(link, &parts, name)) {
+    if (added) {
         header_of(link)->count++;
         result = ask(link, SIM_SERVICE_LINK_CHECK, ".checked", &checked, log, log_size);
         if (result == CUDA_SUCCESS) {

@@ -4,7 +4,9 @@
 #include "extent.h"
 #include "skip.h"
 #include "wire/fatbin.h"
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct wrapper {
@@ -24,11 +26,19 @@ static uint32_t magic_of(const void *image) {
     return magic;
 }
 
-static void add(struct sim_image_parts *parts, const void *data, size_t size) {
-    if (parts->count < sizeof parts->items / sizeof *parts->items) {
-        parts->items[parts->count].data = data;
-        parts->items[parts->count++].size = size;
-    }
+CUresult sim_image_parts_add(struct sim_image_parts *parts, const void *data, size_t size) {
+    struct sim_image_part *items = parts->items;
+    bool full = (parts->count & (parts->count - 1)) == 0; /* the room is the next power of two */
+    if (full && (items = realloc(items, (2 * parts->count + 1) * sizeof *items)) == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    items[parts->count++] = (struct sim_image_part){data, size};
+    parts->items = items;
+    return CUDA_SUCCESS;
+}
+
+void sim_image_parts_free(struct sim_image_parts *parts) {
+    free(parts->items);
+    *parts = (struct sim_image_parts){.kind = parts->kind};
 }
 
 static CUresult add_container(const void *image, size_t limit, struct sim_image_parts *parts, char *log,
@@ -41,8 +51,7 @@ static CUresult add_container(const void *image, size_t limit, struct sim_image_
         return bad(log, log_size, "the fatbin's header is damaged");
     if (!sim_extent_holds(image, limit, 0, header.header_size + header.size))
         return bad(log, log_size, "the fatbin is cut short");
-    add(parts, image, header.header_size + header.size);
-    return CUDA_SUCCESS;
+    return sim_image_parts_add(parts, image, header.header_size + header.size);
 }
 
 static CUresult add_wrapper(const void *image, size_t limit, struct sim_image_parts *parts, char *log,
@@ -76,8 +85,7 @@ static CUresult add_linked(const void *image, size_t limit, struct sim_image_par
     if (header.size < sizeof header || header.size > 1ull << 36 ||
         !sim_extent_holds(image, limit, 0, header.size))
         return bad(log, log_size, "the linked image is cut short");
-    add(parts, image, header.size);
-    return CUDA_SUCCESS;
+    return sim_image_parts_add(parts, image, header.size);
 }
 
 static CUresult add_cubin(const void *image, size_t limit, struct sim_image_parts *parts, char *log,
@@ -90,8 +98,7 @@ static CUresult add_cubin(const void *image, size_t limit, struct sim_image_part
         size = sim_cubin_size(image, limit);
         if (size == 0)
             return bad(log, log_size, "the machine code's file is damaged");
-        add(parts, image, size);
-        return CUDA_SUCCESS;
+        return sim_image_parts_add(parts, image, size);
     }
     snprintf(log, log_size,
              "the image holds machine code (SASS) only; the simulated device needs PTX, or "
@@ -115,7 +122,7 @@ static bool is_text(const char *text, size_t size) {
 CUresult sim_image_sniff(const void *image, size_t size, struct sim_image_parts *parts, char *log,
                          size_t log_size) {
     const char *text = image;
-    parts->count = 0;
+    *parts = (struct sim_image_parts){0};
     if (image == NULL || (size != 0 && size < 4))
         return bad(log, log_size, "there is no image");
     /* A text shorter than four bytes without a given size: the magics contain no NUL within their first
@@ -135,6 +142,5 @@ CUresult sim_image_sniff(const void *image, size_t size, struct sim_image_parts 
     size_t length = size != 0 ? strnlen(text, size) : strlen(text);
     if (!is_text(text, length))
         return bad(log, log_size, "the image is neither a fatbin nor PTX");
-    add(parts, text, length);
-    return CUDA_SUCCESS;
+    return sim_image_parts_add(parts, text, length);
 }

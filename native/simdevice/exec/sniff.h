@@ -7,14 +7,14 @@
 /* SIM_IMAGE_OBJECT: a host object or a library of such, which is an input of a link only. */
 enum sim_image_kind { SIM_IMAGE_PTX, SIM_IMAGE_FATBIN, SIM_IMAGE_CUBIN, SIM_IMAGE_OBJECT };
 
-/* The bytes to hand to the compile service: one image or, for a wrapper, its containers in order of
- * preference. */
+/* The bytes to hand to the compile service: one image or, for a wrapper, what nvcc has linked and then what
+ * it was linked of. */
 struct sim_image_parts {
     enum sim_image_kind kind;
-    struct {
+    struct sim_image_part {
         const void *data;
         size_t size;
-    } items[16];
+    } *items;
     uint32_t count;
 };
 
@@ -22,6 +22,9 @@ struct sim_image_parts {
  * unless code is skipped. */
 CUresult sim_image_sniff(const void *image, size_t size, struct sim_image_parts *parts, char *log,
                          size_t log_size);
+CUresult sim_image_parts_add(struct sim_image_parts *parts, const void *data, size_t size);
+/* Also after an error. */
+void sim_image_parts_free(struct sim_image_parts *parts);
 
 /* What a link was given: this header, then each input. It is what the ELF file of cuLinkComplete holds. */
 #define SIM_LINKED_MAGIC 0x4b4e4c4d49534647ull /* "GFSIMLNK" */

@@ -1,5 +1,5 @@
-// A thread that has no context asks for events of one, waits for them and ends them, as CatBoost's do: it is
-// the event that says which context it is of.
+// A thread that has no context asks for events and streams of one, waits for them and ends them, as threads
+// of CatBoost and DALI do: it is the object that says which context it is of.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -8,7 +8,9 @@
 
 enum { SEVEN = 0x07070707 };
 
+static CUstream stream;
 static CUevent begin, end;
+static CUcontext context;
 static atomic_bool go_on;
 static unsigned *seven;
 
@@ -19,13 +21,21 @@ static void CUDA_CB wait_for_it(void *unused) {
 }
 
 static void *without_context(void *unused) {
-    CUcontext current = NULL;
-    CUdevice device = 0;
+    CUcontext current = NULL, found = NULL;
+    CUdevice device = 9;
+    unsigned flags = 0;
     float milliseconds = -1;
     OK(cuCtxGetCurrent(&current));
     EXPECT(current == NULL);
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuCtxGetDevice(&device));
     FAILS(CUDA_ERROR_NOT_READY, cuEventQuery(end));
+    FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+    OK(cuStreamGetFlags(stream, &flags));
+    EXPECT(flags == CU_STREAM_NON_BLOCKING);
+    OK(cuStreamGetDevice(stream, &device));
+    EXPECT(device == 0);
+    OK(cuStreamGetCtx(stream, &found));
+    EXPECT(found == context);
     go_on = true;
     OK(cuEventSynchronize(end));
     EXPECT(*seven == SEVEN);
@@ -33,17 +43,22 @@ static void *without_context(void *unused) {
     OK(cuEventElapsedTime(&milliseconds, begin, end));
     EXPECT(milliseconds >= 0);
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuEventRecord(end, NULL));
+    OK(cuStreamSynchronize(stream));
+    OK(cuStreamQuery(stream));
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuStreamSynchronize(NULL));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuStreamQuery(NULL));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuStreamGetFlags(NULL, &flags));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuStreamGetCtx(NULL, &found));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuStreamGetDevice(CU_STREAM_PER_THREAD, &device));
     OK(cuEventDestroy(begin));
     OK(cuEventDestroy(end));
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(end));
+    OK(cuStreamDestroy(stream));
     return unused;
 }
 
 int main(void) {
     pthread_t thread;
-    CUcontext context = NULL;
-    CUstream stream = NULL;
     CUdeviceptr memory = 0;
     OK(cuInit(0));
     OK(cuDevicePrimaryCtxRetain(&context, 0));
@@ -62,7 +77,6 @@ int main(void) {
     pthread_join(thread, NULL);
     OK(cuMemFreeHost(seven));
     OK(cuMemFree(memory));
-    OK(cuStreamDestroy(stream));
     OK(cuDevicePrimaryCtxRelease(0));
     return check_failed || check_repeated;
 }
