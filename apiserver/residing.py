@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import threading
@@ -19,6 +20,7 @@ from .log import Log
 from .outbox import Outbox
 
 HOLD_SECONDS = 0.1  # for the dispatcher to come to the end of a call
+ROOM_SECONDS = 600.0  # that a call waits for room of a monitor which says nothing at all
 INSIST_SECONDS = 2.0  # likewise, and for the device to come to rest, of one that works
 
 RESIDENT = node_pb2.RESIDENCE_RESIDENT
@@ -46,6 +48,7 @@ class Residing:
         self._over = False
         self._busy = 0  # orders that are not carried out yet
         self._wanted_back = False  # by whoever moves the session, and the monitor was told
+        self._heard = time.monotonic()  # when the monitor last said anything, or was told of a wish
         self.where = RESIDENT
         self.allowance = 0
         self.elastic = False
@@ -69,7 +72,26 @@ class Residing:
         if found is None:
             return None
         away, wanted = found
+        self._heard = time.monotonic()
         return node_pb2.RoomWanted(session=self._session, bytes=wanted, away=away)
+
+    def heard(self) -> None:
+        """The monitor has said something: it is there, and knows who waits for what."""
+        self._heard = time.monotonic()
+
+    def patience(self) -> float:
+        """For how many seconds a call that waits for room waits on if the monitor says nothing; infinite: none
+        does, or it has to wait, because the session's memory is not on its device.
+        """
+        if not self._core.awaits_room:
+            return math.inf
+        return max(0.0, self._heard + ROOM_SECONDS - time.monotonic())
+
+    def look_at_patience(self) -> None:
+        """A call that has waited for too long is out of memory."""
+        if self.patience() == 0:
+            self._log.error("no room", session=self._session, reason=f"no word in {ROOM_SECONDS:g} s")
+            self._core.refuse_room()
 
     # -- orders
 

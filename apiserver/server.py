@@ -185,6 +185,8 @@ class Server:
             os._exit(1)
         if message is None:
             return True
+        if self._session is not None:
+            self._session.residing.heard()
         kind = message.WhichOneof("message")
         if kind == "migrate":
             self._migrate(message.migrate, descriptors, message.tls)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import struct
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from gpuferry.monitor.residency.files import CopyFile, on_disk
 from gpuferry.specs._generated import node_pb2
 
 from tests.apiserver.server import Server
+from tests.helpers.points import Points
 from tests.migration.moving import PAGE, Work, close, expect, order
 from tests.residency.ordering import (
     DISK,
@@ -27,6 +30,12 @@ from tests.residency.ordering import (
     leave,
     wants_back,
 )
+
+
+class Impatient(Server):
+    """One API server, with constants that a test sets."""
+
+    command: ClassVar[list[str]] = Points.command("gpuferry.apiserver")
 
 
 @pytest.mark.parametrize("where", ["host", "disk"])
@@ -320,3 +329,15 @@ def test_orders_that_cannot_be(server: Server) -> None:
     over = node_pb2.Leave(session=999, number=3)
     order(server, [], leave=over)
     assert expect(server, "resides").resides.reason == "the session is over"
+
+
+def test_a_monitor_that_says_nothing(tmp_path: Path) -> None:
+    """Its silence has an end for a call that wants more room."""
+    constants = json.dumps({"gpuferry.apiserver.residing:ROOM_SECONDS": 0.05})
+    with Impatient(tmp_path / "log", GPUFERRY_TEST_SET=constants) as server:
+        server.ready()
+        guest = server.connect(elastic=True, allowance=2 * PAGE)
+        guest.map(4)
+        assert expect(server, "room_wanted").room_wanted.bytes == 4 * PAGE
+        assert guest.sync().latched == 2  # CUDA_ERROR_OUT_OF_MEMORY
+        close(guest, server)
