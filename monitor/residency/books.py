@@ -114,17 +114,26 @@ class Books:
         self._promise(entry.devices, entry.allowance)
         return entry
 
-    def begin(self, server: int, session: int, devices: tuple[int, ...], quota: int) -> Entry:
-        """An API server gets a session. If all of its quota is free, all of it is promised; of several
-        devices it is, whether it is free or not, for such a session does not leave. Else it must ask.
+    def begin(
+        self, server: int, session: int, devices: tuple[int, ...], quota: int, asks: bool = False
+    ) -> Entry:
+        """An API server gets a session. If all of its quota is free, on each of its devices, all of it is
+        promised. Else, or where others wait for what is free (`asks`), it must ask.
         """
-        fits = all(self.free(device) >= quota for device in devices)
-        allowance = quota if fits or len(devices) > 1 else 0
+        fits = not asks and all(self.free(device) >= quota for device in devices)
+        allowance = quota if fits else 0
         return self._enter(Entry(server, session, devices, allowance, quota=quota))
 
-    def adopt(self, server: int, devices: tuple[int, ...], quota: int, told: node_pb2.Resides) -> Entry:
-        """An earlier monitor gave this API server a session."""
-        allowance = told.allowance if told.allowance or told.where in AWAY else quota
+    def adopt(
+        self,
+        server: int,
+        devices: tuple[int, ...],
+        quota: int,
+        told: node_pb2.Resides,
+        asks: bool = False,
+    ) -> Entry:
+        """An earlier monitor gave this API server a session. `asks`: before it has more than it was allowed."""
+        allowance = told.allowance if told.allowance or told.where in AWAY or asks else quota
         entry = Entry(server, told.session, devices, min(allowance, quota), told.where, quota=quota)
         most = quota * len(devices)
         entry.host_bytes, entry.disk_bytes = min(told.host_bytes, most), min(told.disk_bytes, most)
