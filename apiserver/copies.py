@@ -56,11 +56,13 @@ class _InMemory:
         finally:
             os.close(descriptor)
         self._view = memoryview(self._map)
+        self._written: set[int] = set()  # offsets of pages
         self._pinned = core.pin_copy(self._view)
 
     def save(self, core: Memory, address: int, at: int, size: int) -> memoryview:
         """Copy from the device to this place in the file. Returns what was copied."""
         part = self._view[at : at + size]
+        self._written.update(range(at, at + size, PAGE))
         core.read_pages(address, part)
         return part
 
@@ -71,6 +73,11 @@ class _InMemory:
     def read(self, at: int, size: int) -> memoryview:
         """So many bytes of the file from this place on."""
         return self._view[at : at + size]
+
+    @property
+    def taken(self) -> int:
+        """Bytes that the file has of host memory: what was never written has none."""
+        return len(self._written) * PAGE
 
     def close(self) -> None:
         """Give the file's host memory back."""
@@ -158,6 +165,12 @@ class Copies:
     def on_disk(self) -> bool:
         """Whether any page's copy is in a file on a disk."""
         return any(isinstance(self._files[number], _OnDisk) for number, _ in self._places.values())
+
+    @property
+    def host_taken(self) -> int:
+        """Bytes that the files in memory have of it."""
+        with self._changing:
+            return sum(file.taken for file in self._files if isinstance(file, _InMemory))
 
     def update(self, stop: Callable[[], bool]) -> int:
         """Make all copies true. The session is held. Returns the bytes copied.

@@ -80,8 +80,8 @@ class Residing:
         self._heard = time.monotonic()
 
     def patience(self) -> float:
-        """For how many seconds a call that waits for room waits on if the monitor says nothing; infinite: none
-        does, or it has to wait, because the session's memory is not on its device.
+        """For how many seconds a call that waits for room does so if the monitor says nothing; infinite: there
+        is none, or it has to wait, because the session's memory is not on its device.
         """
         if not self._core.awaits_room:
             return math.inf
@@ -193,6 +193,7 @@ class Residing:
             mapped=self._core.stats()["memory_mapped"],
             host_bytes=self._copies.host_bytes,
             disk_bytes=self._copies.disk_bytes,
+            host_taken=self._copies.host_taken,
         )
 
     def _say(self, resides: node_pb2.Resides) -> None:

@@ -14,6 +14,7 @@ from gpuferry.specs._generated import node_pb2
 
 from ..policy.place import Place, Residence
 from ..pool.api_server import ApiServer, PoolListener
+from . import host
 from .books import RESIDENT, Books, Entry
 from .copies import Copies, NoRoom
 from .files import PAGE, CopyFile
@@ -34,7 +35,17 @@ log = structlog.get_logger()
 class Steward(PoolListener):
     """Where sessions' memory is, on the event loop's thread."""
 
-    def __init__(self, oversubscribe: float, host_memory: int, disk: int, folder: Path) -> None:
+    def __init__(
+        self,
+        oversubscribe: float,
+        host_memory: int,
+        disk: int,
+        folder: Path,
+        available: Callable[[], int] = host.available,
+    ) -> None:
+        """`host_memory`, `disk`: bytes that copies may have there; `folder`: on the disk; `available`: bytes of
+        host memory that there are.
+        """
         self.oversubscribe = oversubscribe
         self.books = Books(host_memory, disk)
         self.invocations = Invocations()
@@ -45,7 +56,7 @@ class Steward(PoolListener):
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
         self._orders = Orders(self._servers, self._note)
         self._copies = Copies(
-            self.books, folder, self._orders, self.is_busy, self._is_wanted, self._note_files
+            self.books, folder, self._orders, self.is_busy, self._is_wanted, self._note_files, available
         )
         self.wishes = Wishes(self.books, self._servers, self._orders, self, self.elastic)
 
@@ -271,6 +282,7 @@ class Steward(PoolListener):
 
     def _note(self, entry: Entry, told: node_pb2.Resides, late: bool) -> None:
         entry.where = told.where
+        entry.note_taken(told)
         self._tell_invoker(entry.program)
         if self.elastic:
             self.books.allow(entry, told.allowance)

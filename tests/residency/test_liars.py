@@ -66,11 +66,16 @@ class Said:
         pass
 
 
+def plenty() -> int:
+    """Of host memory there is more than enough."""
+    return TOO_MUCH
+
+
 async def two(folder: Path, host: int = 4 * GIB, disk: int = 0) -> tuple[Steward, Any, Any]:
     """Two sessions of 1 GiB on a device of 2 GiB, of which more may be promised. Where copies may go to a
     disk each has little.
     """
-    steward = Steward(2.0, host, disk, folder)
+    steward = Steward(2.0, host, disk, folder, plenty)
     steward.grantable(0, 2 * GIB)
     one, other = (cast(ApiServer, Said(key, SMALL if disk else GIB)) for key in (1, 2))
     for each in (one, other):
@@ -428,7 +433,7 @@ def test_who_finds_no_place_beside_what_stays_holds_up_nobody(tmp_path: Path, en
     """Its own turn comes when what stayed has ended."""
 
     async def main() -> None:
-        steward = Steward(4.0, 4 * GIB, 0, tmp_path)
+        steward = Steward(4.0, 4 * GIB, 0, tmp_path, plenty)
         steward.grantable(0, GIB)
         stays, large, small = (cast(Any, Said(key, 0)) for key in (1, 2, 3))
         stays.stats = node_pb2.Stats(session=1, memory_mapped=GIB // 2, stays="it shares memory")

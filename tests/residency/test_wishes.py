@@ -14,7 +14,7 @@ from gpuferry.monitor.residency.line import Line, Wish
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
 
-from tests.residency.test_liars import GIB, Said
+from tests.residency.test_liars import GIB, Said, plenty
 
 MIB = 1 << 20
 WAITS = 0.03  # seconds in which nothing comes of it
@@ -24,7 +24,7 @@ class House:
     """Two devices of 2 GiB, which may be promised four times."""
 
     def __init__(self, folder: Path) -> None:
-        self.steward = Steward(4.0, 64 * GIB, 0, folder)
+        self.steward = Steward(4.0, 64 * GIB, 0, folder, plenty)
         for device in (0, 1):
             self.steward.grantable(device, 2 * GIB)
         self.servers: list[Any] = []
