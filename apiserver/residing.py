@@ -80,8 +80,8 @@ class Residing:
         self._heard = time.monotonic()
 
     def patience(self) -> float:
-        """For how many seconds a call that waits for room does so if the monitor says nothing; infinite: there
-        is none, or it has to wait, because the session's memory is not on its device.
+        """For how many seconds a call that waits for room does so if the monitor says nothing. Infinite:
+        there is none, or it has to wait, because the session's memory is not on its device.
         """
         if not self._core.awaits_room:
             return math.inf

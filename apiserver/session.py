@@ -193,8 +193,8 @@ class Session:
         self._look = time.monotonic() + self._pause
 
     def enforce_limits(self) -> None:
-        """End the session if it has lived, or made no call, for as long as its Grant allows. A call's wait for
-        room ends, too.
+        """End the session if it has lived, or made no call, for as long as its Grant allows. A call's wait
+        for room ends, too.
         """
         self.residing.look_at_patience()
         now = time.monotonic()

@@ -142,7 +142,7 @@ class Books:
         told: node_pb2.Resides,
         asks: bool = False,
     ) -> Entry:
-        """An earlier monitor gave this API server a session. `asks`: before it has more than it was allowed."""
+        """An earlier monitor gave this API server a session. `asks`: before it has more than that."""
         allowance = told.allowance if told.allowance or told.where in AWAY or asks else quota
         entry = Entry(server, told.session, devices, min(allowance, quota), told.where, quota=quota)
         most = quota * len(devices)

@@ -55,7 +55,7 @@ class Copies:
 
     @property
     def _host_free(self) -> int:
-        """Bytes that copies may still have of host memory: of what they may have in all, and of what there is."""
+        """Bytes that copies may still have of host memory: of what they may have, and of what there is."""
         return min(self._books.host_free, max(self._available() - self._books.host_promised, 0))
 
     async def files(self, entry: Entry, size: int, ahead: bool) -> list[CopyFile]:

@@ -19,7 +19,7 @@ _FILES = (
 
 
 def available(root: Path = Path("/sys/fs/cgroup"), machine: Path = Path("/proc/meminfo")) -> int:
-    """Return how many bytes may be taken, so that a reserve is left and nobody is ended for want of memory."""
+    """Return how many bytes may be taken, so that a reserve is left, and nobody is ended for want of it."""
     figures = {name.rstrip(":"): int(size) << 10 for name, size, *_ in _lines(machine)}
     whole, left = figures["MemTotal"], figures["MemAvailable"]
     for limit, free in _groups(root):

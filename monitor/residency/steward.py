@@ -43,8 +43,8 @@ class Steward(PoolListener):
         folder: Path,
         available: Callable[[], int] = host.available,
     ) -> None:
-        """`host_memory`, `disk`: bytes that copies may have there; `folder`: on the disk; `available`: bytes of
-        host memory that there are.
+        """`host_memory`, `disk`: bytes that copies may have there; `folder`: on the disk; `available`: bytes
+        of host memory that there are.
         """
         self.oversubscribe = oversubscribe
         self.books = Books(host_memory, disk)

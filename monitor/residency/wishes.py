@@ -133,7 +133,7 @@ class Wishes:
         for other in self._books.on(device):
             if other is entry:
                 continue
-            elif self._stays(other):
+            if self._stays(other):
                 left -= min(self.used(other), other.allowance)
             else:
                 largest = max(largest, self.used(other))
@@ -145,8 +145,8 @@ class Wishes:
         return len(entry.devices) > 1 or bool(told)
 
     def used(self, entry: Entry) -> int:
-        """Return how many bytes the session has on each of its devices, or would have there; of several, as on that where
-        it has most.
+        """Return how many bytes the session has on each of its devices, or would have there; of several, as
+        on the one where it has most.
         """
         server = self._servers.get(entry.server)
         if server is None or server.stats.session != entry.session:

@@ -90,7 +90,7 @@ def test_whoever_hears_of_the_monitor_stands_in_its_line(call: Call) -> None:
 
 
 def test_who_was_sent_away_in_the_middle_of_a_call_waits_for_as_long_as_it_takes(call: Call) -> None:
-    """It waited for room for a while, and was sent away then: there is no end to the wait for its own memory."""
+    """It waited for room for a while, and was sent away then: its own memory it waits for without an end."""
     call.waits()
     assert not call.refused_after(LONG - 1)
     call.engine.absent = True

@@ -1,4 +1,4 @@
-"""Who gets room on a device, and when: sessions of several devices, those that stay, those that are passed."""
+"""Who gets room on a device, and when: of several devices, beside those that stay, and passed by others."""
 
 from __future__ import annotations
 
