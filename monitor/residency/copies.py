@@ -73,6 +73,8 @@ class Copies:
         return files
 
     async def _files(self, entry: Entry, size: int, ahead: bool) -> list[CopyFile]:
+        if not size and not entry.host_promised:
+            return []
         for needless in self._books.needless():
             if self._host_free >= size:
                 break
