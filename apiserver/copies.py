@@ -74,6 +74,10 @@ class _InMemory:
         """So many bytes of the file from this place on."""
         return self._view[at : at + size]
 
+    def fetch(self, at: int, target: memoryview) -> None:
+        """What the file holds from this place on."""
+        target[:] = self.read(at, len(target))
+
     @property
     def taken(self) -> int:
         """Bytes that the file has of host memory: what was never written has none."""
@@ -105,13 +109,17 @@ class _OnDisk:
         """Copy so many bytes from this place in the file to the device."""
         for begin in range(0, size, CHUNK * PAGE):
             part = self._buffer[: min(size - begin, CHUNK * PAGE)]
-            done = 0
-            while done < len(part):
-                some = os.preadv(self._file, [part[done:]], at + begin + done)
-                if not some:
-                    raise OSError("the file with the session's memory has become shorter")
-                done += some
+            self.fetch(at + begin, part)
             core.write_pages(address + begin, part)
+
+    def fetch(self, at: int, target: memoryview) -> None:
+        """What the file holds from this place on. Raises OSError."""
+        done = 0
+        while done < len(target):
+            some = os.preadv(self._file, [target[done:]], at + done)
+            if not some:
+                raise OSError("the file with the session's memory has become shorter")
+            done += some
 
     def fileno(self) -> int:
         """Return the descriptor of the file."""
@@ -264,6 +272,16 @@ class Copies:
         for first, count in _neighbours(sorted(self._blank)):
             self._core.clear_pages(first, count * PAGE)
         return copied
+
+    def read(self, address: int, target: memoryview) -> None:
+        """What whole pages hold, of a session that is away. Raises OSError, or KeyError: they are not its own."""
+        for page in range(address, address + len(target), PAGE):
+            part = target[page - address : page - address + PAGE]
+            if page in self._blank:
+                part[:] = bytes(PAGE)
+            else:
+                number, at = self._places[page]
+                self._files[number].fetch(at, part)
 
     def demote(self, descriptor: int, size: int, stop: Callable[[], bool]) -> int:
         """Move the copies that are in memory to this file on a disk, and give those files back. Takes the

@@ -347,7 +347,7 @@ class Server:
             descriptors,
             tls,
             self._log,
-            session.residing.stay,
+            session.residing,
         )
         session.mover = mover
         self._poller.register(session.mover, select.POLLIN)
@@ -365,6 +365,7 @@ class Server:
         left = session.mover.left
         self._poller.unregister(session.mover)
         session.moving_over()
+        self._tell_wish(session)
         if self._comeback is not None:
             (resume, guest, tls), self._comeback = self._comeback, None
             if left:

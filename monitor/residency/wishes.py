@@ -196,7 +196,7 @@ class Wishes:
             return False
         if told is not None and told.reason:
             self._books.allow(entry, before)
-            if told.reason != "the session is over":
+            if told.reason not in ("the session is over", "it is being moved"):
                 return False
         if self._lines[entry.devices[0]].get(entry.server) is wish:
             self._granted(entry)
