@@ -274,7 +274,7 @@ class Copies:
         return copied
 
     def read(self, address: int, target: memoryview) -> None:
-        """What whole pages hold, of a session that is away. Raises OSError, or KeyError: they are not its own."""
+        """What whole pages of a session that is away hold. Raises OSError; KeyError: they are not its own."""
         for page in range(address, address + len(target), PAGE):
             part = target[page - address : page - address + PAGE]
             if page in self._blank:

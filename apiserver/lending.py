@@ -11,8 +11,8 @@ from .copies import PAGE, Copies
 
 
 class FromCopies:
-    """The engine of a session that is away, but for its memory, which is read where it is. Nothing is mapped a
-    second time, nor can it be shared or hashed on a device.
+    """The engine of a session that is away, but for its memory, which is read where it is. Nothing is mapped
+    a second time, nor can it be shared or hashed on a device.
     """
 
     def __init__(self, core: Movable, copies: Copies) -> None:
@@ -39,7 +39,7 @@ class FromCopies:
         self._copies.read(address, buffer)
 
     def pointing(self, pages: Sequence[int], ranges: list[tuple[int, int]]) -> int:
-        """A word within the first one to the last address of a range, if there is one in these pages; 0: none."""
+        """A word within the first one to the last address of a range, if these pages hold one; 0: none."""
         page_of_it = memoryview(bytearray(PAGE))
         for page in pages:
             self._copies.read(page, page_of_it)

@@ -127,8 +127,8 @@ class Residing:
             os.close(descriptor)
 
     def lend(self, stop: Callable[[], bool]) -> Copies | None:
-        """Return the copies, if the memory is away and no call has begun that needs it. Then it stays away until
-        `may_leave`. For a thread that moves the session; `stop`: it shall not wait any longer.
+        """Return the copies, if the memory is away and no call has begun that needs it. Then it stays away
+        until `may_leave`. For a thread that moves the session; `stop`: it shall not wait any longer.
         """
         with self._changed:
             self._stop = True

@@ -238,20 +238,20 @@ def test_what_a_lease_leaves_that_ended_without_a_monitor_is_removed() -> None:
             Process(first, one, memory=1 << 20) as stays,
             Process(first, one),
             Process(first, other, memory=1 << 20) as ends,
+            Process(first, other) as child,
         ):
-            with Process(first, other) as child:
-                kept, left = (books / f"{each.lease}.book" for each in (stays, ends))
-                assert {kept, left} == set(books.iterdir())
-                servers = {ends.server_pid, child.server_pid}
-                first.process.kill()
-                for pid in servers:
-                    os.kill(pid, signal.SIGKILL)
-                harness.wait_until(lambda: not harness.alive(servers), "end of those that are killed")
-                second = first.succeed(*lasting, constants=soon)
-                second.wait_for(lambda status: len(status.sessions) == 2, "the others are back")
-                harness.wait_until(lambda: not left.exists(), "the book is removed")
-                assert kept.exists()
-                assert stays.echo(b"works") == b"works"
+            kept, left = (books / f"{each.lease}.book" for each in (stays, ends))
+            assert {kept, left} == set(books.iterdir())
+            servers = {ends.server_pid, child.server_pid}
+            first.process.kill()
+            for pid in servers:
+                os.kill(pid, signal.SIGKILL)
+            harness.wait_until(lambda: not harness.alive(servers), "end of those that are killed")
+            second = first.succeed(*lasting, constants=soon)
+            second.wait_for(lambda status: len(status.sessions) == 2, "the others are back")
+            harness.wait_until(lambda: not left.exists(), "the book is removed")
+            assert kept.exists()
+            assert stays.echo(b"works") == b"works"
 
 
 def test_who_was_asked_to_end_is_given_to_nobody() -> None:
