@@ -34,9 +34,14 @@ class Line(dict[int, Wish]):
 
     def first(self, able: Callable[[int, Wish], bool]) -> int | None:
         """Whose turn it is, of those that can have what they wish for; None: nobody's."""
-        held_back = self.held_back()
-        found = [key for key, wish in self.items() if key not in held_back and able(key, wish)]
-        return next((key for key in found if not self[key].ahead), next(iter(found), None))
+        held_back, ahead = self.held_back(), None
+        for key, wish in self.items():
+            if key in held_back or (wish.ahead and ahead is not None) or not able(key, wish):
+                continue
+            if not wish.ahead:
+                return key
+            ahead = key
+        return ahead
 
     def held_back(self) -> set[int]:
         """Calls that would pass somebody who was passed often enough."""

@@ -93,6 +93,10 @@ class Steward(PoolListener):
         # What is free may have been made so for one of those that wait.
         asks = any(self.wishes.line(device) for device in server.devices)
         entry = self.books.begin(server.key, grant.session, server.devices, grant.memory_quota, asks)
+        if len(entry.devices) > 1 and not self.wishes.fits(entry, entry.allowance):
+            self.books.allow(
+                entry, 0
+            )  # it will not leave: it has what it uses, as far as that leaves a place
         self.books.name(entry, grant.program_id)
         grant.elastic, grant.allowance = self.elastic, entry.allowance
         self._tell_invoker(entry.program)

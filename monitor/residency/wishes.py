@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -80,11 +81,13 @@ class Wishes:
             line.drop(key)
 
     async def _serve(self, device: int) -> None:
-        line = self._lines[device]
+        line, looked = self._lines[device], -math.inf
         try:
             while line:
                 key = self._first(device)
-                await self._refuse_stuck(device, key)
+                if time.monotonic() >= looked + STUCK_SECONDS:
+                    looked = time.monotonic()
+                    await self._refuse_stuck(device, key)
                 if key is None:
                     await asyncio.sleep(STUCK_SECONDS)
                     await self._room.refresh(device)
@@ -109,7 +112,7 @@ class Wishes:
         entry = self._books.get(key)
         if entry is None:
             return True  # it is dropped at once
-        if self._room.is_busy(key) or not self._fits(entry, wish):
+        if self._room.is_busy(key) or not self.fits(entry, wish.bytes):
             return False
         return not any(self._is_preceded(other, key) for other in entry.devices if other != device)
 
@@ -117,18 +120,18 @@ class Wishes:
         line = self._lines[device]
         earlier = ((other, line[other], self._books.get(other)) for other in line.before(key))
         return key in line.held_back() or any(
-            entry and self._fits(entry, wish) and not self._room.is_busy(other)
+            entry and self.fits(entry, wish.bytes) and not self._room.is_busy(other)
             for other, wish, entry in earlier
         )
 
-    def _fits(self, entry: Entry, wish: Wish) -> bool:
-        """Whether there is room for it once everybody has left who can; and, if what it wishes for will not
-        leave, whether each of those that leave could come back beside it.
+    def fits(self, entry: Entry, size: int) -> bool:
+        """Return whether there is room for so many bytes of it once everybody has left who can; and, if they
+        will not leave, whether each of those that leave could come back beside them.
         """
-        return all(self._fits_on(device, entry, wish) for device in entry.devices)
+        return all(self._fits_on(device, entry, size) for device in entry.devices)
 
-    def _fits_on(self, device: int, entry: Entry, wish: Wish) -> bool:
-        left = self._books.memory().get(device, 0) - wish.bytes
+    def _fits_on(self, device: int, entry: Entry, size: int) -> bool:
+        left = self._books.memory().get(device, 0) - size
         largest = 0
         for other in self._books.on(device):
             if other is entry:
@@ -217,7 +220,7 @@ class Wishes:
             if wish.away or entry is None:
                 continue
             began = line.stuck.setdefault(key, now)
-            if not self._fits(entry, wish):
+            if not self.fits(entry, wish.bytes):
                 why = "there is no room for it beside what does not leave the GPU"
             elif key in held_back:
                 why = "others that came earlier find no room beside what does not leave the GPU"

@@ -201,6 +201,7 @@ def test_who_stays_gets_no_more_than_leaves_others_a_place(
         await house.goes(away)
         devices = (0, 1) if several else (0,)
         stays = house.begin(2 * GIB, *devices, mapped=GIB // 4, stays="it shares memory with others")
+        assert not several or house.allowance(stays) == 0, "it would be too much beside the other one"
         house.wants(stays, GIB)
         if stays.orders and not stays.orders[-1].allow.refused:
             pytest.fail("it has more than it may")
