@@ -142,6 +142,7 @@ WAITING = {
     "capture_basic",
     "course_idioms",
     "events_of_contexts",
+    "fatal_misuse",
     "free_waits",
     "gated_streams",
     "graph_errors",
