@@ -187,7 +187,8 @@ class Wishes:
             # A little more, where nobody else has it: who grows need not ask each time.
             free = min(self._books.free(device) for device in entry.devices)
             more = max(0, min(SLACK, entry.quota - wish.bytes, free))
-            self._books.allow(entry, wish.bytes + more)
+            if self.fits(entry, wish.bytes + more):
+                self._books.allow(entry, wish.bytes + more)
             self._granted(entry)
             allow = node_pb2.Allow(session=entry.session, allowance=entry.allowance)
             await self._orders.give(entry, hurry=True, allow=allow)

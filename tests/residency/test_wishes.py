@@ -28,6 +28,7 @@ class House:
         for device in (0, 1):
             self.steward.grantable(device, 2 * GIB)
         self.servers: list[Any] = []
+        self.most = 0  # that was given to one last
 
     def begin(self, quota: int, *devices: int, mapped: int = 0, stays: str = "") -> Any:
         """An API server that has done nothing for a while."""
@@ -69,7 +70,8 @@ class House:
         """It wished for so much, and has it."""
         order = await said.told("allow")
         assert not order.refused
-        assert max(each.allow.allowance for each in said.orders) >= size
+        self.most = max(each.allow.allowance for each in said.orders)
+        assert self.most >= size
         self.maps(said, size)
         for each in list(said.orders):  # what it does not use may be wanted back at once
             self.answer(said, each.allow.number, allowance=size)
@@ -208,6 +210,7 @@ def test_who_stays_gets_no_more_than_leaves_others_a_place(
         await house.is_refused(stays)
         house.wants(stays, GIB // 2)
         await house.gets(stays, GIB // 2)
+        assert house.most == GIB // 2, "not a little more, as others get"
         house.wants(away, GIB + GIB // 2, away=True)
         await house.returns(away, GIB + GIB // 2)
 
