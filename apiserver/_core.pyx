@@ -909,6 +909,11 @@ cdef class Core:
         cdef uint64_t wanted = 0
         return (absent, wanted) if take_wish(self.s, &absent, &wanted) else None
 
+    @property
+    def awaits_room(self) -> bool:
+        """Whether a call waits for more room than the session has, and `wish` has said so."""
+        return awaits_room(self.s)
+
     def wish_again(self) -> None:
         """Whoever was told what the session waits for is gone."""
         ask_room(self.s)

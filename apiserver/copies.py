@@ -56,11 +56,13 @@ class _InMemory:
         finally:
             os.close(descriptor)
         self._view = memoryview(self._map)
+        self._written: set[int] = set()  # offsets of pages
         self._pinned = core.pin_copy(self._view)
 
     def save(self, core: Memory, address: int, at: int, size: int) -> memoryview:
         """Copy from the device to this place in the file. Returns what was copied."""
         part = self._view[at : at + size]
+        self._written.update(range(at, at + size, PAGE))
         core.read_pages(address, part)
         return part
 
@@ -71,6 +73,15 @@ class _InMemory:
     def read(self, at: int, size: int) -> memoryview:
         """So many bytes of the file from this place on."""
         return self._view[at : at + size]
+
+    def fetch(self, at: int, target: memoryview) -> None:
+        """What the file holds from this place on."""
+        target[:] = self.read(at, len(target))
+
+    @property
+    def taken(self) -> int:
+        """Bytes that the file has of host memory: what was never written has none."""
+        return len(self._written) * PAGE
 
     def close(self) -> None:
         """Give the file's host memory back."""
@@ -98,13 +109,17 @@ class _OnDisk:
         """Copy so many bytes from this place in the file to the device."""
         for begin in range(0, size, CHUNK * PAGE):
             part = self._buffer[: min(size - begin, CHUNK * PAGE)]
-            done = 0
-            while done < len(part):
-                some = os.preadv(self._file, [part[done:]], at + begin + done)
-                if not some:
-                    raise OSError("the file with the session's memory has become shorter")
-                done += some
+            self.fetch(at + begin, part)
             core.write_pages(address + begin, part)
+
+    def fetch(self, at: int, target: memoryview) -> None:
+        """What the file holds from this place on. Raises OSError."""
+        done = 0
+        while done < len(target):
+            some = os.preadv(self._file, [target[done:]], at + done)
+            if not some:
+                raise OSError("the file with the session's memory has become shorter")
+            done += some
 
     def fileno(self) -> int:
         """Return the descriptor of the file."""
@@ -158,6 +173,12 @@ class Copies:
     def on_disk(self) -> bool:
         """Whether any page's copy is in a file on a disk."""
         return any(isinstance(self._files[number], _OnDisk) for number, _ in self._places.values())
+
+    @property
+    def host_taken(self) -> int:
+        """Bytes that the files in memory have of it."""
+        with self._changing:
+            return sum(file.taken for file in self._files if isinstance(file, _InMemory))
 
     def update(self, stop: Callable[[], bool]) -> int:
         """Make all copies true. The session is held. Returns the bytes copied.
@@ -251,6 +272,16 @@ class Copies:
         for first, count in _neighbours(sorted(self._blank)):
             self._core.clear_pages(first, count * PAGE)
         return copied
+
+    def read(self, address: int, target: memoryview) -> None:
+        """What whole pages of a session that is away hold. Raises OSError; KeyError: they are not its own."""
+        for page in range(address, address + len(target), PAGE):
+            part = target[page - address : page - address + PAGE]
+            if page in self._blank:
+                part[:] = bytes(PAGE)
+            else:
+                number, at = self._places[page]
+                self._files[number].fetch(at, part)
 
     def demote(self, descriptor: int, size: int, stop: Callable[[], bool]) -> int:
         """Move the copies that are in memory to this file on a disk, and give those files back. Takes the

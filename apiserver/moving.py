@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 from gpuferry.migration.abc import Movable
@@ -21,10 +20,12 @@ from gpuferry.migration.targets import Local, Remote, Suspended, Target
 from gpuferry.native.tls.stream import Connection, state_of, with_state
 from gpuferry.specs._generated import migration_pb2, node_pb2, snapshot_pb2
 
+from .lending import FromCopies
 from .log import Log
 from .progress import Progress
+from .residing import Residing
 
-RETURN_SECONDS = 30.0  # for memory that is not on the device: a session that moves has it there first
+RETURN_SECONDS = 30.0  # for memory that is not on the device, of a session that waits for it within a call
 
 
 class Given:
@@ -54,10 +55,10 @@ class Mover:
         descriptors: list[int],
         tls: bytes,
         log: Log,
-        stay: Callable[[Callable[[], bool], float], str],
+        residing: Residing,
     ) -> None:
-        """`tls`: what TLS needs to go on, on the first socket; empty: it is in clear. `stay`: brings the
-        session's memory back to the device, if it is elsewhere, and lets it leave no more.
+        """`tls`: what TLS needs to go on, on the first socket; empty: it is in clear. `residing`: knows where
+        the session's memory is, and keeps it there.
         """
         self.order = order
         self.left = False  # the session is not ours any more
@@ -69,7 +70,8 @@ class Mover:
         self._file = descriptors.pop() if order.HasField("file") and descriptors else None
         self._sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         self._tls = tls
-        self._stay = stay
+        self._residing = residing
+        self._away = False  # it moves out of its copies
         self._log = log.bind(session=order.session)
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
 
@@ -106,10 +108,7 @@ class Mover:
                 for each in self._sockets:
                     stack.callback(each.close)
                 stack.callback(self._close_unused)
-                if why_not := self._stay(lambda: bool(self._progress.cancelled), RETURN_SECONDS):
-                    raise (
-                        Cancelled(self._progress.cancelled) if self._progress.cancelled else Refused(why_not)
-                    )
+                self._settle()
                 source = self._source(stack)
                 moved.report.CopyFrom(source.run())
             moved.moved = self.left = True
@@ -136,6 +135,19 @@ class Mover:
             variables_elsewhere=moved.report.variables_elsewhere,
         )
         self._progress.say(node_pb2.FromServer(moved=moved))
+
+    def _settle(self) -> None:
+        """See to it that the session's memory stays where it is: in its copies, or else on the device. Raises
+        MigrationError.
+        """
+
+        def stop() -> bool:
+            return bool(self._progress.cancelled)
+
+        if copies := self._residing.lend(stop):
+            self._core, self._away = FromCopies(self._core, copies).movable, True
+        elif why_not := self._residing.stay(stop, RETURN_SECONDS):
+            raise Cancelled(self._progress.cancelled) if stop() else Refused(why_not)
 
     def _close_unused(self) -> None:
         """What came with the order, where the move did not come so far as to use it."""
@@ -171,5 +183,6 @@ class Mover:
         end = with_state(sockets[0], self._tls)
         link = Link(end, self._progress.stop)
         if kind == "local":
-            return Local(core, link)
-        return Remote(core, link, Given(end), sockets[1], self.order.session, self.order.remote)
+            return Local(core, link, self._away)
+        given = Given(end)
+        return Remote(core, link, given, sockets[1], self.order.session, self.order.remote, self._away)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import threading
@@ -19,7 +20,10 @@ from .log import Log
 from .outbox import Outbox
 
 HOLD_SECONDS = 0.1  # for the dispatcher to come to the end of a call
+ROOM_SECONDS = 600.0  # that a call waits for room of a monitor which says nothing at all
 INSIST_SECONDS = 2.0  # likewise, and for the device to come to rest, of one that works
+
+MOVES = "it is being moved"
 
 RESIDENT = node_pb2.RESIDENCE_RESIDENT
 LEAVING = node_pb2.RESIDENCE_LEAVING
@@ -45,7 +49,9 @@ class Residing:
         self._stop = False  # leave as soon as possible, or rather stay
         self._over = False
         self._busy = 0  # orders that are not carried out yet
+        self._lent = False  # the copies, to whoever moves the session
         self._wanted_back = False  # by whoever moves the session, and the monitor was told
+        self._heard = time.monotonic()  # when the monitor last said anything, or was told of a wish
         self.where = RESIDENT
         self.allowance = 0
         self.elastic = False
@@ -65,11 +71,30 @@ class Residing:
 
     def wish(self) -> node_pb2.RoomWanted | None:
         """What the session waits for, once."""
-        found = self._core.wish()
+        found = None if self._lent else self._core.wish()
         if found is None:
             return None
         away, wanted = found
+        self._heard = time.monotonic()
         return node_pb2.RoomWanted(session=self._session, bytes=wanted, away=away)
+
+    def heard(self) -> None:
+        """The monitor has said something: it is there, and knows who waits for what."""
+        self._heard = time.monotonic()
+
+    def patience(self) -> float:
+        """For how many seconds a call that waits for room does so if the monitor says nothing. Infinite:
+        there is none, or it has to wait, because the session's memory is not on its device.
+        """
+        if not self._core.awaits_room:
+            return math.inf
+        return max(0.0, self._heard + ROOM_SECONDS - time.monotonic())
+
+    def look_at_patience(self) -> None:
+        """A call that has waited for too long is out of memory."""
+        if self.patience() == 0:
+            self._log.error("no room", session=self._session, reason=f"no word in {ROOM_SECONDS:g} s")
+            self._core.refuse_room()
 
     # -- orders
 
@@ -101,6 +126,22 @@ class Residing:
         if not self._begin(lambda: self._demote(order, descriptor), order.number):
             os.close(descriptor)
 
+    def lend(self, stop: Callable[[], bool]) -> Copies | None:
+        """Return the copies, if the memory is away and no call has begun that needs it. Then it stays away
+        until `may_leave`. For a thread that moves the session; `stop`: it shall not wait any longer.
+        """
+        with self._changed:
+            self._stop = True
+            while self._busy and not stop():
+                self._changed.wait(0.05)
+            self._lent = self._core.absent and not self._busy and not self._over
+        # Who waits for its memory between two calls can be held, who does so within one cannot.
+        if self._lent and not self._core.hold(HOLD_SECONDS):
+            self._lent = False
+        if self._lent:
+            self._core.proceed()
+        return self._copies if self._lent else None
+
     def stay(self, stop: Callable[[], bool], patience: float) -> str:
         """See to it that the memory is on the device, and stays until `leave` is ordered again. Returns why
         it cannot be, or nothing. For a thread that moves the session; `stop`: it shall not wait any longer.
@@ -126,8 +167,10 @@ class Residing:
             self._tell(node_pb2.FromServer(room_wanted=wanted))
 
     def may_leave(self) -> None:
-        """Nobody moves the session any more."""
-        self._stop = self._wanted_back = False
+        """Nobody moves the session any more. What it waits for it wishes again."""
+        if self._lent:
+            self._core.wish_again()
+        self._stop = self._wanted_back = self._lent = False
 
     def wish_again(self) -> None:
         """Let another monitor be told of what the session waits for."""
@@ -171,6 +214,7 @@ class Residing:
             mapped=self._core.stats()["memory_mapped"],
             host_bytes=self._copies.host_bytes,
             disk_bytes=self._copies.disk_bytes,
+            host_taken=self._copies.host_taken,
         )
 
     def _say(self, resides: node_pb2.Resides) -> None:
@@ -301,7 +345,9 @@ class Residing:
     def _come_back(self, number: int, allowance: int) -> None:
         began = time.monotonic()
         reason, copied = "", 0
-        if self._core.absent:
+        if self._lent:
+            reason = MOVES
+        elif self._core.absent:
             self.where = RETURNING
             try:
                 copied, reason = self._bring_back(allowance)
@@ -343,7 +389,7 @@ class Residing:
         began = time.monotonic()
         reason, copied = "it is not away", 0
         try:
-            if not self._core.absent:
+            if not self._core.absent or self._lent:
                 os.close(descriptor)
             else:
                 copied = self._copies.demote(descriptor, order.bytes, self._is_wanted)

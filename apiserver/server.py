@@ -185,6 +185,8 @@ class Server:
             os._exit(1)
         if message is None:
             return True
+        if self._session is not None:
+            self._session.residing.heard()
         kind = message.WhichOneof("message")
         if kind == "migrate":
             self._migrate(message.migrate, descriptors, message.tls)
@@ -345,7 +347,7 @@ class Server:
             descriptors,
             tls,
             self._log,
-            session.residing.stay,
+            session.residing,
         )
         session.mover = mover
         self._poller.register(session.mover, select.POLLIN)
@@ -363,6 +365,7 @@ class Server:
         left = session.mover.left
         self._poller.unregister(session.mover)
         session.moving_over()
+        self._tell_wish(session)
         if self._comeback is not None:
             (resume, guest, tls), self._comeback = self._comeback, None
             if left:

@@ -193,7 +193,10 @@ class Session:
         self._look = time.monotonic() + self._pause
 
     def enforce_limits(self) -> None:
-        """End the session if it has lived, or made no call, for as long as its Grant allows."""
+        """End the session if it has lived, or made no call, for as long as its Grant allows. A call's wait
+        for room ends, too.
+        """
+        self.residing.look_at_patience()
         now = time.monotonic()
         wall, idle = self.grant.wall_seconds, self.grant.idle_seconds
         if idle:
@@ -213,7 +216,7 @@ class Session:
         """Seconds until there may be output, or a limit may be reached."""
         now = time.monotonic()
         wall, idle = self.grant.wall_seconds, self.grant.idle_seconds
-        waits = [self._look - now]
+        waits = [self._look - now, self.residing.patience()]
         if wall:
             waits.append(self.started + wall - now)
         if idle:  # it may have become active meanwhile, or not

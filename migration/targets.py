@@ -79,11 +79,12 @@ class LinkEnd(Protocol):
 
 
 class _Linked:
-    comparable = True
     lacks: Collection[int] = ()
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, away: bool) -> None:
+        """`away`: the session's memory is not on its device, which could tell what it holds."""
         self.wire = self.link = link
+        self.comparable = not away
 
     @property
     def ask(self) -> Ask | None:
@@ -106,9 +107,9 @@ class _Linked:
 class Local(_Linked):
     """A move to another device of this machine, by way of a link to its API server."""
 
-    def __init__(self, core: Movable, link: Link) -> None:
-        super().__init__(link)
-        self.memory = Nearby(core, link)
+    def __init__(self, core: Movable, link: Link, away: bool = False) -> None:
+        super().__init__(link, away)
+        self.memory: Memory = Streamed(core, link) if away else Nearby(core, link)
         self._core = core
 
     def prepare(self, core: Movable) -> None:
@@ -129,8 +130,9 @@ class Remote(_Linked):
         pair: socket.socket,
         session: int,
         remote: migration_pb2.RemoteTarget,
+        away: bool = False,
     ) -> None:
-        super().__init__(link)
+        super().__init__(link, away)
         self.memory = Streamed(core, link)
         self._core = core
         self.lacks = remote.lacks

@@ -18,6 +18,7 @@ from .broker.balance import Balance
 from .broker.broker import Broker
 from .broker.greed import Greed
 from .broker.spare import SpareMemory
+from .broker.strays import Strays
 from .cluster.cluster import cluster_of
 from .cluster.membership import Membership
 from .cluster.neighbours import Neighbours
@@ -96,6 +97,7 @@ class Monitor:
     page_key: str = field(repr=False)
     steward: Steward
     greed: Greed
+    strays: Strays
     billing: Billing
     callers: Callers
     room: Shares
@@ -239,6 +241,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         key,
         steward,
         Greed(pool.everyone, broker.sessions),
+        Strays(books, complete_at, broker.sessions),
         billing,
         callers,
         room,

@@ -108,6 +108,7 @@ class Daemon:
             monitor.billing.run(),
             monitor.steward.run(),
             monitor.greed.run(),
+            monitor.strays.run(),
             self._notifier.watch(),
         ]
         jobs += [

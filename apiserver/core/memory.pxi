@@ -100,6 +100,9 @@ cdef bint is_there_still(Session *s, uint64_t address, uint64_t size) noexcept n
     return there
 
 
+cdef enum:
+    UNMAP_SECONDS = 600         # that a call waits for memory which goes behind work
+
 cdef uint64_t NEVER = ~<uint64_t>0
 
 
@@ -121,7 +124,7 @@ cdef void wait_for_unmaps(Session *s, uint64_t address, uint64_t size, uint64_t 
 
 cdef void await_room(Session *s) noexcept nogil:
     """For all that is being taken away, a while."""
-    wait_for_unmaps(s, s.window.base, s.window.size, now() + <uint64_t>ROOM_SECONDS * 1000000000)
+    wait_for_unmaps(s, s.window.base, s.window.size, now() + <uint64_t>UNMAP_SECONDS * 1000000000)
 
 
 cdef bint admit_behind_work(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:

@@ -3,7 +3,6 @@
 # copies are is residing.py's business.
 
 cdef enum:
-    ROOM_SECONDS = 600          # that a call waits for a monitor which neither makes room for it nor refuses it
     PART = 4 << 20              # bytes that one stream copies at once
 
 
@@ -58,10 +57,10 @@ cdef bint is_physical(Session *s) noexcept nogil:
 
 
 cdef bint is_allowed(Session *s, uint64_t size) noexcept nogil:
-    """Whether so many bytes of the session may be on the device now."""
+    """Whether so many bytes of the session may be on each of its devices now."""
     cdef bint fine
     pthread_mutex_lock(&s.lock)
-    fine = s.device.count > 1 or size <= s.residency.allowance
+    fine = size <= s.residency.allowance
     pthread_mutex_unlock(&s.lock)
     return fine
 
@@ -89,8 +88,8 @@ cdef bint hung_up(Session *s) noexcept nogil:
 
 
 cdef bint wait_for_memory(Session *s, uint64_t wanted, bint in_call) noexcept nogil:
-    """Until all that the session has is on the device, and `wanted` bytes may be."""
-    cdef uint64_t deadline = now() + <uint64_t>ROOM_SECONDS * 1000000000
+    """Until all that the session has is on the device, and `wanted` bytes may be. Whether there is room is somebody else's
+    to say: who has to wait in line, and for how long, is not known here."""
     cdef bint fine = False
     cdef bint gone
     pthread_mutex_lock(&s.lock)
@@ -102,7 +101,7 @@ cdef bint wait_for_memory(Session *s, uint64_t wanted, bint in_call) noexcept no
     eventfd_write(s.sending.output.bell, 1)
     while not s.state.ending:
         fine = not s.residency.absent and wanted <= s.residency.allowance
-        if fine or s.residency.refused or (in_call and now() >= deadline):
+        if fine or s.residency.refused:
             break
         if s.state.holding and not in_call:
             break
@@ -143,6 +142,15 @@ cdef bint take_wish(Session *s, bint *absent, uint64_t *wanted) noexcept nogil:
     return found
 
 
+cdef bint awaits_room(Session *s) noexcept nogil:
+    """Whether a call wants more room, and the monitor was told. Who waits for its own memory wants none."""
+    cdef bint waits
+    pthread_mutex_lock(&s.lock)
+    waits = s.residency.wished and s.residency.told and not s.residency.absent
+    pthread_mutex_unlock(&s.lock)
+    return waits
+
+
 cdef void ask_room(Session *s) noexcept nogil:
     """Another monitor must be told again."""
     pthread_mutex_lock(&s.lock)
@@ -151,10 +159,12 @@ cdef void ask_room(Session *s) noexcept nogil:
 
 
 cdef uint64_t limit_room(Session *s, uint64_t allowance) noexcept nogil:
-    """As many bytes may be on the device from now on; never fewer than there are. Returns how many."""
-    cdef uint64_t least
+    """As many bytes may be on each device from now on; never fewer than there are. Returns how many."""
+    cdef uint64_t least = 0
+    cdef int i
     pthread_mutex_lock(&s.lock)
-    least = gpu_at_place(s, 0).admitted
+    for i in range(s.device.count):
+        least = max(least, gpu_at_place(s, i).admitted)
     if s.residency.absent:
         least -= s.window.used
     elif s.residency.wished:        # it counts what it waits for

@@ -96,6 +96,13 @@ def own_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
     return min(sizes, default=None)
 
 
+def memory_groups(root: Path = Path("/sys/fs/cgroup")) -> Iterator[Path]:
+    """Iterate over the folders of groups whose limits of memory are ours too: our own, and those above it."""
+    for base, own in ((root, _own("")), (root / "memory", _own("memory"))):
+        for above in (Path(own), *Path(own).parents):
+            yield base / above
+
+
 def possible(root: Path = Path("/sys/fs/cgroup")) -> bool:
     """Whether a monitor in our place could have groups. It is only looked: nothing is made or moved."""
     if (root / "cgroup.controllers").exists():

@@ -25,6 +25,7 @@ class Entry:
     allowance: int  # bytes that may be on each of its devices; changed by Books.allow
     where: int = RESIDENT
     host_bytes: int = 0  # of the files of its copies
+    host_taken: int = 0  # what those in memory have of it: what was never written has none
     disk_bytes: int = 0
     came_at: float = -math.inf  # when it came back
     used_at: float = -math.inf  # when it last worked, as was known when it left
@@ -50,6 +51,15 @@ class Entry:
     def copy_bytes(self) -> int:
         """Bytes of the files of its copies."""
         return self.host_bytes + self.disk_bytes
+
+    @property
+    def host_promised(self) -> int:
+        """Bytes of host memory that the files of its copies may still take."""
+        return max(self.host_bytes - self.host_taken, 0)
+
+    def note_taken(self, told: node_pb2.Resides) -> None:
+        """Note what its API server says that the files in memory have."""
+        self.host_taken = min(told.host_taken, self.host_bytes)
 
     @property
     def round_trip(self) -> float:
@@ -114,20 +124,30 @@ class Books:
         self._promise(entry.devices, entry.allowance)
         return entry
 
-    def begin(self, server: int, session: int, devices: tuple[int, ...], quota: int) -> Entry:
-        """An API server gets a session. If all of its quota is free, all of it is promised; of several
-        devices it is, whether it is free or not, for such a session does not leave. Else it must ask.
+    def begin(
+        self, server: int, session: int, devices: tuple[int, ...], quota: int, asks: bool = False
+    ) -> Entry:
+        """An API server gets a session. If all of its quota is free, on each of its devices, all of it is
+        promised. Else, or where others wait for what is free (`asks`), it must ask.
         """
-        fits = all(self.free(device) >= quota for device in devices)
-        allowance = quota if fits or len(devices) > 1 else 0
+        fits = not asks and all(self.free(device) >= quota for device in devices)
+        allowance = quota if fits else 0
         return self._enter(Entry(server, session, devices, allowance, quota=quota))
 
-    def adopt(self, server: int, devices: tuple[int, ...], quota: int, told: node_pb2.Resides) -> Entry:
-        """An earlier monitor gave this API server a session."""
-        allowance = told.allowance if told.allowance or told.where in AWAY else quota
+    def adopt(
+        self,
+        server: int,
+        devices: tuple[int, ...],
+        quota: int,
+        told: node_pb2.Resides,
+        asks: bool = False,
+    ) -> Entry:
+        """An earlier monitor gave this API server a session. `asks`: before it has more than that."""
+        allowance = told.allowance if told.allowance or told.where in AWAY or asks else quota
         entry = Entry(server, told.session, devices, min(allowance, quota), told.where, quota=quota)
         most = quota * len(devices)
         entry.host_bytes, entry.disk_bytes = min(told.host_bytes, most), min(told.disk_bytes, most)
+        entry.note_taken(told)
         return self._enter(entry)
 
     def end(self, server: int) -> Entry | None:
@@ -162,6 +182,11 @@ class Books:
     def host_used(self) -> int:
         """Bytes of host memory that copies have."""
         return sum(one.host_bytes for one in self._entries.values())
+
+    @property
+    def host_promised(self) -> int:
+        """Bytes of host memory that copies may still take, and that are free until then."""
+        return sum(one.host_promised for one in self._entries.values())
 
     @property
     def disk_used(self) -> int:

@@ -36,9 +36,10 @@ class Copies:
         is_busy: Callable[[int], bool],
         is_wanted: Callable[[Entry], bool],
         note: Callable[[Entry, Sequence[CopyFile]], bool],
+        available: Callable[[], int],
     ) -> None:
         """`note`: writes down for the next monitor which files on the disk the session's copies have. False:
-        it cannot.
+        it cannot. `available`: bytes of host memory that may be taken.
         """
         self._books = books
         self._folder = folder
@@ -46,29 +47,53 @@ class Copies:
         self._is_busy = is_busy
         self._is_wanted = is_wanted
         self._note = note
+        self._available = available
         self._demoted: set[int] = set()  # keys of API servers that were ordered to move theirs to the disk
+        self._refused: set[int] = set()  # keys of API servers, whose sessions the log said to have no room
 
     # -- files
+
+    @property
+    def _host_free(self) -> int:
+        """Bytes that copies may still have of host memory: of what they may have, and of what there is."""
+        return min(self._books.host_free, max(self._available() - self._books.host_promised, 0))
 
     async def files(self, entry: Entry, size: int, ahead: bool) -> list[CopyFile]:
         """Files of so many bytes in all, in memory as far as there is any; they are in the books. Raises
         NoRoom.
         """
-        size = -(-size // PAGE) * PAGE
-        if size <= 0:
+        try:
+            files = await self._files(entry, -(-max(size, 0) // PAGE) * PAGE, ahead)
+        except NoRoom as error:
+            if entry.server not in self._refused and not ahead:
+                self._refused.add(entry.server)
+                log.warning("a session cannot leave its device", session=entry.session, reason=str(error))
+            raise
+        self._refused.discard(entry.server)
+        return files
+
+    async def _files(self, entry: Entry, size: int, ahead: bool) -> list[CopyFile]:
+        if not size and not entry.host_promised:
             return []
         for needless in self._books.needless():
-            if self._books.host_free >= size:
+            if self._host_free >= size:
                 break
             if needless is not entry and not self._is_busy(needless.server):
                 await self.give_up(needless)
-        if self._books.host_free < size and not ahead:
+        if self._host_free < size and not ahead:
             await self._demote_for(entry, size)
-        memory = min(size, self._books.host_free // PAGE * PAGE)
+        # What was promised to it may have been taken by others on this machine, before it was written.
+        if entry.host_promised and self._available() < entry.host_promised:
+            raise NoRoom(
+                f"this machine has not the {entry.host_promised} bytes left that its copies may need"
+            )
+        memory = min(size, self._host_free // PAGE * PAGE)
         rest = size - memory
         if rest > self._books.disk_free:
+            short = self._books.host_free - self._host_free
+            why = f" ({short} more may be used, which this machine has not left)" if short else ""
             raise NoRoom(
-                f"{size} bytes are needed for its copy: {memory} of host memory (--away-memory)"
+                f"{size} bytes are needed for its copy: {memory} of host memory (--away-memory){why}"
                 f" and {self._books.disk_free} of the disk (--disk) are left"
             )
         files = []
@@ -111,7 +136,7 @@ class Copies:
         """
         away = [one for one in self._books.in_host_memory() if one.used_at < entry.used_at]
         for one in sorted(away, key=lambda one: one.used_at):
-            if self._books.host_free >= size:
+            if self._host_free >= size:
                 return
             stays = self._is_wanted(one) or one.server in self._demoted or self._is_busy(one.server)
             if not stays and one.host_bytes <= self._books.disk_free:
@@ -160,13 +185,15 @@ class Copies:
 
     def _given_up(self, entry: Entry, told: node_pb2.Resides) -> None:
         if not told.reason:
-            entry.host_bytes = entry.disk_bytes = 0
+            entry.host_bytes = entry.disk_bytes = entry.host_taken = 0
             self.are_gone(entry)
         elif entry.files:
             self._note(entry, entry.files)
 
     def are_gone(self, entry: Entry | None) -> None:
         """What its copies have on the disk is free, whoever has the files open. A disk may be slow."""
+        if entry:
+            self._refused.discard(entry.server)
         if entry and entry.files:
             files, entry.files = entry.files, []
             asyncio.get_running_loop().run_in_executor(None, empty, files)

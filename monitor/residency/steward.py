@@ -7,7 +7,6 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -15,55 +14,51 @@ from gpuferry.specs._generated import node_pb2
 
 from ..policy.place import Place, Residence
 from ..pool.api_server import ApiServer, PoolListener
+from . import host
 from .books import RESIDENT, Books, Entry
 from .copies import Copies, NoRoom
 from .files import PAGE, CopyFile
 from .invocations import Invocations, Where
+from .line import Wish
 from .orders import Orders
 from .policy import Candidate, Turn, leavers
+from .wishes import LOOK_SECONDS, Wishes
 
 ASK_SECONDS = 0.2  # for figures of sessions
 AHEAD_SECONDS = 1.0  # without work, until a session's memory is copied ahead
 LEAVE_ATTEMPTS = 4  # with more room for copies each time: its program may map more meanwhile
-LOOK_SECONDS = 0.01  # until who works is looked at again
-SLACK = 64 << 20  # bytes
 FILES_MOST = 32  # on the disk, of one session: then its copies are made anew, in one
-CALL_SECONDS = 25.0  # at the head of the line, and nobody makes room: then a call is out of memory
 
 log = structlog.get_logger()
 
 
-@dataclass
-class Wish:
-    """What a session waits for: so many bytes on its device."""
-
-    bytes: int
-    away: bool
-    since: float
-    ahead: bool = False  # it has no turn yet: others come first, and nobody who has one leaves for it
-    spared: Collection[int] = ()  # sessions that do not leave for it
-
-
 class Steward(PoolListener):
-    """Where sessions' memory is, on the event loop's thread. Wishes of a device are granted in the order in
-    which they came: so nobody starves, and no two take the room that was made for one of them.
-    """
+    """Where sessions' memory is, on the event loop's thread."""
 
-    def __init__(self, oversubscribe: float, host_memory: int, disk: int, folder: Path) -> None:
+    def __init__(
+        self,
+        oversubscribe: float,
+        host_memory: int,
+        disk: int,
+        folder: Path,
+        available: Callable[[], int] = host.available,
+    ) -> None:
+        """`host_memory`, `disk`: bytes that copies may have there; `folder`: on the disk; `available`: bytes
+        of host memory that there are.
+        """
         self.oversubscribe = oversubscribe
         self.books = Books(host_memory, disk)
         self.invocations = Invocations()
         self._lost: set[int] = set()  # devices
         self._servers: dict[int, ApiServer] = {}
-        self._wishes: dict[int, dict[int, Wish]] = {}  # by device and key of the API server
-        self._tasks: dict[int, asyncio.Task[None]] = {}  # by device
         self._returning: set[int] = set()  # keys of API servers that were ordered to bring theirs back
         self.on_place: Callable[[int, Residence], None] | None = None  # hears where an API server's memory is
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
         self._orders = Orders(self._servers, self._note)
         self._copies = Copies(
-            self.books, folder, self._orders, self._is_busy, self._is_wanted, self._note_files
+            self.books, folder, self._orders, self.is_busy, self._is_wanted, self._note_files, available
         )
+        self.wishes = Wishes(self.books, self._servers, self._orders, self, self.elastic)
 
     @property
     def elastic(self) -> bool:
@@ -95,7 +90,13 @@ class Steward(PoolListener):
         """
         self._servers[server.key] = server
         self._copies.are_gone(self.books.get(server.key))
-        entry = self.books.begin(server.key, grant.session, server.devices, grant.memory_quota)
+        # What is free may have been made so for one of those that wait.
+        asks = any(self.wishes.line(device) for device in server.devices)
+        entry = self.books.begin(server.key, grant.session, server.devices, grant.memory_quota, asks)
+        if len(entry.devices) > 1 and not self.wishes.fits(entry, entry.allowance):
+            self.books.allow(
+                entry, 0
+            )  # it will not leave: it has what it uses, as far as that leaves a place
         self.books.name(entry, grant.program_id)
         grant.elastic, grant.allowance = self.elastic, entry.allowance
         self._tell_invoker(entry.program)
@@ -106,7 +107,8 @@ class Steward(PoolListener):
         told = returned.resides
         told.session = returned.grant.session
         self._servers[server.key] = server
-        entry = self.books.adopt(server.key, server.devices, returned.grant.memory_quota, told)
+        quota, elastic = returned.grant.memory_quota, returned.grant.elastic
+        entry = self.books.adopt(server.key, server.devices, quota, told, elastic)
         complete = self._copies.take_back(entry, server.handed_back, server.noted_files(entry.session))
         entry.hides_files = not complete and not server.trusted
         self.books.name(entry, returned.grant.program_id)
@@ -128,8 +130,7 @@ class Steward(PoolListener):
         if ended := self.books.end(server.key):
             self._copies.are_gone(ended)
             self._tell_invoker(ended.program, lost)
-        for wishes in self._wishes.values():
-            wishes.pop(server.key, None)
+        self.wishes.drop(server.key)
 
     def _tell_invoker(self, program: bytes, lost: bool = False) -> None:
         """Tell who invokes the program where its memory is."""
@@ -150,19 +151,8 @@ class Steward(PoolListener):
 
     def room_wanted(self, server: ApiServer, wanted: node_pb2.RoomWanted) -> None:
         """A session waits for its memory, or for more of it."""
-        self._wish(server, Wish(wanted.bytes, wanted.away, time.monotonic()))
-
-    def _wish(self, server: ApiServer, wish: Wish) -> None:
-        entry = self.books.get(server.key)
-        if entry is None or server.several:
-            return
-        device = server.device
-        known = self._wishes.setdefault(device, {}).get(server.key)
-        # No session needs more than it was granted, whatever its API server says: others would leave for it.
-        wish = replace(wish, bytes=min(wish.bytes, entry.quota))
-        self._wishes[device][server.key] = replace(wish, since=known.since) if known else wish
-        if device not in self._tasks:
-            self._tasks[device] = asyncio.ensure_future(self._grant_wishes(device))
+        if entry := self.books.get(server.key):
+            self.wishes.add(entry, Wish(wanted.bytes, wanted.away, time.monotonic()))
 
     # -- copies ahead
 
@@ -182,7 +172,7 @@ class Steward(PoolListener):
             server.kill("it has more of the disk than it was given")
 
     async def _copy_ahead(self, device: int) -> None:
-        await self._refresh(device)
+        await self.refresh(device)
         for one in self._candidates(device):
             key = self._server_of(one.session)
             entry = self.books.get(key) if key is not None else None
@@ -193,7 +183,7 @@ class Steward(PoolListener):
                 or entry.copied_calls == self._calls_of(entry)
             ):
                 continue
-            if self._wishes.get(device):
+            if self.wishes.line(device):
                 return  # what somebody waits for comes first
             with contextlib.suppress(NoRoom):
                 calls = self._calls_of(entry)
@@ -205,98 +195,13 @@ class Steward(PoolListener):
         stats = self._servers[entry.server].stats
         return stats.calls_async + stats.calls_sync
 
-    # -- wishes
+    # -- room
 
-    async def _grant_wishes(self, device: int) -> None:
-        wishes = self._wishes[device]
-        try:
-            while wishes:
-                await self._grant(device, self._first(device))
-        except Exception:
-            log.exception("room could not be made", gpu=device)
-        finally:
-            del self._tasks[device]
-            if wishes:
-                self._tasks[device] = asyncio.ensure_future(self._grant_wishes(device))
-
-    async def _grant(self, device: int, key: int) -> None:
-        """The oldest wish: it is granted, refused, or void, or another one comes before it."""
-        wishes = self._wishes[device]
-        moment = time.monotonic()  # when there was last more room than before
-        while (wish := wishes.get(key)) and (entry := self.books.get(key)):
-            if self._first(device) != key:
-                return
-            if self._is_busy(key):  # an operator sends it away, say: it will say again what it wants
-                await asyncio.sleep(LOOK_SECONDS)
-                continue
-            lack = wish.bytes - entry.allowance - self.books.free(device) if self.elastic else 0
-            if lack <= 0:
-                if await self._give(entry, wish):
-                    if wishes.get(key) is wish:
-                        del wishes[key]
-                    return
-                lack = PAGE  # the device itself has less than is in the books
-            if not wish.away and time.monotonic() > moment + CALL_SECONDS:
-                refusal = node_pb2.Allow(session=entry.session, allowance=entry.allowance, refused=True)
-                wishes.pop(key)
-                await self._orders.give(entry, hurry=True, allow=refusal)
-                return
-            if await self._make_room(device, key, wish, lack):
-                moment = time.monotonic()
-            else:
-                await asyncio.sleep(LOOK_SECONDS)
-        wishes.pop(key, None)
-
-    def _first(self, device: int) -> int:
-        """Whose wish is granted next: the oldest one of those that are not for a turn to come. Who carries
-        another order out has its turn when that is over, and whose memory finds no place beside what stays
-        on the device holds up nobody until that has ended.
+    async def make_room(self, device: int, key: int, wish: Wish, lack: int) -> bool:
+        """See to it that somebody's memory leaves the device, for this wish that lacks so many bytes. Returns
+        False if nobody may go now.
         """
-        wishes = self._wishes[device]
-        able = {key: wish for key, wish in wishes.items() if not self._is_busy(key)} or wishes
-        able = {key: wish for key, wish in able.items() if self._can_be_granted(device, key, wish)} or able
-        return next((key for key, wish in able.items() if not wish.ahead), next(iter(able)))
-
-    def _can_be_granted(self, device: int, key: int, wish: Wish) -> bool:
-        """Whether there is room once everybody has left who can. A call that wants more has its own limit,
-        and is refused at the head of the line.
-        """
-        if not wish.away:
-            return True
-        stays = sum(self._that_stays(one) for one in self.books.on(device) if one.server != key)
-        return wish.bytes <= self.books.memory()[device] - stays
-
-    def _that_stays(self, entry: Entry) -> int:
-        """Bytes that the entry's session has on each of its devices and that cannot leave."""
-        if len(entry.devices) > 1:
-            return entry.allowance
-        stats = self._servers[entry.server].stats if entry.server in self._servers else None
-        if not stats or stats.session != entry.session or not stats.stays:
-            return 0
-        return min(stats.memory_mapped, entry.allowance)
-
-    async def _give(self, entry: Entry, wish: Wish) -> bool:
-        """There is room for it."""
-        before = entry.allowance
-        self.books.allow(entry, wish.bytes)
-        if not wish.away:
-            # A little more, where nobody else has it: who grows need not ask each time.
-            more = max(0, min(SLACK, entry.quota - wish.bytes, self.books.free(entry.devices[0])))
-            self.books.allow(entry, wish.bytes + more)
-            allow = node_pb2.Allow(session=entry.session, allowance=entry.allowance)
-            told = await self._orders.give(entry, hurry=True, allow=allow)
-            return told is not None or self._orders.is_late(entry.server)
-        told = await self._bring_back(entry, wish.bytes)
-        if told is None and self._orders.is_late(entry.server):
-            return True  # what it was allowed stays its own until it answers
-        if told is None or told.reason:
-            self.books.allow(entry, before)
-            return told is not None and told.reason == "the session is over"
-        return True
-
-    async def _make_room(self, device: int, key: int, wish: Wish, lack: int) -> bool:
-        """Somebody's memory leaves the device. False: nobody may go now."""
-        await self._refresh(device)
+        await self.refresh(device)
         if await self._trim(device, key):
             return True
         able = [
@@ -324,17 +229,15 @@ class Steward(PoolListener):
         """What sessions may have and do not use is taken back. Whether there was any."""
         before, orders = self.books.free(device), []
         for entry in self.books.on(device):
-            server = self._servers.get(entry.server)
-            used = server.stats.memory_mapped if server and server.stats.session == entry.session else 0
-            late = self._orders.is_late(entry.server)
-            fixed = entry.server == key or entry.away or len(entry.devices) > 1 or late
-            if not fixed and entry.allowance > used:
+            fixed = entry.server == key or entry.away or self._orders.is_late(entry.server)
+            if not fixed and entry.allowance > self.wishes.used(entry):
                 allow = node_pb2.Allow(session=entry.session, allowance=0)
                 orders.append(self._orders.give(entry, hurry=True, allow=allow))
         await asyncio.gather(*orders)
         return self.books.free(device) > before
 
-    async def _refresh(self, device: int) -> None:
+    async def refresh(self, device: int) -> None:
+        """Ask all that have memory of the device for their figures."""
         servers = [self._servers[one.server] for one in self.books.on(device) if one.server in self._servers]
         await asyncio.gather(*(server.refresh_stats(ASK_SECONDS) for server in servers))
 
@@ -343,7 +246,7 @@ class Steward(PoolListener):
         found = []
         for entry in self.books.on(device):
             server = self._servers.get(entry.server)
-            if server is None or entry.away or self._is_busy(entry.server):
+            if server is None or entry.away or self.is_busy(entry.server):
                 continue
             stats = server.stats
             if stats.session != entry.session:
@@ -373,18 +276,19 @@ class Steward(PoolListener):
 
     # -- leaving and coming back
 
-    def _is_busy(self, key: int) -> bool:
-        """Whether the API server has an order that must be over before it gets another one."""
+    def is_busy(self, key: int) -> bool:
+        """Return whether the API server has an order that must be over before it gets another one."""
         return key in self._leaving or self._orders.is_late(key)
 
     def _is_wanted(self, entry: Entry) -> bool:
         """Whether the session comes back, or waits to."""
-        return entry.server in self._wishes.get(entry.devices[0], {}).keys() | self._returning
+        return entry.server in self._returning or entry.server in self.wishes.line(entry.devices[0])
 
     def _note(self, entry: Entry, told: node_pb2.Resides, late: bool) -> None:
         entry.where = told.where
+        entry.note_taken(told)
         self._tell_invoker(entry.program)
-        if len(entry.devices) == 1 and self.elastic:
+        if self.elastic:
             self.books.allow(entry, told.allowance)
         if late:
             self._tell_arbiter(entry)
@@ -449,7 +353,10 @@ class Steward(PoolListener):
             raise NoRoom("its API server is gone, or does not answer")
         return told
 
-    async def _bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
+    async def bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
+        """Have the session's memory brought back to its device, where it may have so many bytes. Returns what
+        its API server says; None: it is gone, or late.
+        """
         began = time.monotonic()
         self._returning.add(entry.server)
         self._tell_arbiter(entry)
@@ -495,9 +402,9 @@ class Steward(PoolListener):
         """The session will soon work: bring it back."""
         key = self._server_of(session)
         entry = self.books.get(key) if key is not None else None
-        if key is not None and entry and entry.away and key not in self._wishes.get(entry.devices[0], {}):
-            server = self._servers[key]
-            self._wish(server, Wish(server.stats.memory_mapped, True, time.monotonic()))
+        if key is not None and entry and entry.away and key not in self.wishes.line(entry.devices[0]):
+            size = self._servers[key].stats.memory_mapped
+            self.wishes.add(entry, Wish(size, True, time.monotonic()))
 
     def turn_comes(self, session: int, spared: Collection[int]) -> None:
         """It is, or is about to be, the session's turn; those of `spared` have theirs."""
@@ -505,11 +412,10 @@ class Steward(PoolListener):
         entry = self.books.get(key) if key is not None else None
         if key is None or entry is None or not entry.away:
             return
-        known = self._wishes.get(entry.devices[0], {}).get(key)
+        known = self.wishes.line(entry.devices[0]).get(key)
         if known is None or known.ahead:
-            server = self._servers[key]
-            size = server.stats.memory_mapped
-            self._wish(server, Wish(size, True, time.monotonic(), ahead=True, spared=spared))
+            size = self._servers[key].stats.memory_mapped
+            self.wishes.add(entry, Wish(size, True, time.monotonic(), ahead=True, spared=spared))
 
     def expect(self, program: bytes) -> None:
         """An invocation of the program begins, or will: bring back what it has."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -79,7 +79,14 @@ def opened(book: Book | None) -> Iterator[list[IO[bytes]]]:
         yield [file]
 
 
+def books_of_others(folder: Path, leases: Collection[int]) -> Iterator[Path]:
+    """Iterate over the books there, those that were being made too, of leases without these numbers."""
+    for path in folder.glob("*"):
+        if path.name.partition(".")[0] not in {str(number) for number in leases}:
+            yield path
+
+
 def remove_all(folder: Path) -> None:
     """Remove the books of leases of which no API server is left."""
-    for path in folder.glob("*"):  # those that were being made too
+    for path in books_of_others(folder, ()):
         path.unlink(missing_ok=True)

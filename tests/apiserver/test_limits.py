@@ -27,6 +27,8 @@ class Clock:
 class Engine:
     """What it would say of its calls, and why it was ended."""
 
+    awaits_room = False
+
     def __init__(self) -> None:
         self.calls = 0
         self.waiting = False

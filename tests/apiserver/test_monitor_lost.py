@@ -28,7 +28,7 @@ class Engine:
         13050,
         True,
     )
-    taken_over = following = arriving = waiting = False
+    taken_over = following = arriving = waiting = awaits_room = False
     idle_seconds, stays = 0.0, ""
     turn = (0, -1.0)
 

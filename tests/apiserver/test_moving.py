@@ -23,7 +23,8 @@ def test_a_move_that_is_refused_at_once_keeps_nothing_open() -> None:
     order = migration_pb2.Migrate(session=1, members=members, file=migration_pb2.FileTarget(path="/f"))
     beside = [os.dup(far.fileno()) for _ in range(4)]
     core = cast(Any, None)
-    mover = Mover(core, node_pb2.Grant(), 0.0, near, order, [*beside], b"", Log(), lambda *_: "no room")
+    away = SimpleNamespace(lend=lambda _: None, stay=lambda *_: "no room")
+    mover = Mover(core, node_pb2.Grant(), 0.0, near, order, [*beside], b"", Log(), cast(Any, away))
     mover.start()
     mover.join()
     assert [message.moved.reason for message in mover.messages()] == ["no room"]

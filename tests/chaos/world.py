@@ -18,7 +18,7 @@ from tests.monitor import harness
 DEVICES, POOL = 2, 3
 # Leases for twice what a device holds, and turns. Three residents do not fit on a device, two do; copies of
 # all that are elsewhere fit in host memory and on the disk together, not in one of them.
-SHARED = ("--oversubscribe", "2", "--sharing", "time", "--host-memory", "128MiB", "--disk", "256MiB")
+SHARED = ("--oversubscribe", "2", "--sharing", "time", "--away-memory", "128MiB", "--disk", "256MiB")
 MEMORY = "256MiB"
 
 

@@ -138,8 +138,11 @@ REFUSALS = (
 )
 # Their streams wait for what the program does next, which a gate of this test may hold: then it is refused.
 WAITING = {
+    "cancelled_thread",
     "capture_basic",
     "course_idioms",
+    "events_of_contexts",
+    "fatal_misuse",
     "free_waits",
     "gated_streams",
     "graph_errors",
@@ -167,6 +170,7 @@ SEVERAL = tuple(
 SHARING = "processes of a program, which move together"
 # Their device fails, which is seen when it is asked for something next.
 FAILING = {
+    "asked_of_driver",
     "failed_contexts",
     "illegal_address",
     "illegal_address_runtime",

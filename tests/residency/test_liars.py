@@ -13,7 +13,7 @@ import pytest
 from gpuferry.monitor.pool.api_server import ApiServer
 from gpuferry.monitor.pool.channel import Descriptor
 from gpuferry.monitor.residency import orders as tried
-from gpuferry.monitor.residency import steward as governed
+from gpuferry.monitor.residency import wishes as governed
 from gpuferry.monitor.residency.books import AWAY, RESIDENT, Books
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
@@ -66,11 +66,16 @@ class Said:
         pass
 
 
+def plenty() -> int:
+    """Of host memory there is more than enough."""
+    return TOO_MUCH
+
+
 async def two(folder: Path, host: int = 4 * GIB, disk: int = 0) -> tuple[Steward, Any, Any]:
     """Two sessions of 1 GiB on a device of 2 GiB, of which more may be promised. Where copies may go to a
     disk each has little.
     """
-    steward = Steward(2.0, host, disk, folder)
+    steward = Steward(2.0, host, disk, folder, plenty)
     steward.grantable(0, 2 * GIB)
     one, other = (cast(ApiServer, Said(key, SMALL if disk else GIB)) for key in (1, 2))
     for each in (one, other):
@@ -131,7 +136,7 @@ def test_a_wish_beyond_all_bounds_drives_nobody_away(tmp_path: Path) -> None:
         assert not honest.orders
         told = node_pb2.Resides(session=2, number=allow.number, allowance=allow.allowance)
         steward.resides(liar, told)
-        while steward._tasks:
+        while steward.wishes.tasks:
             await asyncio.sleep(0)
 
     asyncio.run(asyncio.wait_for(main(), 60))
@@ -176,7 +181,7 @@ def test_who_says_nothing_to_an_order_keeps_nobody_waiting(
             await asyncio.sleep(0.001)
         number = honest.orders[0].allow.number
         steward.resides(honest, node_pb2.Resides(session=1, number=number, allowance=SMALL))
-        while honest.key in steward._wishes[0]:
+        while honest.key in steward.wishes.line(0):
             await asyncio.sleep(0.001)
         assert len(liar.orders) == 1
         assert not liar.killed
@@ -398,7 +403,7 @@ def test_a_long_line_is_not_out_of_memory(tmp_path: Path, monkeypatch: pytest.Mo
             told = node_pb2.Resides(session=waits.key, number=allow.number, allowance=GIB)
             steward.resides(waits, told)
             waits.stats.memory_mapped = GIB
-        while steward._tasks:
+        while steward.wishes.tasks:
             await asyncio.sleep(0)
 
     asyncio.run(asyncio.wait_for(main(), 60))
@@ -417,7 +422,7 @@ def test_who_cannot_get_room_is_told_so(tmp_path: Path, monkeypatch: pytest.Monk
         allow = await late.told("allow")
         assert allow.refused
         steward.resides(late, node_pb2.Resides(session=3, number=allow.number))
-        while steward._tasks:
+        while steward.wishes.tasks:
             await asyncio.sleep(0)
 
     asyncio.run(asyncio.wait_for(main(), 60))
@@ -428,7 +433,7 @@ def test_who_finds_no_place_beside_what_stays_holds_up_nobody(tmp_path: Path, en
     """Its own turn comes when what stayed has ended."""
 
     async def main() -> None:
-        steward = Steward(4.0, 4 * GIB, 0, tmp_path)
+        steward = Steward(4.0, 4 * GIB, 0, tmp_path, plenty)
         steward.grantable(0, GIB)
         stays, large, small = (cast(Any, Said(key, 0)) for key in (1, 2, 3))
         stays.stats = node_pb2.Stats(session=1, memory_mapped=GIB // 2, stays="it shares memory")
@@ -449,7 +454,7 @@ def test_who_finds_no_place_beside_what_stays_holds_up_nobody(tmp_path: Path, en
             steward.resides(large, node_pb2.Resides(session=2, number=number, where=RESIDENT, allowance=GIB))
         for each in (stays, large, small):
             steward.server_lost(each)
-        while steward._tasks:
+        while steward.wishes.tasks:
             await asyncio.sleep(0)
 
     asyncio.run(asyncio.wait_for(main(), 30))

@@ -261,3 +261,21 @@ def test_who_has_several_devices_stays() -> None:
         one.work()
         one.finish()
         operator.until_none_is_left()
+
+
+def test_room_is_made_for_who_has_several_devices() -> None:
+    """Two of those that are there would be too much beside it."""
+    with (
+        crowded(pool=5, GPUFERRY_SIM_DEVICES="2") as (server, operator),
+        lodgers(server, [40 * MIB] * 4) as programs,
+    ):
+        for one in programs:
+            one.ready()
+        both = Lodger(server, 64 * MIB, GPUFERRY_GPUS="2")
+        both.ready()
+        assert all(0 < device.memory_resident <= 128 * MIB for device in operator.status().devices)
+        for one in [*programs, both]:
+            one.work()
+        for one in [*programs, both]:
+            one.finish()
+        operator.until_none_is_left()

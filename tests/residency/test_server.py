@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import struct
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from gpuferry.monitor.residency.files import CopyFile, on_disk
 from gpuferry.specs._generated import node_pb2
 
 from tests.apiserver.server import Server
-from tests.migration.moving import PAGE, Work, close, expect, order
+from tests.helpers.points import Points
+from tests.migration.moving import (
+    PAGE,
+    PRECOPY,
+    STOP,
+    Keeper,
+    Work,
+    close,
+    expect,
+    move,
+    offer,
+    order,
+    order_move,
+    settled,
+    stayed,
+    suspend,
+    suspended,
+)
 from tests.residency.ordering import (
     DISK,
     HOST,
@@ -27,6 +46,12 @@ from tests.residency.ordering import (
     leave,
     wants_back,
 )
+
+
+class Impatient(Server):
+    """One API server, with constants that a test sets."""
+
+    command: ClassVar[list[str]] = Points.command("gpuferry.apiserver")
 
 
 @pytest.mark.parametrize("where", ["host", "disk"])
@@ -301,18 +326,79 @@ def test_not_enough_room_to_come_back(server: Server) -> None:
     close(guest, server)
 
 
-def test_moving_brings_it_back_first(server: Server, destination: Server) -> None:
-    from tests.migration.moving import offer, order_move, settled
+@pytest.mark.parametrize("where", ["host", "disk"])
+@pytest.mark.parametrize("strategy", [STOP, PRECOPY])
+def test_it_moves_out_of_its_copies(
+    server: Server, destination: Server, tmp_path: Path, where: str, strategy: Any
+) -> None:
+    """Nobody is asked to bring it back first."""
+    guest = server.connect()
+    work = Work(guest)
+    gone(server, guest, 6, tmp_path if where == "disk" else None)
+    moved = move(server, destination, guest.session, strategy)
+    assert (moved.report.mapped_bytes, moved.report.copied_bytes) == (6 * PAGE, 5 * PAGE)
+    settled(server, destination, moved)
+    work.check()
+    close(guest, destination)
 
+
+def test_it_moves_with_a_call_that_waits_for_its_memory(server: Server, destination: Server) -> None:
+    """What the monitor was told of that call is void: a move that is under way has the copies."""
     guest = server.connect()
     work = Work(guest)
     gone(server, guest, 6)
+    asked = guest.ask_read(work.memory, PAGE)
+    assert wants_back(server, guest) == 6 * PAGE
+    settled(server, destination, move(server, destination, guest.session))
+    assert guest.answer(asked).payload == work.contents[0]
+    work.check()
+    close(guest, destination)
+
+
+def test_it_is_suspended_out_of_its_copies(server: Server, destination: Server, tmp_path: Path) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    gone(server, guest, 6)
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        suspended(server, keeper, suspend(server, keeper, guest.session, tmp_path / "file"))
+        moved = keeper.play(guest.session, tmp_path / "file", destination)
+        assert moved.report.copied_bytes == 5 * PAGE
+        expect(destination, "taken_over")
+        assert keeper.wait_for_exit() == 0
+    work.check()
+    close(guest, destination)
+
+
+def test_who_does_not_move_after_all_wishes_for_its_memory_again(server: Server, destination: Server) -> None:
+    guest = server.connect()
+    work = Work(guest)
+    gone(server, guest, 6)
+    asked = guest.ask_read(work.memory, PAGE)
+    wants_back(server, guest)
+    link = offer(destination, guest.session, memory_quota=PAGE)  # which it is too large for
+    order_move(server, [link], guest.session, local={"device": 1})
+    stayed(server, destination, expect(server, "moved").moved)
+    assert wants_back(server, guest) == 6 * PAGE
+    back(server, guest)
+    assert guest.answer(asked).payload == work.contents[0]
+    work.check()
+    close(guest, server)
+
+
+def test_who_waits_within_a_call_is_brought_back_before_it_moves(server: Server, destination: Server) -> None:
+    guest = server.connect(elastic=True, allowance=2 * PAGE)
+    memory = guest.map(2)
+    guest.write(memory, b"a" * PAGE)
+    guest.map(2, at=8)
+    assert expect(server, "room_wanted").room_wanted.bytes == 4 * PAGE
+    gone(server, guest, 2, insist=True)
+    assert wants_back(server, guest) == 4 * PAGE
     link = offer(destination, guest.session)
     order_move(server, [link], guest.session, local={"device": 1})
-    wants_back(server, guest)
-    back(server, guest)
+    assert wants_back(server, guest) == 4 * PAGE
+    assert come_back(server, guest, 4 * PAGE).reason == ""
     settled(server, destination, expect(server, "moved").moved)
-    work.check()
+    assert guest.read(memory, PAGE) == b"a" * PAGE
     close(guest, destination)
 
 
@@ -320,3 +406,15 @@ def test_orders_that_cannot_be(server: Server) -> None:
     over = node_pb2.Leave(session=999, number=3)
     order(server, [], leave=over)
     assert expect(server, "resides").resides.reason == "the session is over"
+
+
+def test_a_monitor_that_says_nothing(tmp_path: Path) -> None:
+    """Its silence has an end for a call that wants more room."""
+    constants = json.dumps({"gpuferry.apiserver.residing:ROOM_SECONDS": 0.05})
+    with Impatient(tmp_path / "log", GPUFERRY_TEST_SET=constants) as server:
+        server.ready()
+        guest = server.connect(elastic=True, allowance=2 * PAGE)
+        guest.map(4)
+        assert expect(server, "room_wanted").room_wanted.bytes == 4 * PAGE
+        assert guest.sync().latched == 2  # CUDA_ERROR_OUT_OF_MEMORY
+        close(guest, server)

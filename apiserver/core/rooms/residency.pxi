@@ -4,7 +4,7 @@
 # Home: residency
 # Changed by: _core
 # Read by: _core receive
-# Offers: ask_room await_memory begin_residency bring_back clear_pages end_copies forget_written hung_up is_allowed is_blank is_physical is_quiet
+# Offers: ask_room await_memory awaits_room begin_residency bring_back clear_pages end_copies forget_written hung_up is_allowed is_blank is_physical is_quiet
 #   limit_room may_be_there note_quiet note_work note_written pin_copy read_pages refuse_room says_something send_away settle_back
 #   take_wish unpin_copy write_pages
 

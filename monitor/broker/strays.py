@@ -1,0 +1,31 @@
+"""Removes the books of leases that ended while there was no monitor."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..sessions.book import books_of_others
+from ..sessions.session import Session
+
+
+class Strays:
+    """What an earlier monitor has left in the folder of books, and nobody who came back has."""
+
+    def __init__(self, books: Path, complete_at: float, sessions: Mapping[int, Session]) -> None:
+        """`complete_at`: the monotonic time until which sessions of an earlier monitor may come back."""
+        self._books = books
+        self._complete_at = complete_at
+        self._sessions = sessions
+
+    async def run(self) -> None:
+        """Wait until all have come back who will, and remove what nobody has."""
+        await asyncio.sleep(max(0.0, self._complete_at - time.monotonic()))
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the books of all leases but those that there are."""
+        for path in books_of_others(self._books, {one.lease.number for one in self._sessions.values()}):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,41 @@
+"""How much of this machine's memory is to be had, as the kernel and our control groups say."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..jail.cgroups import memory_groups
+
+RESERVE = 1 << 30  # bytes that stay free for everybody else, or where there is little:
+RESERVED_PART = 8  # this part of what there is
+
+# The limit of a group, what it has, and what of that is only remembered from files: version 2, version 1.
+_FILES = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def available(root: Path = Path("/sys/fs/cgroup"), machine: Path = Path("/proc/meminfo")) -> int:
+    """Return how many bytes may be taken, so that a reserve is left, and nobody is ended for want of it."""
+    figures = {name.rstrip(":"): int(size) << 10 for name, size, *_ in _lines(machine)}
+    whole, left = figures["MemTotal"], figures["MemAvailable"]
+    for limit, free in _groups(root):
+        whole, left = min(whole, limit), min(left, free)
+    return max(left - min(RESERVE, whole // RESERVED_PART), 0)
+
+
+def _groups(root: Path) -> Iterator[tuple[int, int]]:
+    """Limit, and what is left of it, of each group that has one."""
+    for folder in memory_groups(root):
+        for limit, used, remembered in _FILES:
+            with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+                most = int((folder / limit).read_text())
+                figures = {name: int(size) for name, size in _lines(folder / "memory.stat")}
+                yield most, most - int((folder / used).read_text()) + figures.get(remembered, 0)
+
+
+def _lines(file: Path) -> Iterator[list[str]]:
+    return (line.split() for line in file.read_text().splitlines())
