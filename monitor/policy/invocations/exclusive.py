@@ -51,24 +51,25 @@ class Exclusive(Books):
         return [card for card in self._cards_of.get(flow, ()) if card not in self._promised]
 
     def _stand(self, flow: Flow) -> None:
+        """Enter what the function's GPUs and what waits of it come to."""
         mine = self._mine(flow)
-        size = self._size[flow]
-        if flow.waiting and flow.in_flight + flow.parked < flow.function.replicas:
-            turn = self._turn[flow.head.id]
-            self._wait(flow, size, turn)
-            if any(card.open > 0 for card in mine):
-                self._ready.set(flow, turn)
-            else:
-                self._ready.discard(flow)
-        else:
-            self._wait_no_more(flow)
-            self._ready.discard(flow)
         if mine:
-            self._pools.set(flow, -size, self._robbed[flow])
+            self._pools.set(flow, -self._size[flow], self._robbed[flow])
         else:
             self._pools.discard(flow)
+        if not flow.waiting or flow.in_flight + flow.parked >= flow.function.replicas:
+            self._wait_no_more(flow)
+            self._ready.discard(flow)
+            return
+        turn = self._turn[flow.head.id]
+        self._wait(flow, turn)
+        if mine and any(card.open > 0 for card in mine):
+            self._ready.set(flow, turn)
+        else:
+            self._ready.discard(flow)
 
-    def _wait(self, flow: Flow, size: int, turn: int) -> None:
+    def _wait(self, flow: Flow, turn: int) -> None:
+        size = self._size[flow]
         if self._stood.get(flow) != size:
             self._wait_no_more(flow)
             self._stood[flow] = size
@@ -158,10 +159,11 @@ class Exclusive(Books):
     def _choose(self) -> bool:
         if self._due:
             card = next(iter(self._due))
-            flow, invocation = self._promised[card]
-            self._take_back(card)
+            flow, invocation = self._take_back(card)
             if self._startable(flow):  # or fewer may run than when it was promised
                 self._begin(card, flow, invocation)
+            else:
+                self._stand(flow)
             return True
         unused = [card for card in self._unused if card.open > 0]
         found = self._first_who_may(unused)
@@ -186,20 +188,22 @@ class Exclusive(Books):
     def _fits(self, flow: Flow, card: Card) -> bool:
         return card.memory >= flow.function.memory
 
-    def _take_back(self, card: Card) -> None:
-        """What this GPU was promised to waits like others again."""
+    def _take_back(self, card: Card) -> tuple[Flow, Invocation]:
+        """What this GPU was promised to waits like others again; the caller enters that by `_stand`."""
         flow, invocation = self._promised.pop(card)
         self._due.pop(card, None)
         flow.parked -= 1
         flow.waiting[invocation.id] = invocation
         flow.waiting.move_to_end(invocation.id, last=False)
-        self._stand(flow)
+        return flow, invocation
 
     def _first_who_may(self, unused: list[Card]) -> tuple[Flow, Card | Flow] | None:
         """Who waits longest of those that can be given a GPU, and that GPU, or the pool to take one from; who
         fits on none of them is skipped.
         """
         victim = self._pools.first()
+        if not unused and not victim and not self._ready:
+            return None
         largest = self._size[victim] if victim else 0
         rankings = [self._ready]
         for size, ranking in self._waiters.items():

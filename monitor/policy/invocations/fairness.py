@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from .ranking import Ranking
@@ -22,6 +23,11 @@ class VirtualTime(Generic[K]):
     def lead(self, key: K) -> float:
         """By how much it is ahead of the clock."""
         return self._time.get(key, 0.0) - self.clock
+
+    def ahead(self, keys: Iterable[K], bound: float) -> list[K]:
+        """Those of the keys that are ahead of the clock by more than the bound."""
+        time, clock = self._time, self.clock
+        return [key for key in keys if time[key] - clock > bound]
 
     def compete(self, key: K) -> None:
         """Note that a flow waits for service."""
