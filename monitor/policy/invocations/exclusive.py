@@ -106,7 +106,7 @@ class Exclusive(Books):
         self._robbed.setdefault(flow, next(self._robberies))
         for card in [one for one in self._cards_of.get(flow, ()) if not self._fits(flow, one)]:
             if card in self._promised:
-                self._take_back(card)
+                self._wait_again(*self._break_promise(card))
             self._own(card, None)
         self._stand(flow)
 
@@ -126,9 +126,7 @@ class Exclusive(Books):
     def _withdrawn(self, flow: Flow, invocation: Invocation) -> None:
         for card, (_, promised) in list(self._promised.items()):
             if promised.id == invocation.id:
-                del self._promised[card]
-                self._due.pop(card, None)
-                flow.parked -= 1
+                self._break_promise(card)
         self._stand(flow)
 
     def _ended(self, running: Running, seconds: float | None) -> None:
@@ -145,7 +143,7 @@ class Exclusive(Books):
     def _parted(self, card: Card) -> None:
         owner = self._owner[card]
         if card in self._promised:
-            self._take_back(card)
+            self._wait_again(*self._break_promise(card))
         self._own(card, None)
         del self._owner[card], self._unused[card]
         if owner:
@@ -159,47 +157,62 @@ class Exclusive(Books):
     def _choose(self) -> bool:
         if self._due:
             card = next(iter(self._due))
-            flow, invocation = self._take_back(card)
+            flow, invocation = self._break_promise(card)
             if self._startable(flow):  # or fewer may run than when it was promised
                 self._begin(card, flow, invocation)
             else:
+                self._wait_again(flow, invocation)
                 self._stand(flow)
             return True
-        unused = [card for card in self._unused if card.open > 0]
-        found = self._first_who_may(unused)
+        found = self._first_who_may([card for card in self._unused if card.open > 0])
         if found is None:
             return False
-        waiting, means = found
-        if isinstance(means, Flow):
-            self._rob(means, waiting)
-            return True
-        if means in self._unused:
-            self._own(means, waiting)
-        self._begin(means, waiting, waiting.head)
+        flow, card = found
+        owner = self._owner[card]
+        if owner is not flow:
+            if owner:
+                self._robbed[owner] = next(self._robberies)
+            if card.open <= 0:
+                self._promise(card, flow)
+                return True
+            self._own(card, flow)
+        self._begin(card, flow, flow.head)
         return True
 
-    def _idle_for(self, flow: Flow, unused: list[Card]) -> Card | None:
-        """An idle GPU of its own that is large enough, else one that nobody has."""
-        for cards in (self._mine(flow) if flow in self._ready else (), unused):
-            if able := [card for card in cards if card.open > 0 and self._fits(flow, card)]:
-                return min(able, key=lambda one: one.index)
-        return None
+    def _begin(self, card: Card, flow: Flow, invocation: Invocation) -> None:
+        """Run it on this GPU, where the workers of all others end."""
+        for replica in [one for one in card.idle if one.flow is not flow]:
+            self._end(replica)
+        self._run(flow, invocation, card)
+        self._stand(flow)
 
-    def _fits(self, flow: Flow, card: Card) -> bool:
-        return card.memory >= flow.function.memory
+    # -- promises: a GPU that is busy, and the invocation that begins there next
 
-    def _take_back(self, card: Card) -> tuple[Flow, Invocation]:
-        """What this GPU was promised to waits like others again; the caller enters that by `_stand`."""
-        flow, invocation = self._promised.pop(card)
+    def _promise(self, card: Card, flow: Flow) -> None:
+        """Promise this GPU to the function's first one that waits."""
+        invocation = flow.head
+        self._promised[card] = flow, invocation
+        del flow.waiting[invocation.id]
+        flow.parked += 1
+        self._own(card, flow)
+
+    def _break_promise(self, card: Card) -> tuple[Flow, Invocation]:
+        """Take out whom this GPU was promised to; what becomes of it is the caller's to say."""
         self._due.pop(card, None)
+        flow, invocation = self._promised.pop(card)
         flow.parked -= 1
-        flow.waiting[invocation.id] = invocation
-        flow.waiting.move_to_end(invocation.id, last=False)
         return flow, invocation
 
-    def _first_who_may(self, unused: list[Card]) -> tuple[Flow, Card | Flow] | None:
-        """Who waits longest of those that can be given a GPU, and that GPU, or the pool to take one from; who
-        fits on none of them is skipped.
+    def _wait_again(self, flow: Flow, invocation: Invocation) -> None:
+        """It waits like others, before those of its function; the caller enters that by `_stand`."""
+        flow.waiting[invocation.id] = invocation
+        flow.waiting.move_to_end(invocation.id, last=False)
+
+    # -- whose turn it is
+
+    def _first_who_may(self, unused: list[Card]) -> tuple[Flow, Card] | None:
+        """Who waits longest of those that can be given a GPU, and that GPU: its own, an unused one, or one to
+        take from another. Who fits on none of them is skipped.
         """
         victim = self._pools.first()
         if not unused and not victim and not self._ready:
@@ -210,61 +223,56 @@ class Exclusive(Books):
             if unused or (victim and self._may_rob(size, largest)):
                 rankings.append(ranking)
         hopeless: set[tuple[int, int]] = set()  # sizes of pools and memory, for which nobody can be robbed
-        means: dict[Flow, Card | Flow] = {}
+        cards: dict[Flow, Card] = {}
 
         def may(flow: Flow) -> bool:
-            if flow in means:
+            if flow in cards:
                 return True
-            case = self._size[flow], flow.function.memory
             if not self._startable(flow):
                 return False
-            found: Card | Flow | None = self._idle_for(flow, unused)
-            if found is None and case not in hopeless:
-                found = self._victim_of(flow)
+            found = self._idle_for(flow, unused)
+            if found is None:
+                case = self._size[flow], flow.function.memory
+                found = self._prey_of(flow) if case not in hopeless else None
                 if found is None:
                     hopeless.add(case)
-            if found is not None:
-                means[flow] = found
-            return found is not None
+                    return False
+            cards[flow] = found
+            return True
 
         first = self._longest([ranking.first() for ranking in rankings])
         if first is not None and not may(first):
             first = self._longest([ranking.best(may) for ranking in rankings])
-        return (first, means[first]) if first is not None else None
+        return (first, cards[first]) if first is not None else None
 
     def _longest(self, flows: list[Flow | None]) -> Flow | None:
+        """The one of these whose first invocation waits longest."""
         return min((flow for flow in flows if flow), key=lambda flow: self._turn[flow.head.id], default=None)
+
+    def _idle_for(self, flow: Flow, unused: list[Card]) -> Card | None:
+        """An idle GPU of its own that is large enough, else one that nobody has."""
+        for cards in (self._mine(flow) if flow in self._ready else (), unused):
+            if able := [card for card in cards if card.open > 0 and self._fits(flow, card)]:
+                return min(able, key=lambda one: one.index)
+        return None
+
+    def _prey_of(self, thief: Flow) -> Card | None:
+        """The GPU to take from the first pool that may be robbed of one that is large enough; an idle one
+        rather than a busy one.
+        """
+        size = self._size[thief]
+        cards: list[Card] = []
+
+        def can_be_robbed(pool: Flow) -> bool:
+            if pool is not thief and self._may_rob(size, self._size[pool]):
+                cards.extend([card for card in self._mine(pool) if self._fits(thief, card)])
+            return bool(cards)
+
+        self._pools.best(can_be_robbed)
+        return min(cards, key=lambda one: (one.open <= 0, one.index), default=None)
 
     def _may_rob(self, size: int, victim: int) -> bool:
         return size < victim if self._paper else size == 0 or size + 1 < victim
 
-    def _victim_of(self, thief: Flow) -> Flow | None:
-        """The first pool that may be robbed of a GPU that is large enough, or None."""
-        size = self._size[thief]
-
-        def fits(pool: Flow) -> bool:
-            may = pool is not thief and self._may_rob(size, self._size[pool])
-            return may and any(self._fits(thief, card) for card in self._mine(pool))
-
-        return self._pools.best(fits)
-
-    def _rob(self, victim: Flow, thief: Flow) -> None:
-        """Take a GPU that is large enough from this pool."""
-        cards = [card for card in self._mine(victim) if self._fits(thief, card)]
-        card = min(cards, key=lambda one: (one.open <= 0, one.index))
-        self._robbed[victim] = next(self._robberies)
-        invocation = thief.head
-        if card.open <= 0:
-            self._promised[card] = thief, invocation
-            del thief.waiting[invocation.id]
-            thief.parked += 1
-            self._own(card, thief)
-        else:
-            self._own(card, thief)
-            self._begin(card, thief, invocation)
-
-    def _begin(self, card: Card, flow: Flow, invocation: Invocation) -> None:
-        for replica in [one for one in card.idle if one.flow is not flow]:
-            self._end(replica)
-        self._run(flow, invocation, card)
-        self._stand(flow)
+    def _fits(self, flow: Flow, card: Card) -> bool:
+        return card.memory >= flow.function.memory
