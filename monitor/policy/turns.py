@@ -83,7 +83,7 @@ class Turns:
     def _price(self, tenant: str) -> float:
         return 1.0 / self._holdings.share(tenant).weight
 
-    def push(self, request: Request, first: bool = False) -> None:
+    def push(self, request: Request, first: bool = False, overtaken: int = 0) -> None:
         tenant = request.tenant
         queue = self._queues.get(tenant)
         if queue is None:
@@ -91,7 +91,7 @@ class Turns:
             self._due[tenant] = max(self._due.get(tenant, 0.0), self._now)
             self._turned.setdefault(tenant, next(self._count) - LATER)
             self._enter(tenant)
-        queue.push(request, first)
+        queue.push(request, first, overtaken)
         self._tenant_of[request.id] = tenant
         if first:  # its turn came to nothing: it has it again
             self._leave(tenant)
@@ -133,10 +133,10 @@ class Turns:
         if holder:
             self._passed_over += 1
 
-    def take(self, request: Request) -> None:
+    def take(self, request: Request) -> int:
         tenant = self._tenant_of.pop(request.id)
         queue = self._queues[tenant]
-        queue.take(request)
+        overtaken = queue.take(request)
         self._leave(tenant)
         due = self._due[tenant]
         self._now = max(self._now, due)
@@ -146,6 +146,7 @@ class Turns:
             self._enter(tenant)
         else:
             self._emptied(tenant)
+        return overtaken
 
     def drop(self, request: int) -> Request | None:
         tenant = self._tenant_of.pop(request, None)
