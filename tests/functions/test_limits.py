@@ -52,8 +52,9 @@ def test_who_leaves_the_queue_is_not_run(server: Server) -> None:
     assert server.show("leaving")["invocations"]["ok"] == 2
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["sync", "async", "half"])
 def test_a_handler_is_told_that_its_caller_has_gone(server: Server, kind: str) -> None:
+    """Also one that has only ended its sending side (half): TCP says the same of both."""
     source = (
         "import asyncio\n"
         "async def handle(request):\n"
@@ -69,6 +70,9 @@ def test_a_handler_is_told_that_its_caller_has_gone(server: Server, kind: str) -
     os.mkfifo(go)
     caller = leave(server, f"/function/told?do=told&here={here}&go={go}")
     assert here.read_text() == "1"
+    if kind == "half":
+        caller.shutdown(socket.SHUT_WR)
+        assert caller.recv(1) == b""  # and is not answered
     caller.close()
     assert go.read_text() == "told"
     server.becomes("told", lambda function: function["running"] == 0)
