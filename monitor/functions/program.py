@@ -36,6 +36,8 @@ NUMBER = "X-Gpuferry-Invocation"
 class ProgramReplica(Replica):
     """A program; as many invocations at once as its deployment says."""
 
+    LATE = "it did not listen on $PORT"
+
     def __init__(self, deployment: Deployment, heard: Heard) -> None:
         super().__init__(deployment, heard)
         self._port = 0
