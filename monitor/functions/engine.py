@@ -112,7 +112,9 @@ class Engine:
             raise
 
     def _wait(self, job: Job, again: bool = False) -> None:
-        """Let it wait for its turn, for as long as it may since it has arrived."""
+        """Queue a job, with a timer for what is left of `--wait` since it arrived. `again`: before all
+        others.
+        """
         job.function.waiting += 1
         left = job.arrived + job.function.deployment.wait - time.monotonic()
         job.timer = asyncio.get_running_loop().call_later(max(left, 0.0), self._waited, job)
@@ -138,7 +140,7 @@ class Engine:
             self._withdraw(job)
 
     def _abandon(self, job: Job) -> None:
-        """The caller has gone."""
+        """Cancel a job whose caller has gone: withdraw it from the queue, or tell its replica."""
         if job.state is State.OVER or job.gone:
             return
         job.gone = True
@@ -207,7 +209,9 @@ class Engine:
         self._memory.bring(replica)
 
     def _send(self, number: int) -> None:
-        """Its memory leaves. Where that would leave no room for others, the replica ends."""
+        """Carry out Send: the replica's memory leaves its GPU. Where that frees no room for others, the
+        replica ends.
+        """
         place = self._fleet.places.get(number)
         if place is None:
             return
@@ -219,7 +223,7 @@ class Engine:
             self._memory.send(place.unit.replica)
 
     def take_gpus(self) -> None:
-        """Let the policy know which GPUs there are. For the first time when nothing is anywhere."""
+        """Tell the policy which GPUs there are; the first time only while no replica is on any."""
         gpus = self._memory.gpus
         if not gpus or not gpus.memory:
             return
@@ -314,7 +318,7 @@ class Engine:
         self.pump()
 
     def _enter(self, job: Job, place: Place) -> None:
-        """Its execution begins as far as the policy is concerned: with its memory where it should be."""
+        """Tell the policy that the job's execution begins: its replica's memory is where it should be."""
         if not job.entered:
             job.entered = True
             self._schedule.begin(job.number, place.number)
@@ -333,7 +337,7 @@ class Engine:
         return place
 
     def _begins(self, job: Job, answer: Answer) -> Stream:
-        """Its answer comes in parts: its caller may have them."""
+        """Give the caller an answer that comes in parts, before its parts are there."""
         stream = job.stream = Stream(partial(self._abandon, job))
         if job.future.done():
             stream.leave()
@@ -376,7 +380,7 @@ class Engine:
             overdue.cancel()
 
     def _overdue(self, job: Job, place: Place) -> None:
-        """Its time is over."""
+        """Fail a job that ran longer than `--timeout`, and stop its replica."""
         if job.stream:  # whose caller may not be reading
             self._fail(job, _too_long(job, Ran.YES))
         self._stop(job, place, _too_long(job, Ran.YES))

@@ -107,7 +107,7 @@ class Replica(ABC):
             self.process.kill()
 
     async def end(self, grace: float) -> None:
-        """Let the process end by itself, for so many seconds."""
+        """Let the process end by itself; after `grace` seconds it is killed."""
         self.retiring = self.ending = True
         if self.process:
             await self.process.stop(grace) if grace else await self._killed()

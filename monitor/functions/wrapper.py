@@ -396,7 +396,7 @@ def supervise(config: dict[str, Any]) -> None:
 
 
 def tell(config: dict[str, Any], number: int) -> None:
-    """Let the server know, if it is there."""
+    """Write the number as a line to the server; nothing if the server is gone."""
     with suppress(OSError):
         os.write(config["told"], b"%d\n" % number)
 

@@ -90,7 +90,7 @@ class Room:
         return bool(gpu.idle) and not (self._fit.alone and gpu.busy)
 
     def renew(self, changed: Collection[Gpu]) -> None:
-        """These GPUs are not what they were. Those that are not of this room any more are passed over."""
+        """Take in that these GPUs changed: memory, workers, sessions. Those of other rooms are ignored."""
         changed = self._known.intersection(changed)
         if len(self.changes) >= REMEMBERED:
             self.changes = []

@@ -48,7 +48,7 @@ class Holding:
     time_on: dict[int, int] = field(default_factory=dict)
 
     def count(self, request: Request, gpu: int, by: int) -> None:
-        """One more of such sessions sits on this GPU, or one less (-1)."""
+        """Add (`by` 1) or remove (-1) one such session on this GPU."""
         for held, amount in (
             (self.seats, 1),
             (self.memory_on, request.memory),

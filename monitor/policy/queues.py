@@ -94,7 +94,7 @@ class Fcfs:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Those of one kind that wait."""
+    """The waiting requests of one kind, and what is known of room for them."""
 
     kind: _Kind
     line: Line = field(default_factory=Line)
@@ -190,7 +190,9 @@ class Backfill(Fcfs):
         return self._turn.pop(request.id)
 
     def _settle(self) -> None:
-        """Those before the first that never came back have overtaken none of those that still wait."""
+        """Forget overtakers that came before the first waiting request of those that never came back: they
+        have overtaken nobody that still waits.
+        """
         first = next((number for number in self._waiting if number not in self._returned), None)
         turn = math.inf if first is None else self._turn[first]
         del self._overtakers[: bisect_left(self._overtakers, turn)]

@@ -233,7 +233,7 @@ class Scheduler:
         self._sit_on_both(found, gpus)
 
     def _sit_on_both(self, session: Session, targets: list[Gpu]) -> None:
-        """Its memory counts on both until it is there."""
+        """Book a moving session on its sources and targets, until `on_migrated`."""
         self._changed += session.gpus
         self._changed += targets
         for source in session.gpus:

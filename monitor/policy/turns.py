@@ -66,7 +66,7 @@ class Turns:
         del self._line[bisect_left(self._line, (self._due[tenant], self._turned[tenant], tenant))]
 
     def __iter__(self) -> Iterator[Request]:
-        """In the order in which they would have their turns if all found room."""
+        """Iterate over the waiting requests in the order of their turns, if all found room."""
         if len(self._queues) == 1:
             yield from next(iter(self._queues.values()))
             return
@@ -127,7 +127,9 @@ class Turns:
         return None
 
     def _hold(self, holder: str | None) -> None:
-        """Somebody has a turn while it was this tenant's, which finds no room."""
+        """Count that another tenant goes before `holder`, whose turn it is and whose request finds no room;
+        None: nobody was passed over.
+        """
         if holder != self._holder:
             self._holder, self._passed_over = holder, 0
         if holder:
@@ -160,7 +162,7 @@ class Turns:
         return dropped
 
     def _emptied(self, tenant: str) -> None:
-        """Nobody of this tenant waits any more, and it stands in the line no longer."""
+        """Forget a tenant of which nothing waits; the caller has taken it out of the line."""
         del self._queues[tenant]
         if self._holder == tenant:
             self._holder = None  # who comes again is passed over as often again

@@ -64,19 +64,19 @@ class Books:
         return next(iter(self._idle))
 
     def _arrived(self, flow: Flow, invocation: Invocation) -> None:
-        """It waits: it is in `flow.waiting`."""
+        """An invocation was added to `flow.waiting`."""
 
     def _withdrawn(self, flow: Flow, invocation: Invocation) -> None:
-        """It waits no longer, and was not run."""
+        """An invocation was cancelled or refused before it ran; it is in `flow.waiting` no longer."""
 
     def _started(self, running: Running) -> None:
-        """It was decided that this invocation runs; its replica may have to start first."""
+        """The decision to run an invocation was made; its replica may have to start or return first."""
 
     def _began(self, running: Running) -> None:
-        """Its execution begins."""
+        """The replica is ready and has begun to execute the invocation."""
 
     def _ended(self, running: Running, seconds: float | None) -> None:
-        """It completed, after so many seconds of execution; None: it failed."""
+        """An invocation completed after `seconds` of execution; None: it failed, or never began."""
 
     def _changed(self, flow: Flow) -> None:
         """The function was deployed, or deployed anew."""
@@ -405,7 +405,7 @@ class Books:
         replica.flow.replicas[replica] = None
 
     def _enter(self, replica: Replica, card: Card) -> None:
-        """It is resident there and busy from now on."""
+        """Book a replica as resident on this GPU and busy."""
         replica.card, replica.resident = card, True
         replica.flow.at.setdefault(card, {})[replica] = None
         card.busy[replica] = None
@@ -413,7 +413,7 @@ class Books:
         card.pinned += replica.memory
 
     def _leave(self, replica: Replica, card: Card) -> None:
-        """It is busy there no longer, nor anything else."""
+        """Take a busy replica off this GPU; the caller books where it is next."""
         del card.busy[replica]
         card.pinned -= replica.memory
         self._vacate(replica, card)
@@ -426,7 +426,7 @@ class Books:
             del replica.flow.at[card]
 
     def _set_idle(self, replica: Replica, card: Card | None) -> None:
-        """It is idle: resident on this GPU, or away."""
+        """Book a replica as idle: resident on this GPU, or away (None)."""
         self._idle[replica] = None
         replica.resident = card is not None
         if card is None:

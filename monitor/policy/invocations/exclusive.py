@@ -189,7 +189,7 @@ class Exclusive(Books):
     # -- promises: a GPU that is busy, and the invocation that begins there next
 
     def _promise(self, card: Card, flow: Flow) -> None:
-        """Promise this GPU to the function's first one that waits."""
+        """Reserve this busy GPU for the function's first waiting invocation."""
         invocation = flow.head
         self._promised[card] = flow, invocation
         del flow.waiting[invocation.id]
@@ -197,14 +197,16 @@ class Exclusive(Books):
         self._own(card, flow)
 
     def _break_promise(self, card: Card) -> tuple[Flow, Invocation]:
-        """Take out whom this GPU was promised to; what becomes of it is the caller's to say."""
+        """Undo the reservation of this GPU. Returns whom it was for; the caller runs it or lets it wait
+        again.
+        """
         self._due.pop(card, None)
         flow, invocation = self._promised.pop(card)
         flow.parked -= 1
         return flow, invocation
 
     def _wait_again(self, flow: Flow, invocation: Invocation) -> None:
-        """It waits like others, before those of its function; the caller enters that by `_stand`."""
+        """Put an invocation back as the first of its function; the caller calls `_stand`."""
         flow.waiting[invocation.id] = invocation
         flow.waiting.move_to_end(invocation.id, last=False)
 

@@ -25,7 +25,7 @@ class VirtualTime(Generic[K]):
         return self._time.get(key, 0.0) - self.clock
 
     def ahead(self, keys: Iterable[K], bound: float) -> list[K]:
-        """Those of the keys that are ahead of the clock by more than the bound."""
+        """The keys whose virtual time is more than `bound` ahead of the clock."""
         time, clock = self._time, self.clock
         return [key for key in keys if time[key] - clock > bound]
 
@@ -54,11 +54,11 @@ class VirtualTime(Generic[K]):
             self._advance()
 
     def first(self) -> K | None:
-        """Who competes and had least, or None."""
+        """The competing key that has had the least service, or None."""
         return self._competing.first()
 
     def least(self, number: int) -> list[K]:
-        """Those who compete and had least, in this order."""
+        """The `number` competing keys that have had the least service, in order."""
         return self._competing.least(number)
 
     def _advance(self) -> None:
