@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import enum
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Protocol
 
 import structlog
 
 from ..policy.invocations import Bring, Decision, End, Refuse, Run, Send, Start
 from .fleet import Ending, Fleet, Function, Place
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
+from .job import Job, Observer, State
 from .memory import Memory, Where
 from .replica import StartFailed
 from .schedule import Schedule
@@ -26,52 +24,6 @@ TRIES = 3  # of an invocation whose replicas were gone before it began
 RETRY_LEAST, RETRY_MOST = 1.0, 60.0  # seconds that a caller is told to wait
 
 log = structlog.get_logger()
-
-
-class State(enum.Enum):
-    """How far an invocation is."""
-
-    WAITING = "waiting"
-    STARTING = "starting"  # a replica is, for it
-    RUNNING = "running"
-    OVER = "over"
-
-
-@dataclass(eq=False)
-class Job:
-    """An invocation on its way."""
-
-    number: int
-    function: Function
-    call: Call = field(repr=False)
-    future: asyncio.Future[Answer] = field(repr=False)
-    arrived: float = field(default_factory=time.monotonic)
-    state: State = State.WAITING
-    tries: int = 0
-    began: float = 0.0
-    cold: bool = False
-    place: Place | None = None
-    timer: asyncio.TimerHandle | None = None
-    running: asyncio.Future[Answer | None] | None = None
-    stream: Stream | None = field(default=None, repr=False)  # of an answer in parts; its future has it then
-    gone: bool = False  # its caller has
-    told: bool = False  # observers know that it has begun
-    entered: bool = False  # the policy knows that it has begun
-
-    @property
-    def wanted(self) -> bool:
-        """Whether its caller still waits for an answer."""
-        return not self.future.done()
-
-
-class Observer(Protocol):
-    """Who hears of invocations: figures, and the GPU server."""
-
-    def begun(self, job: Job) -> None:
-        """Hear that an invocation is sent to a replica."""
-
-    def ended(self, job: Job, result: str, seconds: float) -> None:
-        """Hear how an invocation ended: `ok` or a `Code`, and seconds on the replica (0: never there)."""
 
 
 class Engine:

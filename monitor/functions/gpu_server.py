@@ -23,7 +23,7 @@ from ..service.tls import Identity, identity_of
 from ..service.waiting import cancel_all
 from ..settings.common import published_identity
 from .config import FunctionsConfig
-from .engine import Job
+from .job import Job
 from .memory import Gpus, Where
 from .notes import Note, Notes, What
 from .replica import Replica
