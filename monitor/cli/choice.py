@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
+from ..settings.options import meant
 from .errors import CliError, Exit
 
 
@@ -13,7 +13,7 @@ def check_known(option: str, name: str, known: Iterable[str], kind: str = "thing
     names = list(known)
     if name in names:
         return
-    meant = get_close_matches(name.lower(), names, n=1)
-    question = f"; did you mean {meant[0]}?" if meant else ""
     what = f"{option} {name or repr(name)}".strip()
-    raise CliError(Exit.USAGE, f"{what}: no such {kind}{question}", f"choose from {', '.join(names)}")
+    raise CliError(
+        Exit.USAGE, f"{what}: no such {kind}{meant(name, names)}", f"choose from {', '.join(names)}"
+    )

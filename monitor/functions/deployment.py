@@ -67,6 +67,7 @@ class Deployment:
         shown = self.as_json()
         shown["environment"] = sorted(self.environment)
         shown["memory_limit"] = self.memory_limit
+        shown["file"] = "" if self.command else self.file
         del shown["source"]
         return shown
 

@@ -91,6 +91,7 @@ def test_what_is_wrong_is_said_with_its_status(server: Server, tmp_path: Path) -
         (["deploy", "f", "fine.py", "--replicas", "3..1"], 2, "replicas 3..1: the first is more than"),
         (["deploy", "f", "fine.py", "--start", "nan"], 2, "start: nan is not from 0.001 to 3600"),
         (["deploy", "f", "fine.py", "--body", "2GiB"], 2, "body: 2147483648 is not from 0 to 1073741824"),
+        (["serve", "--policy", "mqfg"], 2, "auto; did you mean mqfq?"),
         (["invoke", "echo", "-H", "A"], 2, "NAME:VALUE is wanted"),
         (["invoke", "echo", "-H", "A: b\nC: d"], 2, "NAME:VALUE is wanted"),
         (["invoke", "echo", "-H", "ü: b"], 2, "NAME:VALUE is wanted"),
