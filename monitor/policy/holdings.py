@@ -49,12 +49,9 @@ class Holding:
 
     def count(self, request: Request, gpu: int, by: int) -> None:
         """Add (`by` 1) or remove (-1) one such session on this GPU."""
-        for held, amount in (
-            (self.seats, 1),
-            (self.memory_on, request.memory),
-            (self.time_on, request.portion.request),
-        ):
-            held[gpu] = held.get(gpu, 0) + by * amount
+        self.seats[gpu] = self.seats.get(gpu, 0) + by
+        self.memory_on[gpu] = self.memory_on.get(gpu, 0) + by * request.memory
+        self.time_on[gpu] = self.time_on.get(gpu, 0) + by * request.portion.request
 
 
 class Holdings:
