@@ -39,7 +39,7 @@ def _measured(jail: str) -> tuple[float, float]:
 
 
 def _ages(server: Monitor, number: int) -> list[float]:
-    """Of all API servers, when they were ready: waits until so many were."""
+    """Wait until so many API servers are ready. Returns the age of each when it became so, in seconds."""
     while True:
         events = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
         ages = [event["age"] for event in events if event["event"] == "server ready"]

@@ -37,7 +37,7 @@ def operations(spec: Spec) -> list[Variant]:
 
 
 def closure(nesting: Nesting, names: set[str]) -> set[str]:
-    """These structs, and all that they consist of or lead to."""
+    """These structs with all structs that they contain or point to."""
     found: set[str] = set()
     left = sorted(names)
     while left:

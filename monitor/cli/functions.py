@@ -72,16 +72,25 @@ def _range(text: str) -> tuple[int, int]:
 
 
 def _variables(given: list[str]) -> dict[str, str]:
-    pairs = [entry.partition("=") for entry in given]
-    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
+    if wrong := [entry for entry in given if entry.find("=") < 1]:
         raise typer.BadParameter(f"--env {wrong[0]!r}: NAME=VALUE is wanted")
-    return {name: value for name, _, value in pairs}
+    return {name: value for name, _, value in (entry.partition("=") for entry in given)}
 
 
 def _what(what: list[str]) -> dict[str, Any]:
     """A Python file, or a program with its arguments."""
     first = Path(what[0])
+    if first.suffix == ".py" and len(what) > 1 and not shutil.which(what[0]):
+        raise CliError(
+            Exit.USAGE,
+            f"{first}: a Python file takes no arguments",
+            "to run it as a program: -- python FILE.py",
+        )
     if first.suffix != ".py" or len(what) > 1:
+        if first.is_dir():
+            raise CliError(
+                Exit.USAGE, f"{first}: it is a folder", "name the file in it that has handle(request)"
+            )
         program = _program(what[0], "a Python file ends in .py; a program follows --")
         return {"command": [program, *what[1:]], "folder": os.getcwd()}
     try:

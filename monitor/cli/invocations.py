@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import terminal
+from .choice import check_known
 from .errors import CliError, Exit, reason
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ def compare_with(paper: str, seeds: Sequence[int], folder: Path, as_json: bool) 
     from ..simulator.paper import table
     from ..simulator.papers import PAPERS
 
-    if paper not in PAPERS:
-        raise CliError(Exit.USAGE, f"--paper {paper}: no such paper", f"choose from {', '.join(PAPERS)}")
+    check_known("--paper", paper, PAPERS, "paper")
     with _progress() as advance:
         report = PAPERS[paper](seeds, advance)
     page = _write(folder, report)
@@ -54,10 +54,7 @@ def variants(policies: Sequence[str], of_all: Mapping[str, str], pairs: Sequence
         given[name] = text
     found = []
     for policy in policies:
-        if policy not in POLICIES:
-            raise CliError(
-                Exit.USAGE, f"--policy {policy}: no such thing", f"choose from {', '.join(POLICIES)}"
-            )
+        check_known("--policy", policy, POLICIES)
         has = options_of(policy)
         mine = {name: text for name, text in given.items() if name in has or len(policies) == 1}
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .choice import check_known
 from .errors import CliError, Exit, reason
 
 if TYPE_CHECKING:
@@ -109,15 +110,15 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")] = False,
 ) -> None:
     """Compare the scheduling policies on a recorded workload."""
-    if sum(1 for one in (recipe, azure, paper, trace, make_trace) if one) > 1:
+    if sum(one is not None for one in (recipe, azure, paper, trace, make_trace)) > 1:
         raise CliError(Exit.USAGE, "a recipe, --azure, --paper, --trace and --make-trace exclude each other")
     if make_trace:
         trace = _made(make_trace, seed)
-    if paper or trace:
+    if paper is not None or trace:
         from . import invocations
 
         chances = range(seed, seed + seeds)
-        if paper:
+        if paper is not None:
             invocations.compare_with(paper, chances, page, as_json)
         else:
             assert trace is not None
@@ -140,7 +141,7 @@ def simulate(
     if azure:
         workload = _trace(azure, durations, app_memory, minutes, functions, per_minute, seed)
     else:
-        workload = _recipe(recipe or HEAVY)
+        workload = _recipe(HEAVY if recipe is None else recipe)
     server = _server(workload.server, gpus, memory, workers, bandwidth)
     runs = []
     for discipline in _known("--queue", queue or ["fcfs"]):
@@ -167,16 +168,14 @@ def _known(option: str, names: Sequence[str]) -> Sequence[str]:
 
     known = {"--policy": FITS, "--queue": QUEUES, "--migration": MOVERS}[option].keys()
     for name in names:
-        if name not in known:
-            raise CliError(Exit.USAGE, f"{option} {name}: no such thing", f"choose from {', '.join(known)}")
+        check_known(option, name, known)
     return names
 
 
 def _recipe(name: str) -> Workload:
     from ..simulator.dgsf import RECIPES
 
-    if name not in RECIPES:
-        raise CliError(Exit.USAGE, f"{name}: no such recipe", f"choose from {', '.join(RECIPES)}")
+    check_known("", name, RECIPES, "recipe")
     return RECIPES[name]()
 
 

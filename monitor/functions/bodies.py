@@ -24,7 +24,7 @@ class Bodies:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[Held]:
-        """For one request: its memory is free again when it is answered."""
+        """Hold memory for one request; it is given back when the block ends."""
         held = Held(self)
         try:
             yield held
@@ -32,14 +32,14 @@ class Bodies:
             self._room += held.size
 
     def take(self, size: int) -> None:
-        """Raises Failed if there is no room."""
+        """Take so many bytes. Raises Failed if fewer are left."""
         if size > self._room:
             why = "bodies of requests have all the memory that they may have"
             raise Failed(Code.REFUSED, why, retry_after=1.0)
         self._room -= size
 
     def owe(self, size: int) -> None:
-        """So much is taken, whether there is room or not."""
+        """Take so many bytes even if fewer are left: later requests are refused until they are back."""
         self._room -= size
 
 
@@ -51,12 +51,12 @@ class Held:
         self.size = 0
 
     def take(self, size: int) -> None:
-        """More of it."""
+        """Take more bytes for this request. Raises Failed if fewer are left."""
         self._bodies.take(size)
         self.size += size
 
     def owe(self, size: int) -> None:
-        """So much of an answer, which is there already: where that is too much, others are refused."""
+        """Count bytes of an answer that are in memory already, even if fewer are left."""
         self._bodies.owe(size)
         self.size += size
 

@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class Common(Protocol):
-    """Where functions are that several servers have in common."""
+    """The store of functions that several servers share."""
 
     async def deployments(self) -> dict[str, Deployment]:
         """All of them. Raises StoreError."""
@@ -34,10 +34,10 @@ class Common(Protocol):
         """What is deployed under this name now. Raises StoreError, WrongDeployment if nobody can read it."""
 
     async def keep(self, deployment: Deployment) -> None:
-        """Let all have this revision. Raises WrongDeployment, StoreError."""
+        """Store this revision for all servers. Raises WrongDeployment, StoreError."""
 
     async def forget(self, name: str) -> None:
-        """Let nobody have it any more. Raises StoreError."""
+        """Remove the function from the store, for all servers. Raises StoreError."""
 
 
 class Catalogue:
@@ -70,7 +70,7 @@ class Catalogue:
         return [self._functions[name] for name in sorted(self._functions)]
 
     def every(self) -> list[Function]:
-        """Those that were removed too, as long as anything of them runs."""
+        """All functions, with those that were removed but still have invocations running."""
         return [*self._functions.values(), *self._leaving]
 
     async def restore(self) -> None:
@@ -141,7 +141,9 @@ class Catalogue:
             self._shelf.put(deployment)
 
     async def _switch(self, function: Function, deployment: Deployment, place: Place, keep: bool) -> Function:
-        """Let the new revision, of which this is a replica, take the place of the one before."""
+        """Replace the deployed revision by a new one, whose first replica is at `place`. `keep`: store it,
+        too. Raises OSError, StoreError, WrongDeployment; then the old one stays.
+        """
         before, old = function.deployment, list(function.units)
         old.remove(place.unit)
         try:

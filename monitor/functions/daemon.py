@@ -146,7 +146,7 @@ class Daemon:
         return Shared(store, config.node or _host_of(way), schedule)
 
     async def _drain(self, engine: Engine) -> None:
-        """Until all has ended, the grace is over, or somebody asks a second time."""
+        """Wait until all invocations have ended, the grace is over, or a second signal came."""
         waits = [
             asyncio.ensure_future(engine.drained()),
             asyncio.ensure_future(self._stopping.asked_twice.wait()),
@@ -156,7 +156,7 @@ class Daemon:
             wait.cancel()
 
     def _publish(self, runtime: RuntimeDirectory, name: str, secure: bool) -> None:
-        """For commands of the same user on this machine."""
+        """Write address, token file and pid where commands of the same user find them."""
         token = runtime.publish("token", self._config.token.decode() + "\n")
         name = _from_here(name)
         entries = {

@@ -67,13 +67,14 @@ class Deployment:
         shown = self.as_json()
         shown["environment"] = sorted(self.environment)
         shown["memory_limit"] = self.memory_limit
+        shown["file"] = "" if self.command else self.file
         del shown["source"]
         return shown
 
 
 _NUMBERS: Mapping[str, tuple[float, float]] = {
-    "least": (0, REPLICAS_MOST),
-    "most": (1, REPLICAS_MOST),
+    "least": (0, 1 << 53),
+    "most": (0, 1 << 53),
     "idle": (0, 86400 * 30),
     "concurrency": (1, 1000),
     "queue": (0, QUEUE_MOST),
@@ -160,6 +161,9 @@ def _check(wanted: Deployment) -> None:
         raise WrongDeployment("command: the program has no name")
     if len(wanted.source.encode(errors="surrogateescape")) > SOURCE_MOST:
         raise WrongDeployment(f"the file is larger than {SOURCE_MOST >> 20} MiB")
+    if not 1 <= wanted.most <= REPLICAS_MOST:
+        range_ = f"{wanted.least}..{wanted.most}"
+        raise WrongDeployment(f"replicas {range_}: at least 1 and at most {REPLICAS_MOST} may be allowed")
     if wanted.least > wanted.most:
         raise WrongDeployment(f"replicas {wanted.least}..{wanted.most}: the first is more than the second")
     if wanted.concurrency > 1 and wanted.source:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import enum
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Protocol
 
 import structlog
 
 from ..policy.invocations import Bring, Decision, End, Refuse, Run, Send, Start
 from .fleet import Ending, Fleet, Function, Place
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
+from .job import Job, Observer, State
 from .memory import Memory, Where
 from .replica import StartFailed
 from .schedule import Schedule
@@ -26,52 +24,6 @@ TRIES = 3  # of an invocation whose replicas were gone before it began
 RETRY_LEAST, RETRY_MOST = 1.0, 60.0  # seconds that a caller is told to wait
 
 log = structlog.get_logger()
-
-
-class State(enum.Enum):
-    """How far an invocation is."""
-
-    WAITING = "waiting"
-    STARTING = "starting"  # a replica is, for it
-    RUNNING = "running"
-    OVER = "over"
-
-
-@dataclass(eq=False)
-class Job:
-    """An invocation on its way."""
-
-    number: int
-    function: Function
-    call: Call = field(repr=False)
-    future: asyncio.Future[Answer] = field(repr=False)
-    arrived: float = field(default_factory=time.monotonic)
-    state: State = State.WAITING
-    tries: int = 0
-    began: float = 0.0
-    cold: bool = False
-    place: Place | None = None
-    timer: asyncio.TimerHandle | None = None
-    running: asyncio.Future[Answer | None] | None = None
-    stream: Stream | None = field(default=None, repr=False)  # of an answer in parts; its future has it then
-    gone: bool = False  # its caller has
-    told: bool = False  # observers know that it has begun
-    entered: bool = False  # the policy knows that it has begun
-
-    @property
-    def wanted(self) -> bool:
-        """Whether its caller still waits for an answer."""
-        return not self.future.done()
-
-
-class Observer(Protocol):
-    """Who hears of invocations: figures, and the GPU server."""
-
-    def begun(self, job: Job) -> None:
-        """Hear that an invocation is sent to a replica."""
-
-    def ended(self, job: Job, result: str, seconds: float) -> None:
-        """Hear how an invocation ended: `ok` or a `Code`, and seconds on the replica (0: never there)."""
 
 
 class Engine:
@@ -112,7 +64,9 @@ class Engine:
             raise
 
     def _wait(self, job: Job, again: bool = False) -> None:
-        """Let it wait for its turn, for as long as it may since it has arrived."""
+        """Queue a job, with a timer for what is left of `--wait` since it arrived. `again`: before all
+        others.
+        """
         job.function.waiting += 1
         left = job.arrived + job.function.deployment.wait - time.monotonic()
         job.timer = asyncio.get_running_loop().call_later(max(left, 0.0), self._waited, job)
@@ -138,7 +92,7 @@ class Engine:
             self._withdraw(job)
 
     def _abandon(self, job: Job) -> None:
-        """The caller has gone."""
+        """Cancel a job whose caller has gone: withdraw it from the queue, or tell its replica."""
         if job.state is State.OVER or job.gone:
             return
         job.gone = True
@@ -207,7 +161,9 @@ class Engine:
         self._memory.bring(replica)
 
     def _send(self, number: int) -> None:
-        """Its memory leaves. Where that would leave no room for others, the replica ends."""
+        """Carry out Send: the replica's memory leaves its GPU. Where that frees no room for others, the
+        replica ends.
+        """
         place = self._fleet.places.get(number)
         if place is None:
             return
@@ -219,7 +175,7 @@ class Engine:
             self._memory.send(place.unit.replica)
 
     def take_gpus(self) -> None:
-        """Let the policy know which GPUs there are. For the first time when nothing is anywhere."""
+        """Tell the policy which GPUs there are; the first time only while no replica is on any."""
         gpus = self._memory.gpus
         if not gpus or not gpus.memory:
             return
@@ -314,7 +270,7 @@ class Engine:
         self.pump()
 
     def _enter(self, job: Job, place: Place) -> None:
-        """Its execution begins as far as the policy is concerned: with its memory where it should be."""
+        """Tell the policy that the job's execution begins: its replica's memory is where it should be."""
         if not job.entered:
             job.entered = True
             self._schedule.begin(job.number, place.number)
@@ -333,7 +289,7 @@ class Engine:
         return place
 
     def _begins(self, job: Job, answer: Answer) -> Stream:
-        """Its answer comes in parts: its caller may have them."""
+        """Give the caller an answer that comes in parts, before its parts are there."""
         stream = job.stream = Stream(partial(self._abandon, job))
         if job.future.done():
             stream.leave()
@@ -376,7 +332,7 @@ class Engine:
             overdue.cancel()
 
     def _overdue(self, job: Job, place: Place) -> None:
-        """Its time is over."""
+        """Fail a job that ran longer than `--timeout`, and stop its replica."""
         if job.stream:  # whose caller may not be reading
             self._fail(job, _too_long(job, Ran.YES))
         self._stop(job, place, _too_long(job, Ran.YES))

@@ -23,7 +23,7 @@ from ..service.tls import Identity, identity_of
 from ..service.waiting import cancel_all
 from ..settings.common import published_identity
 from .config import FunctionsConfig
-from .engine import Job
+from .job import Job
 from .memory import Gpus, Where
 from .notes import Note, Notes, What
 from .replica import Replica
@@ -100,19 +100,19 @@ class GpuServer:
         return job.place.unit.replica.program if job.place else b""
 
     def bring(self, replica: Replica) -> None:
-        """An invocation of it is expected."""
+        """Tell the GPU server that an invocation of the replica is expected: its memory may return."""
         self._tell(Note.BRING, replica.program)
 
     def move(self, replica: Replica, gpu: int) -> None:
-        """An invocation of it is expected there."""
+        """Tell the GPU server that an invocation of the replica is expected on this GPU."""
         self._tell(Note.MOVE, replica.program, gpu)
 
     def send(self, replica: Replica) -> None:
-        """No invocation of it is expected."""
+        """Tell the GPU server that no invocation of the replica is expected: its memory may leave."""
         self._tell(Note.SEND, replica.program)
 
     def over(self, replica: Replica) -> None:
-        """It has ended."""
+        """Tell the GPU server that the replica has ended, and forget where its memory was."""
         self._tell(Note.OVER, replica.program)
         self._running.pop(replica.program, None)
         self._where.pop(replica.program, None)
@@ -126,7 +126,7 @@ class GpuServer:
     # -- what is heard
 
     def where(self, replica: Replica) -> Where | None:
-        """Where its memory is; None: it has none, or nobody knows."""
+        """Where the replica's memory is; None: it has none, or that is not known."""
         return self._where.get(replica.program)
 
     def when_back(self, replica: Replica, gpu: int, call: Callable[[], None]) -> None:
@@ -140,7 +140,7 @@ class GpuServer:
             self._returns.setdefault(replica.program, []).append(call)
 
     async def settled(self) -> None:
-        """Until it is known which GPUs there are, but not for long."""
+        """Wait until it is known which GPUs there are, at most FIRST_SECONDS."""
         if self._way:
             await asyncio.wait([asyncio.ensure_future(self._known.wait())], timeout=FIRST_SECONDS)
 
@@ -225,4 +225,4 @@ async def _speak(call: Any, notes: Notes) -> None:
 
 
 def _ignore(*_: object) -> None:
-    """Nobody wants to know."""
+    """Do nothing: the default of what is told to others."""

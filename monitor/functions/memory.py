@@ -23,23 +23,25 @@ class Gpus(NamedTuple):
 
 
 class Memory(Protocol):
-    """Who moves replicas' memory: the GPU server."""
+    """Moves the memory of replicas, and knows where it is: the GPU server."""
 
     @property
     def gpus(self) -> Gpus | None:
-        """What it has; None: nobody knows."""
+        """The GPUs; None: they are not known."""
 
     def bring(self, replica: Replica) -> None:
-        """It comes back to its GPU."""
+        """Bring the replica's memory back to the GPU where it was last."""
 
     def move(self, replica: Replica, gpu: int) -> None:
-        """It comes to this GPU."""
+        """Bring the replica's memory to this GPU."""
 
     def send(self, replica: Replica) -> None:
-        """It leaves its GPU."""
+        """Send the replica's memory away from its GPU."""
 
     def where(self, replica: Replica) -> Where | None:
-        """Where it is; None: nobody knows."""
+        """Where the replica's memory is; None: it has none, or that is not known."""
 
     def when_back(self, replica: Replica, gpu: int, call: Callable[[], None]) -> None:
-        """Call this once it is on this GPU, or stays on another, or nobody can tell."""
+        """Call `call` once the replica's memory is on this GPU, is said to stay on another, or cannot be
+        known.
+        """

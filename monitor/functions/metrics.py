@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from .engine import Job
 from .fleet import Function
 from .invocation import Code
+from .job import Job
 from .memory import Where
 from .replica import Replica
 

@@ -13,15 +13,15 @@ What = control_pb2.InvocationNote.What
 
 @dataclass
 class _News:
-    """Of one program, since it was told of last."""
+    """What the GPU server was not told yet of one program."""
 
     more: int = 0  # invocations that run now and did not then; negative: fewer
     latest: tuple[What, int] | None = None  # of all else, and its GPU
 
 
 class Notes:
-    """In the order of programs. However slowly they are heard, a program's are as many as it has invocations:
-    of one that began and ended meanwhile there is nothing to tell.
+    """Notes for the GPU server, program by program. However slowly they are read, they do not pile up: of an
+    invocation that began and ended meanwhile there is nothing to tell.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Notes:
         self._stirred = asyncio.Event()
 
     def put(self, what: What, program: bytes, gpu: int = 0) -> None:
-        """Let this be told."""
+        """Add a note about a program; it joins, or replaces, those that were not read yet."""
         news = self._news.setdefault(program, _News())
         if what == Note.OVER:
             news.more, news.latest = 0, (what, gpu)
@@ -42,7 +42,7 @@ class Notes:
         self._stirred.set()
 
     async def next(self) -> list[control_pb2.InvocationNote]:
-        """All of the program of which there has been something to tell for longest, once there is one."""
+        """Wait for notes. Returns all of one program, the one that has waited longest."""
         while not self._news:
             self._stirred.clear()
             await self._stirred.wait()

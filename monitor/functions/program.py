@@ -36,6 +36,8 @@ NUMBER = "X-Gpuferry-Invocation"
 class ProgramReplica(Replica):
     """A program; as many invocations at once as its deployment says."""
 
+    LATE = "it did not listen on $PORT"
+
     def __init__(self, deployment: Deployment, heard: Heard) -> None:
         super().__init__(deployment, heard)
         self._port = 0
@@ -176,7 +178,7 @@ class _Broken(Exception):
 
 
 class _Connections(aiohttp.TCPConnector):
-    """One for each invocation, and which is whose."""
+    """A connector with one connection for each invocation, which it finds by the invocation's number."""
 
     def __init__(self) -> None:
         super().__init__(limit=0, force_close=True)
@@ -184,11 +186,11 @@ class _Connections(aiohttp.TCPConnector):
         self._ended: set[str] = set()
 
     def expect(self, number: int) -> None:
-        """This invocation will have one."""
+        """Announce an invocation, before its connection is made."""
         self._of[str(number)] = None
 
     def forget(self, number: int) -> None:
-        """This invocation is over."""
+        """Forget an invocation that is over."""
         del self._of[str(number)]
         self._ended.discard(str(number))
 
@@ -227,7 +229,7 @@ async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
 
 
 class Ports:
-    """Where programs listen, or are about to."""
+    """The ports on which programs of this server listen, or are about to."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
@@ -240,7 +242,7 @@ class Ports:
         return port
 
     def give_back(self, port: int) -> None:
-        """Its program is gone."""
+        """Release the port of a program that has ended."""
         self._taken.discard(port)
 
 

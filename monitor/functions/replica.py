@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 
 from ..service.waiting import within
@@ -37,6 +37,8 @@ class _Nonsense(EOFError):
 
 class Replica(ABC):
     """A process that answers invocations of one revision of a function."""
+
+    LATE: ClassVar[str] = "it was not ready"
 
     def __init__(self, deployment: Deployment, heard: Heard) -> None:
         self.number = next(_numbers)
@@ -68,7 +70,7 @@ class Replica(ABC):
             await within(self.deployment.start, self._begin(environment))
         except asyncio.TimeoutError:
             await self.end(0.0)
-            raise StartFailed(f"it was not ready within {self.deployment.start:g} s") from None
+            raise StartFailed(f"{self.LATE} within {self.deployment.start:g} s") from None
         except OSError as error:
             await self.end(0.0)
             raise StartFailed(f"{error.filename or 'its process'}: {error.strerror or error}") from None
@@ -105,7 +107,7 @@ class Replica(ABC):
             self.process.kill()
 
     async def end(self, grace: float) -> None:
-        """Let the process end by itself, for so many seconds."""
+        """Let the process end by itself; after `grace` seconds it is killed."""
         self.retiring = self.ending = True
         if self.process:
             await self.process.stop(grace) if grace else await self._killed()

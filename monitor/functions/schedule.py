@@ -25,7 +25,7 @@ EVERYTHING = sys.maxsize  # tokens, where nobody said how many, as long as no GP
 
 
 def _unbounded(policy: str, options: Mapping[str, Any]) -> Books:
-    """For a GPU of which nothing is known, neither how much of it is in use."""
+    """A policy for one GPU of unknown size and utilisation, with unbounded tokens where it takes a number."""
     options = {name: value for name, value in options.items() if name != "limit"}
     try:
         return build(policy, tokens=EVERYTHING, **options)

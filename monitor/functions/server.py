@@ -22,7 +22,11 @@ from .key import page_key
 STATIC = Path(__file__).parent / "static"
 PROBES = ("/healthz", "/readyz")
 LOOKS = ("/system/status", "/metrics")  # which the page's key opens
-PAGE = ("/", "/static/functions.js", "/static/functions.css", "/static/page.css", "/static/icon.svg")
+STATICS = {
+    **{name: STATIC / name for name in ("functions.js", "functions.css")},
+    **{name: SHARED / name for name in ("page.css", "units.js", "icon.svg")},
+}
+PAGE = ("/", *(f"/static/{name}" for name in STATICS))
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -61,10 +65,7 @@ class FunctionServer:
                 web.get("/healthz", self._health),
                 web.get("/readyz", self._readiness),
                 web.get("/", _file(STATIC / "functions.html")),
-                web.get("/static/functions.js", _file(STATIC / "functions.js")),
-                web.get("/static/functions.css", _file(STATIC / "functions.css")),
-                web.get("/static/page.css", _file(SHARED / "page.css")),
-                web.get("/static/icon.svg", _file(SHARED / "icon.svg")),
+                *(web.get(f"/static/{name}", _file(path)) for name, path in STATICS.items()),
                 *system,
             ]
         )

@@ -58,7 +58,7 @@ class Shared:
     # -- functions
 
     async def deployments(self) -> dict[str, Deployment]:
-        """Those that are deployed, on whatever server. Raises StoreError."""
+        """The functions that are deployed on any of the servers, by name. Raises StoreError."""
         found: dict[str, Deployment] = {}
         for key, entry in (await self._store.read(FUNCTIONS)).items():
             with contextlib.suppress(WrongDeployment):  # the log says it
@@ -73,7 +73,7 @@ class Shared:
         return _read(FUNCTIONS + name, entry) if entry else None
 
     async def keep(self, deployment: Deployment) -> None:
-        """Let all have this revision: the one after what is deployed. Raises WrongDeployment, StoreError."""
+        """Store this revision, the one after what is deployed. Raises WrongDeployment, StoreError."""
         key = FUNCTIONS + deployment.name
         entry = await self._store.get(key)
         late = entry and _read(key, entry).revision >= deployment.revision
@@ -82,7 +82,7 @@ class Shared:
             raise WrongDeployment("another server deployed it at the same time")
 
     async def forget(self, name: str) -> None:
-        """Let nobody have it any more. Raises StoreError."""
+        """Remove the function, and what was learnt of it, from the store. Raises StoreError."""
         for key in (FUNCTIONS + name, *await self._store.read(f"{MODELS}{name}/")):
             while entry := await self._store.get(key):
                 if await self._store.swap(key, None, entry.version):

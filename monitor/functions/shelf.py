@@ -48,7 +48,7 @@ class Shelf:
             number += 1
 
     def close(self) -> None:
-        """Let another server have the folder."""
+        """Release the folder's lock: another server may have it."""
         os.close(self._lock)
 
     def stage(self, deployment: Deployment) -> None:

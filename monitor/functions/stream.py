@@ -34,7 +34,7 @@ class Stream:
         return self._gone
 
     async def put(self, part: bytes) -> None:
-        """Hand a part over, until it was written. What nobody takes is dropped."""
+        """Hand a part over, and wait until it was written. Without a reader it is dropped."""
         if self._over or self._gone:
             return
         self._part = part
@@ -43,7 +43,7 @@ class Stream:
         await self._taken.wait()
 
     def finish(self, error: Failed | None = None) -> None:
-        """That was all; with an error it is not all that there should have been. The first word counts."""
+        """End the stream, with an error if parts are missing. Only the first call counts."""
         if not self._over:
             self._over, self._error = True, error
             self._stirred.set()

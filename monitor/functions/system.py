@@ -85,7 +85,7 @@ class System:
         }
 
     def _where(self, unit: Unit) -> dict[str, Any]:
-        """Where its memory is, of one that has any on a GPU."""
+        """GPU and residence of the replica's memory, for its entry; nothing if it has none on a GPU."""
         where = self._memory.where(unit.replica)
         return {"gpu": where.gpu, "resident": where.resident} if where else {}
 

@@ -114,7 +114,7 @@ class Benefit:
 
 
 class _Crowd:
-    """Who is where at one tick, and how long for."""
+    """The sessions of each GPU at one tick, and how long each has been there."""
 
     def __init__(self, policy: Benefit, sessions: Collection[Session], head: Request | None) -> None:
         self._left = policy.left

@@ -53,12 +53,16 @@ def _is_untouched(gpu: Gpu) -> bool:
     return not gpu.marks and not gpu.busy and gpu.time == FULL
 
 
-def _may_move(said: tuple[str, str], found: Sequence[Gpu] | None, changed: Gpu) -> bool:
-    """Whether an affinity that was found on these GPUs may be elsewhere now."""
+def _may_move(said: tuple[str, str], found: Sequence[Gpu] | None, changed: Iterable[Gpu]) -> bool:
+    """Whether an affinity that was found on these GPUs may be elsewhere, now that those changed."""
     affinity, scope = said
-    marks = changed.marks.get(scope)
-    is_there = marks is not None and affinity in marks.affinity
-    return is_there or (found is not None and (not found or changed in found))
+    for gpu in changed:
+        marks = gpu.marks.get(scope)
+        if marks is not None and affinity in marks.affinity:
+            return True
+        if found is not None and (not found or gpu in found):
+            return True
+    return False
 
 
 class Room:
@@ -86,7 +90,7 @@ class Room:
         return bool(gpu.idle) and not (self._fit.alone and gpu.busy)
 
     def renew(self, changed: Collection[Gpu]) -> None:
-        """These GPUs are not what they were. Those that are not of this room any more are passed over."""
+        """Take in that these GPUs changed: memory, workers, sessions. Those of other rooms are ignored."""
         changed = self._known.intersection(changed)
         if len(self.changes) >= REMEMBERED:
             self.changes = []
@@ -94,7 +98,7 @@ class Room:
         self.changes += changed
         self._changed = len(self.changes)
         for said, (portion, found, _) in list(self._homes.items()):
-            if any(_may_move(said, found, gpu) for gpu in changed):
+            if _may_move(said, found, changed):
                 self._follow(said, portion, found, changed)
         # What changed leaves the order first: it is found by what the others are.
         for gpu in self._open.intersection(changed):
@@ -102,11 +106,12 @@ class Room:
             if not self._is_open(gpu):
                 self._open.remove(gpu)
                 self.open.remove(gpu)
-        for gpu in filter(self._is_open, changed):
-            insort(self._roomiest, gpu, key=_taken)
-            if gpu not in self._open:
-                self._open.add(gpu)
-                insort(self.open, gpu, key=_INDEX)
+        for gpu in changed:
+            if self._is_open(gpu):
+                insort(self._roomiest, gpu, key=_taken)
+                if gpu not in self._open:
+                    self._open.add(gpu)
+                    insort(self.open, gpu, key=_INDEX)
 
     def _follow(
         self, said: tuple[str, str], portion: Portion, found: list[Gpu] | None, changed: Collection[Gpu]

@@ -41,7 +41,7 @@ class Gpu:
         return self.memory - self.free - self.withheld
 
     def withhold(self, size: int) -> None:
-        """Let so many bytes not be promised for now."""
+        """Keep `size` bytes of the memory from being promised, instead of those withheld so far."""
         self.free += self.withheld - size
         self.withheld = size
 

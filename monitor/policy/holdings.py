@@ -35,10 +35,6 @@ def unlimited(_: str) -> Share:
     return EVERYTHING
 
 
-def _by_gpu() -> defaultdict[int, int]:
-    return defaultdict(int)
-
-
 @dataclass(slots=True)
 class Holding:
     """What one tenant holds. A session that moves is counted once, but sits on both of its GPUs."""
@@ -46,10 +42,16 @@ class Holding:
     sessions: int = 0
     memory: int = 0
     gpus: int = 0
-    seats: defaultdict[int, int] = field(default_factory=_by_gpu)  # by index of the GPU
-    memory_on: defaultdict[int, int] = field(default_factory=_by_gpu)
+    seats: dict[int, int] = field(default_factory=dict)  # by index of the GPU
+    memory_on: dict[int, int] = field(default_factory=dict)
     time: int = 0
-    time_on: defaultdict[int, int] = field(default_factory=_by_gpu)
+    time_on: dict[int, int] = field(default_factory=dict)
+
+    def count(self, request: Request, gpu: int, by: int) -> None:
+        """Add (`by` 1) or remove (-1) one such session on this GPU."""
+        self.seats[gpu] = self.seats.get(gpu, 0) + by
+        self.memory_on[gpu] = self.memory_on.get(gpu, 0) + by * request.memory
+        self.time_on[gpu] = self.time_on.get(gpu, 0) + by * request.portion.request
 
 
 class Holdings:
@@ -92,18 +94,12 @@ class Holdings:
     def sit(self, request: Request, gpu: Gpu) -> None:
         """The session takes memory and time of this GPU too."""
         sit(request, gpu)
-        held = self._held[request.tenant]
-        held.seats[gpu.index] += 1
-        held.memory_on[gpu.index] += request.memory
-        held.time_on[gpu.index] += request.portion.request
+        self._held[request.tenant].count(request, gpu.index, 1)
 
     def leave(self, request: Request, gpu: Gpu) -> None:
         """The session's memory and time on this GPU are free."""
         leave(request, gpu)
-        held = self._held[request.tenant]
-        held.seats[gpu.index] -= 1
-        held.memory_on[gpu.index] -= request.memory
-        held.time_on[gpu.index] -= request.portion.request
+        self._held[request.tenant].count(request, gpu.index, -1)
 
     def left(self, tenant: str) -> float:
         """Memory that the tenant may still be granted; below 0 if it may have no session more."""

@@ -86,7 +86,9 @@ class Policy(Protocol):
     """Events only change its state; after each one `next` is asked until it answers None."""
 
     def on_arrival(self, request: Request, now: float, *, first: bool = False) -> None:
-        """A request joins the queue; `first` if it was placed before and lost its worker at once."""
+        """A request joins the queue; `first` if it was placed before and lost its worker at once: then told
+        right after its `on_complete`, and it was overtaken as often as before.
+        """
 
     def on_complete(self, session: int, now: float) -> None:
         """A session ended and its memory is free; its worker comes back by `on_idle`, or not."""

@@ -65,7 +65,7 @@ def time_ever_obtainable(gpus: Collection[Gpu], leave: int) -> int:
 
 
 def _part(gpus: Collection[Gpu]) -> int:
-    """Of a GPU's time, for each of its seats."""
+    """Thousandths of a GPU's time that belong to each of its seats."""
     return FULL // max(1, *(gpu.seats for gpu in gpus)) if gpus else 0
 
 

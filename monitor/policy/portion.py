@@ -33,7 +33,9 @@ class Portion(NamedTuple):
         return self[:5] == PLAIN[:5]
 
     def shown(self) -> str:
-        """As options say it: "request 0.3, limit 0.6, affinity red"; empty if nothing was asked for."""
+        """The portion in the words of the options, as in "request 0.3, limit 0.6, affinity red"; empty if
+        nothing was asked for.
+        """
         parts = []
         if self.request:
             parts.append(f"request {shown_time(self.request)}")
@@ -66,7 +68,7 @@ class Marks:
     leaving: dict[str, int] = field(default_factory=dict)  # affinities of sessions on their way elsewhere
 
     def add(self, portion: Portion, by: int) -> None:
-        """One more session is here, or one less."""
+        """Add (`by` 1) or remove (-1) one session with these labels."""
         self.sessions += by
         if portion.affinity:
             count(self.affinity, portion.affinity, by)
@@ -76,7 +78,7 @@ class Marks:
 
 
 def count(counts: dict[str, int], label: str, by: int) -> None:
-    """One more says the label, or one less; who is said by nobody is not there."""
+    """Add `by` to the count of a label; a label whose count is 0 is removed."""
     if number := counts.get(label, 0) + by:
         counts[label] = number
     else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+import math
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from .fit import Room
@@ -32,8 +34,10 @@ class Queue(Protocol):
     def __iter__(self) -> Iterator[Request]:
         """Iterate over the requests that wait, in order of arrival."""
 
-    def push(self, request: Request, first: bool = False) -> None:
-        """Add a request at the end, or before everybody."""
+    def push(self, request: Request, first: bool = False, overtaken: int = 0) -> None:
+        """Add a request at the end, or before everybody. `overtaken`: what `take` said when it was placed
+        before.
+        """
 
     def pick(self, room: Room) -> Request | None:
         """The request whose turn it is, or None if there is no room for it."""
@@ -41,8 +45,10 @@ class Queue(Protocol):
     def since(self, request: Request, room: Room) -> int:
         """The first of the room's changes that can have made room for the picked request; -1: not known."""
 
-    def take(self, request: Request) -> None:
-        """The picked request leaves: it is placed."""
+    def take(self, request: Request) -> int:
+        """The picked request leaves: it is placed. Returns by how many that came after it it was overtaken,
+        as far as that counts.
+        """
 
     def drop(self, request: int) -> Request | None:
         """Take a request out without placing it; None if it does not wait."""
@@ -62,7 +68,7 @@ class Fcfs:
     def __iter__(self) -> Iterator[Request]:
         return iter(self._waiting.values())
 
-    def push(self, request: Request, first: bool = False) -> None:
+    def push(self, request: Request, first: bool = False, overtaken: int = 0) -> None:
         self._waiting[request.id] = request
         if first:
             self._waiting.move_to_end(request.id, last=False)
@@ -78,17 +84,42 @@ class Fcfs:
         head, changes, since = self._stuck
         return since if head == request.id and changes is room.changes else -1
 
-    def take(self, request: Request) -> None:
+    def take(self, request: Request) -> int:
         del self._waiting[request.id]
+        return 0
 
     def drop(self, request: int) -> Request | None:
         return self._waiting.pop(request, None)
 
 
+@dataclass(slots=True, eq=False)
+class _Group:
+    """The waiting requests of one kind, and what is known of room for them."""
+
+    kind: _Kind
+    line: Line = field(default_factory=Line)
+    # None of them found room: the changes of that room and how many there were. Only what changed since can
+    # have made room for them.
+    changes: list[Gpu] | None = None
+    changed: int = -1
+
+    def since(self, room: Room) -> int:
+        """The first of the room's changes that can have made room for one of them; -1: not known."""
+        return self.changed if self.changes is room.changes else -1
+
+    def first(self, room: Room) -> Request | None:
+        """The first of them that finds room."""
+        request = self.line.first(room.offers(*self.kind, self.since(room)))
+        if request is None:
+            self.changes, self.changed = room.changes, len(room.changes)
+        return request
+
+
 class Backfill(Fcfs):
     """The first that fits goes, but no request is ever overtaken by more than `limit` that came after it.
 
-    Whoever overtakes anyone overtakes the head, so the head's overtakers are counted and bind for all.
+    Whoever overtakes anyone overtakes the head, so the head's overtakers are counted and bind for all. Those
+    that were placed in vain and are first now have counts of their own, for they were placed meanwhile.
     """
 
     def __init__(self, limit: int = OVERTAKERS) -> None:
@@ -97,71 +128,71 @@ class Backfill(Fcfs):
         self._turn: dict[int, int] = {}  # place in the order of arrival
         self._newest = 0
         self._oldest = 0
-        self._overtakers: list[int] = []  # turns of those placed before the head, ascending
-        self._lines: dict[_Kind, Line] = {}
-        # Kinds of which nobody found room, with the changes of that room and how many there were: only what
-        # changed since can have made room for them.
-        self._barren: dict[_Kind, tuple[list[Gpu], int]] = {}
+        self._overtakers: list[
+            int
+        ] = []  # turns of those placed before the first that never came back, ascending
+        self._returned: dict[int, int] = {}  # how many overtook each of those that came back
+        self._groups: dict[_Kind, _Group] = {}
+        self._group: dict[int, _Group] = {}  # of each request
 
-    def push(self, request: Request, first: bool = False) -> None:
+    def push(self, request: Request, first: bool = False, overtaken: int = 0) -> None:
         super().push(request, first)
         kind = _kind(request)
-        self._barren.pop(kind, None)
-        line = self._lines.get(kind)
-        if line is None:
-            line = self._lines[kind] = Line()
+        group = self._groups.get(kind)
+        if group is None:
+            group = self._groups[kind] = _Group(kind)
+        self._group[request.id] = group
+        group.changes = None
         if first:
             self._oldest -= 1
             self._turn[request.id] = self._oldest
-            line.prepend(request)
+            self._returned[request.id] = overtaken
+            group.line.prepend(request)
         else:
             self._newest += 1
             self._turn[request.id] = self._newest
-            line.append(request)
+            group.line.append(request)
 
     def pick(self, room: Room) -> Request | None:
-        if len(self._overtakers) >= self._limit:
+        if max([len(self._overtakers), *self._returned.values()]) >= self._limit:
             return super().pick(room)
-        found = [request for kind, line in self._lines.items() if (request := self._first(kind, line, room))]
+        found = [request for group in self._groups.values() if (request := group.first(room))]
         return min(found, key=lambda request: self._turn[request.id], default=None)
 
     def since(self, request: Request, room: Room) -> int:
-        return max(self._since(_kind(request), room), super().since(request, room))
+        return max(self._group[request.id].since(room), super().since(request, room))
 
-    def _first(self, kind: _Kind, line: Line, room: Room) -> Request | None:
-        """The first of its kind that finds room."""
-        request = line.first(room.offers(*kind, self._since(kind, room)))
-        if request is None:
-            self._barren[kind] = room.changes, len(room.changes)
-        return request
-
-    def _since(self, kind: _Kind, room: Room) -> int:
-        """The first of the room's changes that can have made room for one of this kind; -1: not known."""
-        changes, since = self._barren.get(kind, (None, -1))
-        return since if changes is room.changes else -1
-
-    def take(self, request: Request) -> None:
+    def take(self, request: Request) -> int:
         super().take(request)
-        insort(self._overtakers, self._forget(request))
+        overtaken = self._returned.pop(request.id, None)
+        turn = self._forget(request)
+        for other in self._returned:
+            self._returned[other] += self._turn[other] < turn
+        if overtaken is None:
+            overtaken = len(self._overtakers) - bisect_right(self._overtakers, turn)
+            insort(self._overtakers, turn)
         self._settle()
+        return overtaken
 
     def drop(self, request: int) -> Request | None:
         dropped = super().drop(request)
         if dropped:
             self._forget(dropped)
+            self._returned.pop(request, None)
             self._settle()
         return dropped
 
     def _forget(self, request: Request) -> int:
-        kind = _kind(request)
-        self._lines[kind].remove(request.id)
-        if not self._lines[kind]:
-            del self._lines[kind]
-            self._barren.pop(kind, None)
+        group = self._group.pop(request.id)
+        group.line.remove(request.id)
+        if not group.line:
+            del self._groups[group.kind]
         return self._turn.pop(request.id)
 
     def _settle(self) -> None:
-        """Those that came before the present head have overtaken nobody that still waits."""
-        head = next(iter(self), None)
-        before = bisect_left(self._overtakers, self._turn[head.id]) if head else len(self._overtakers)
-        del self._overtakers[:before]
+        """Forget overtakers that came before the first waiting request of those that never came back: they
+        have overtaken nobody that still waits.
+        """
+        first = next((number for number in self._waiting if number not in self._returned), None)
+        turn = math.inf if first is None else self._turn[first]
+        del self._overtakers[: bisect_left(self._overtakers, turn)]

@@ -41,6 +41,7 @@ class Scheduler:
         self._mover = mover
         self._gpus: dict[int, Gpu] = {}  # by ascending index
         self._sessions: dict[int, Session] = {}
+        self._over: Session | None = None  # that ended last: it may come back
         self._deadlines: list[tuple[float, int]] = []
         self._decided: deque[Decision] = deque()
         self._now = -math.inf
@@ -116,7 +117,9 @@ class Scheduler:
 
     def on_arrival(self, request: Request, now: float, *, first: bool = False) -> None:
         self._now = now
-        self._queue.push(request, first)
+        over = self._over
+        overtaken = over.overtaken if first and over and over.request.id == request.id else 0
+        self._queue.push(request, first, overtaken)
         if request.deadline < math.inf:
             heappush(self._deadlines, (request.deadline, request.id))
         self._refuse_if_hopeless(request)
@@ -134,7 +137,7 @@ class Scheduler:
 
     def on_complete(self, session: int, now: float) -> None:
         self._now = now
-        over = self._sessions.pop(session)
+        over = self._over = self._sessions.pop(session)
         for gpu in over.gpus:
             gpu.busy -= 1
             gpu.replaced.append(over.request.tenant)
@@ -230,7 +233,7 @@ class Scheduler:
         self._sit_on_both(found, gpus)
 
     def _sit_on_both(self, session: Session, targets: list[Gpu]) -> None:
-        """Its memory counts on both until it is there."""
+        """Book a moving session on its sources and targets, until `on_migrated`."""
         self._changed += session.gpus
         self._changed += targets
         for source in session.gpus:
@@ -317,8 +320,7 @@ class Scheduler:
         if picked is None:
             return None
         request, room, since = picked
-        self._queue.take(request)
-        return self._place(request, room.choose(request, since))
+        return self._place(request, room.choose(request, since), self._queue.take(request))
 
     def _room_now(self) -> Room:
         if self._room is None:
@@ -328,12 +330,12 @@ class Scheduler:
         self._changed.clear()
         return self._room
 
-    def _place(self, request: Request, gpus: list[Gpu]) -> Place:
+    def _place(self, request: Request, gpus: list[Gpu], overtaken: int) -> Place:
         for gpu in gpus:
             gpu.busy += 1
         self._changed += gpus
         self._holdings.begin(request, gpus)
-        self._sessions[request.id] = Session(request, gpus, self._now)
+        self._sessions[request.id] = Session(request, gpus, self._now, overtaken)
         return Place(request, tuple([Seat(gpu.index, gpu.idle.pop(0)) for gpu in gpus]))
 
     def _refuse(self, request: int, reason: str, memory: bool = False) -> None:

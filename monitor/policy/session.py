@@ -16,6 +16,7 @@ class Session:
     request: Request
     gpus: list[Gpu]
     since: float  # when it was placed
+    overtaken: int = 0  # by how many that came later, before it was placed
     leaving: list[Gpu] = field(default_factory=list)  # where it still holds memory while it moves
     moves: int = 0
     moved_at: float = -math.inf

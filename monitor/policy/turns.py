@@ -66,7 +66,7 @@ class Turns:
         del self._line[bisect_left(self._line, (self._due[tenant], self._turned[tenant], tenant))]
 
     def __iter__(self) -> Iterator[Request]:
-        """In the order in which they would have their turns if all found room."""
+        """Iterate over the waiting requests in the order of their turns, if all found room."""
         if len(self._queues) == 1:
             yield from next(iter(self._queues.values()))
             return
@@ -83,7 +83,7 @@ class Turns:
     def _price(self, tenant: str) -> float:
         return 1.0 / self._holdings.share(tenant).weight
 
-    def push(self, request: Request, first: bool = False) -> None:
+    def push(self, request: Request, first: bool = False, overtaken: int = 0) -> None:
         tenant = request.tenant
         queue = self._queues.get(tenant)
         if queue is None:
@@ -91,7 +91,7 @@ class Turns:
             self._due[tenant] = max(self._due.get(tenant, 0.0), self._now)
             self._turned.setdefault(tenant, next(self._count) - LATER)
             self._enter(tenant)
-        queue.push(request, first)
+        queue.push(request, first, overtaken)
         self._tenant_of[request.id] = tenant
         if first:  # its turn came to nothing: it has it again
             self._leave(tenant)
@@ -127,16 +127,18 @@ class Turns:
         return None
 
     def _hold(self, holder: str | None) -> None:
-        """Somebody has a turn while it was this tenant's, which finds no room."""
+        """Count that another tenant goes before `holder`, whose turn it is and whose request finds no room;
+        None: nobody was passed over.
+        """
         if holder != self._holder:
             self._holder, self._passed_over = holder, 0
         if holder:
             self._passed_over += 1
 
-    def take(self, request: Request) -> None:
+    def take(self, request: Request) -> int:
         tenant = self._tenant_of.pop(request.id)
         queue = self._queues[tenant]
-        queue.take(request)
+        overtaken = queue.take(request)
         self._leave(tenant)
         due = self._due[tenant]
         self._now = max(self._now, due)
@@ -146,6 +148,7 @@ class Turns:
             self._enter(tenant)
         else:
             self._emptied(tenant)
+        return overtaken
 
     def drop(self, request: int) -> Request | None:
         tenant = self._tenant_of.pop(request, None)
@@ -159,7 +162,7 @@ class Turns:
         return dropped
 
     def _emptied(self, tenant: str) -> None:
-        """Nobody of this tenant waits any more, and it stands in the line no longer."""
+        """Forget a tenant of which nothing waits; the caller has taken it out of the line."""
         del self._queues[tenant]
         if self._holder == tenant:
             self._holder = None  # who comes again is passed over as often again

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,12 +91,23 @@ def path(metavar: str = "FILE") -> Kind:
     return Kind(metavar, parse)
 
 
+def meant(name: str, known: Iterable[str]) -> str:
+    """The end of an error message about a name that is not known, as in "; did you mean mqfq?"; empty: no
+    name is near.
+    """
+    from difflib import get_close_matches  # takes milliseconds, and only a mistake needs it
+
+    near = get_close_matches(name.lower(), list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def choice(*names: str) -> Kind:
     """A kind of setting: one of a few words."""
 
     def parse(value: str) -> str:
         if value not in names:
-            raise ValueError(f"{value!r} is not known: choose one of {', '.join(names)}")
+            question = meant(value, names)
+            raise ValueError(f"{value!r} is not known: choose one of {', '.join(names)}{question}")
         return value
 
     return Kind("|".join(names), parse)

@@ -19,6 +19,7 @@ CALLS = ("HashOwner", "HashApp", "HashFunction", "Trigger")  # then 1 … 1440
 DURATIONS = ("HashOwner", "HashApp", "HashFunction", "Average")
 MEMORY = ("HashOwner", "HashApp", "SampleCount", "AverageAllocatedMb")
 MINUTES = 1440
+CALLS_MOST = 5_000_000  # of a slice: a few hundred bytes each
 
 
 class TraceError(ValueError):
@@ -56,10 +57,16 @@ def read(calls: Path, part: Slice, *, durations: Path | None = None, memory: Pat
         function: function.name if often[function.name] == 1 else f"{function.app}/{function.name}"
         for function in functions
     }
+    minutes = range(part.last - part.first + 1)
+    called = [scaled([each.calls[minute] for each in functions], part.per_minute) for minute in minutes]
+    where = f"{calls}, minutes {part.first}–{part.last}"
+    if not (total := sum(map(sum, called))):
+        raise TraceError(f"{where}: no calls")
+    if total > CALLS_MOST:
+        raise TraceError(f"{where}: {total} calls, at most {CALLS_MOST}: --per-minute N scales them")
     random = RandomState(part.seed)
     jobs = []
-    for minute in range(part.last - part.first + 1):
-        counts = scaled([function.calls[minute] for function in functions], part.per_minute)
+    for minute, counts in enumerate(called):
         for rank, (function, count) in enumerate(zip(functions, counts, strict=True)):
             model = spread(rank)
             work = seconds.get((function.owner, function.app, function.name), model.load + model.inference)
@@ -88,11 +95,20 @@ def _functions(path: Path, part: Slice) -> Iterator[_Function]:
     for line, row in _rows(path, (*CALLS, *(str(minute) for minute in range(1, MINUTES + 1)))):
         try:
             counts = [int(count) for count in row[wanted]]
-        except ValueError as error:
-            raise TraceError(f"{path}:{line}: {error}") from None
+        except ValueError:
+            wrong = next(filter(_is_no_number, row[wanted]))
+            raise TraceError(f"{path}:{line}: {wrong[:40]!r} is no number of calls") from None
         if min(counts) < 0:
             raise TraceError(f"{path}:{line}: {min(counts)} calls in a minute")
         yield _Function(row[0], row[1], row[2], counts)
+
+
+def _is_no_number(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return True
+    return False
 
 
 def _values(path: Path | None, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], float]]:
@@ -115,7 +131,9 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]
     with path.open(newline="", encoding="utf-8", errors="backslashreplace") as lines:
         reader = csv.reader(lines)
         try:
-            header = next(reader, [])
+            header = next(reader, None)
+            if header is None:
+                raise TraceError(f"{path}: it is empty")
             for number, column in enumerate(columns):
                 if header[number : number + 1] != [column]:
                     raise TraceError(f"{path}:1: column {number + 1} should be {column}")

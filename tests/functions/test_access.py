@@ -75,6 +75,7 @@ def test_the_page_and_probes_need_nothing_and_hold_nothing(server: Server) -> No
         "/static/functions.js",
         "/static/functions.css",
         "/static/page.css",
+        "/static/units.js",
         "/healthz",
         "/readyz",
     ):

@@ -11,9 +11,10 @@ from typing import Any, cast
 import pytest
 from gpuferry.monitor.functions.catalogue import Catalogue
 from gpuferry.monitor.functions.deployment import Deployment
-from gpuferry.monitor.functions.engine import Engine, Job, Observer
+from gpuferry.monitor.functions.engine import Engine
 from gpuferry.monitor.functions.fleet import Fleet, Function
 from gpuferry.monitor.functions.invocation import Answer, Call, NotBegun
+from gpuferry.monitor.functions.job import Job, Observer
 from gpuferry.monitor.functions.memory import Gpus, Memory, Where
 from gpuferry.monitor.functions.process import Process
 from gpuferry.monitor.functions.replica import Begins, Replica

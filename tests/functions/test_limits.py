@@ -52,8 +52,9 @@ def test_who_leaves_the_queue_is_not_run(server: Server) -> None:
     assert server.show("leaving")["invocations"]["ok"] == 2
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["sync", "async", "half"])
 def test_a_handler_is_told_that_its_caller_has_gone(server: Server, kind: str) -> None:
+    """Also one that has only ended its sending side (half): TCP says the same of both."""
     source = (
         "import asyncio\n"
         "async def handle(request):\n"
@@ -69,6 +70,9 @@ def test_a_handler_is_told_that_its_caller_has_gone(server: Server, kind: str) -
     os.mkfifo(go)
     caller = leave(server, f"/function/told?do=told&here={here}&go={go}")
     assert here.read_text() == "1"
+    if kind == "half":
+        caller.shutdown(socket.SHUT_WR)
+        assert caller.recv(1) == b""  # and is not answered
     caller.close()
     assert go.read_text() == "told"
     server.becomes("told", lambda function: function["running"] == 0)
@@ -143,7 +147,7 @@ def test_names_of_no_sense_are_nobodys(server: Server, path: str) -> None:
         ({"source": "x", "command": ["y"]}, "either a Python file or a program"),
         ({"source": "x", "secret": 1}, "unknown: secret"),
         ({"source": 1}, "source: text is wanted"),
-        ({"source": "x", "most": 0}, "most: 0 is not from 1"),
+        ({"source": "x", "most": 0}, "replicas 0..0: at least 1 and at most 64"),
         ({"source": "x", "timeout": 10**400}, "is not from 0.001"),
         ({"source": "x", "most": 1.5}, "most: a whole number"),
         ({"source": "x", "timeout": True}, "timeout: a number"),
@@ -171,6 +175,9 @@ def test_a_function_that_cannot_start_is_not_deployed(server: Server) -> None:
         ({"source": "x = 1"}, "no function `handle`"),
         ({"source": "import os\nos._exit(4)"}, "status 4"),
         ({"source": "while True: pass", "start": 0.1}, "not ready within 0.1 s"),
+        ({"command": ["sleep", "60"], "start": 0.1}, "did not listen on $PORT within 0.1 s"),
+        ({"source": "def handle(): pass"}, "handle takes one argument, the request"),
+        ({"source": "def handle(a, b): pass"}, "handle takes one argument, the request"),
         ({"command": ["/nowhere/at-all"]}, "ended before it listened"),
         ({"source": "def handle(r): pass", "python": "/nowhere/python"}, "/nowhere/python"),
         ({"source": "def handle(r): pass", "folder": "/nowhere"}, "/nowhere"),

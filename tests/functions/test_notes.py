@@ -13,10 +13,11 @@ import grpc
 import pytest
 from gpuferry.monitor.functions import gpu_server as tried
 from gpuferry.monitor.functions.deployment import Deployment
-from gpuferry.monitor.functions.engine import Engine, Job
+from gpuferry.monitor.functions.engine import Engine
 from gpuferry.monitor.functions.fleet import Fleet, Function, Place, Unit
 from gpuferry.monitor.functions.gpu_server import GpuServer, Way
 from gpuferry.monitor.functions.invocation import Answer, Call
+from gpuferry.monitor.functions.job import Job
 from gpuferry.monitor.functions.notes import Note, Notes
 from gpuferry.monitor.functions.replica import Replica
 from gpuferry.monitor.functions.schedule import Schedule

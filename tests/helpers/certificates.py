@@ -35,21 +35,21 @@ class Certificates:
         return Identity(self.folder / f"{name}.crt", self.folder / f"{name}.key", self.authority)
 
     def flags(self, name: str = "server") -> tuple[str, ...]:
-        """As a daemon takes them."""
+        """Options of a daemon that name these files."""
         given = {"cert": f"{name}.crt", "key": f"{name}.key", "ca": "ca.crt"}
         return tuple(
             word for flag, file in given.items() for word in (f"--tls-{flag}", str(self.folder / file))
         )
 
     def variables(self, name: str = "client") -> dict[str, str]:
-        """As the CLI takes them."""
+        """Environment of the CLI that names these files."""
         given = {"CERT": f"{name}.crt", "KEY": f"{name}.key", "CA": "ca.crt"}
         return {f"GPUFERRY_TLS_{what}": str(self.folder / file) for what, file in given.items()}
 
 
 @functools.cache
 def certificates() -> Certificates:
-    """Those of this test process."""
+    """The certificates that this test process made, removed at its exit."""
     folder = Path(tempfile.mkdtemp(prefix="gpuferry-tls-", dir="/tmp"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Certificates.make(folder)

@@ -37,14 +37,14 @@ class Door:
         self.join()
 
     def close(self) -> None:
-        """Nobody comes any more."""
+        """Stop to accept connections."""
         with contextlib.suppress(OSError):  # it may be closed already
             self._listening.shutdown(socket.SHUT_RDWR)
         self._accepting.join()
         self._listening.close()
 
     def begin(self, target: Callable[..., object], *arguments: Any) -> threading.Thread:
-        """On a thread of its own, which `join` waits for."""
+        """Call `target` on a new thread, for which `join` waits."""
         thread = threading.Thread(target=target, args=arguments, daemon=True)
         self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
@@ -151,13 +151,14 @@ def connect(target: str) -> socket.socket | None:
 
 
 def end(pair: Pair) -> None:
-    """A connection, on both sides."""
+    """Shut a connection down, on both sides."""
     for connection in pair:
         shut(connection, socket.SHUT_RDWR)
 
 
 def shut(connection: socket.socket, how: int) -> None:
-    """Of one that may have ended. Of TLS the connection below it: `SSLSocket.shutdown` forgets the keys, and
-    what is read after that is encrypted."""
+    """Shut a connection down that may have ended already. Under TLS the one below: `SSLSocket.shutdown`
+    forgets the keys, and what is read after that is encrypted.
+    """
     with contextlib.suppress(OSError):
         socket.socket.shutdown(connection, how)

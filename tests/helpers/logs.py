@@ -13,7 +13,7 @@ _kept: list[Path] = []
 
 @contextlib.contextmanager
 def shown_on_failure(log: Path) -> Iterator[None]:
-    """As long as it is written."""
+    """Show the end of this log with a failure of the test inside the block."""
     _kept.append(log)
     try:
         yield
@@ -22,5 +22,5 @@ def shown_on_failure(log: Path) -> Iterator[None]:
 
 
 def sections() -> list[tuple[str, str]]:
-    """Title and text of each."""
+    """Title and text of each log that is being written."""
     return [(str(log), log.read_text(errors="replace")[-SHOWN:]) for log in _kept if log.exists()]

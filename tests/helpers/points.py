@@ -36,7 +36,7 @@ def daemon(constants: Mapping[str, float], cli: Sequence[str] = CLI) -> tuple[Se
 
 
 class Held:
-    """Whoever comes to a point next waits there until it may go on."""
+    """A point at which the next process that comes is held until the test lets it go."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -45,26 +45,28 @@ class Held:
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def wait(self) -> int:
-        """Until somebody is there; its pid."""
+        """Wait until a process is there. Returns its pid."""
         assert self._come.wait(DEADLINE), f"nobody comes to {self.name}"
         return self.pid
 
     def go(self, do: str = "go", **answer: Any) -> None:
-        """It goes on, at once or when it comes; or it is to `raise`, or to `kill` itself there."""
+        """Let the process go on, now or when it comes; `do`: or `raise`, or `kill` itself there."""
         self._answers.put({"do": do, **answer})
 
     def answer(self, pid: int) -> dict[str, Any]:
-        """To the process that is there."""
+        """Wait for what the test says to the process `pid`, which is there."""
         self.pid = pid
         self._come.set()
         return self._answers.get()
 
 
 class Points:
-    """Of all processes that are started with `environment`. Use as a context manager."""
+    """Named points of the code where processes started with `environment` can be held. A context manager."""
 
     def __init__(self, *names: str, restores: str = "") -> None:
-        """Who comes to `restores` forgets what was set before."""
+        """`names`: the points. `restores`: the one at which a process takes back the constants that were set
+        for it.
+        """
         self._names = names
         self._restores = restores
         self._lock = threading.Lock()
@@ -86,7 +88,7 @@ class Points:
         self._stack.close()
 
     def let_all_go(self) -> None:
-        """Nobody waits any more, and nobody will for whom that was said before."""
+        """Let all processes go on that are held, and those that were to be."""
         with self._lock:
             known, self._held, self._all = self._all, [], []
         for held in known:
@@ -94,12 +96,12 @@ class Points:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of the process, and of those that it starts by `command`."""
+        """The environment of a process in which points are used, and of those that it starts by `command`."""
         return {"GPUFERRY_TEST_POINTS": self.path, "GPUFERRY_TEST_AT": " ".join(self._names)}
 
     @staticmethod
     def command(module: str) -> list[str]:
-        """As `python -m MODULE`, with the points."""
+        """The command line of `python -m MODULE`, with points."""
         return [sys.executable, POINTED, module]
 
     def at(self, name: str) -> Held:

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def lasting_ports(count: int) -> Iterator[list[int]]:
-    """Of loopback. Each is bound here, and listened on by whoever is told of it.
-
+    """Ports of loopback that stay reserved: each is bound here, and whoever is told of it may listen there.
     The kernel gives a port that is bound neither to a connection nor to port 0. Who names it may bind it too:
     both say SO_REUSEADDR, as all servers do, and here nobody listens.
     """

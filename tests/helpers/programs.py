@@ -63,7 +63,7 @@ def programs(suite: str = "default") -> list[Program]:
 
 
 def carried() -> list[Program]:
-    """Those of both suites that the guest carries."""
+    """The programs of both suites whose calls the guest carries."""
     return [program for program in (*programs(), *programs("long")) if program.remote]
 
 

@@ -82,7 +82,9 @@ def loading(library: Path) -> dict[str, str]:
 
 
 def server_environment() -> dict[str, str]:
-    """Of a monitor and its API servers. Not under TSan, which sees races in gRPC: it cannot see its locks."""
+    """The environment of a monitor and its API servers. Without TSan: it sees races in gRPC, whose locks it
+    does not see.
+    """
     environment = dict(os.environ)
     if os.environ.get("GPUFERRY_SANITIZER") == "thread":
         environment.pop("GPUFERRY_SIM_LIBRARY", None)

@@ -119,13 +119,13 @@ def _fork(preload: str, request: Mapping[str, Any], fds: Mapping[int, int]) -> i
 
 
 def _adopt(orphans: bool) -> None:
-    """Those that lose their parent become ours, as the one that is forked twice."""
+    """Become the parent of processes that lose theirs, as one that forks twice does; or stop to."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0)
 
 
 @functools.cache
 def _server(preload: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """It ends when its socket is closed, with this process."""
+    """Start the process that forks warm ones. It ends when its socket is closed, with this process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
@@ -224,7 +224,7 @@ def _become(request: Mapping[str, Any], fds: Sequence[int], added: Mapping[str, 
 
 
 def be_server(module: str) -> NoReturn:
-    """As `python -m` runs an API server: whatever it still does ends with the process."""
+    """Run an API server's module as `python -m` does, and exit at once when it returns."""
     main = importlib.import_module(module if module == ENGINE[2] else f"{module}.__main__").main
     try:
         status = main()
@@ -236,7 +236,7 @@ def be_server(module: str) -> NoReturn:
 
 
 def leave(status: int) -> None:
-    """As Python ends, but that nothing is taken down, which takes longer than most commands."""
+    """Exit as Python does, but take nothing down: that takes longer than most commands."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

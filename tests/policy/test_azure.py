@@ -102,11 +102,14 @@ def test_memory_is_of_the_app_whatever_the_sample_count(day: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("rows", "complaint"),
     [
-        ([], r":1: column 1 should be HashOwner"),
+        ([], r"calls\.csv: it is empty"),
+        ([["x"]], r":1: column 1 should be HashOwner"),
         ([HEADER[:-1]], r":1: column 1444 should be 1440"),
         ([HEADER, ["owner", "app", "f", "http", 1]], r":2: 5 columns instead of 1444"),
-        ([HEADER, ["owner", "app", "f", "http", "x", *[0] * 1439]], r":2: invalid literal"),
+        ([HEADER, ["owner", "app", "f", "http", "x", *[0] * 1439]], r":2: 'x' is no number of calls"),
         ([HEADER, ["owner", "app", "f", "http", -3, *[0] * 1439]], r":2: -3 calls in a minute"),
+        ([HEADER], r"calls\.csv, minutes 1–6: no calls"),
+        ([HEADER, ["owner", "app", "f", "http", *[0] * 6, *[1] * 1434]], r"minutes 1–6: no calls"),
         ([HEADER, ["owner", "app", "f" * (1 << 18), "http", *[0] * 1440]], r":2: field larger than"),
         ([HEADER, ["owner", "app", "f\0", "http", *["\0"] * 1440]], r":2: "),
     ],
@@ -116,6 +119,12 @@ def test_another_format_is_an_error_that_says_where(
 ) -> None:
     with pytest.raises(TraceError, match=complaint):
         read(write(tmp_path / "calls.csv", rows), Slice())
+
+
+def test_more_calls_than_memory_holds_are_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "calls.csv", [HEADER, ["owner", "app", "f", "http", *[99_999_999_999] * 1440]])
+    with pytest.raises(TraceError, match="599999999994 calls, at most 5000000: --per-minute"):
+        read(path, Slice(per_minute=None))
 
 
 @pytest.mark.parametrize("average", ["inf", "nan", "-1", "-inf"])
@@ -130,7 +139,7 @@ def test_a_duration_that_is_none_is_an_error_that_says_where(day: Path, tmp_path
 def test_what_is_no_text_is_an_error_that_says_where(tmp_path: Path) -> None:
     path = tmp_path / "calls.csv"
     path.write_bytes(",".join(HEADER).encode() + b"\no,a,f,http,\xff" + b",0" * (MINUTES - 1) + b"\n")
-    with pytest.raises(TraceError, match=r"calls\.csv:2: invalid literal"):
+    with pytest.raises(TraceError, match=r"calls\.csv:2: '\\\\xff' is no number of calls"):
         read(path, Slice())
 
 

@@ -185,9 +185,9 @@ def test_nobody_with_a_session_takes_the_last_places(
     server = Server(gpus, seats, a=leave, b=leave, c=leave)
     place = server.policy._place
 
-    def checked(request: Request, where: list[Gpu]) -> Place:
+    def checked(request: Request, where: list[Gpu], overtaken: int) -> Place:
         first = not server.policy.standing(request.tenant).sessions
-        decision: Place = place(request, where)
+        decision: Place = place(request, where, overtaken)
         if not (first and request.memory <= MEMORY // seats):
             assert server.places() >= min(leave, gpus * seats - 1)
         return decision

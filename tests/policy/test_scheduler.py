@@ -20,30 +20,7 @@ from gpuferry.monitor.policy.fit import Room
 from gpuferry.monitor.policy.interface import Declined
 from gpuferry.monitor.policy.portion import FULL, PLAIN
 
-
-def server(made: Scheduler, memory: list[int], workers: int = 2) -> Scheduler:
-    """A GPU per entry; worker 12 is the third of GPU 1."""
-    for index, size in enumerate(memory):
-        made.add_gpu(Gpu(index, size))
-        for worker in range(workers):
-            made.on_idle(index, 10 * index + worker)
-    return made
-
-
-def ask(policy: Policy, *memory: int, first: int = 1) -> list[tuple[int, int] | None]:
-    """(GPU, worker) of requests that arrive together; None for those that wait or are refused."""
-    for number, size in enumerate(memory, first):
-        policy.on_arrival(Request(number, size), 0.0)
-    placed = {}
-    while decision := policy.next():
-        if isinstance(decision, Place):
-            placed[decision.request.id] = (decision.gpu, decision.worker)
-    return [placed.get(number) for number in range(first, first + len(memory))]
-
-
-def drain(policy: Policy) -> list[object]:
-    return list(iter(policy.next, None))
-
+from .asking import ask, drain, server
 
 # -- fits
 
@@ -119,20 +96,6 @@ def test_strict_order_the_head_blocks_those_who_would_fit() -> None:
     policy.on_complete(1, 1.0)
     policy.on_idle(0, 0)
     assert [d.request.id for d in drain(policy) if isinstance(d, Place)] == [2, 3]
-
-
-def test_backfill_lets_them_pass() -> None:
-    policy = server(build("best-fit", "backfill"), [100], workers=3)
-    assert ask(policy, 60, 60, 50, 10) == [(0, 0), None, None, (0, 1)]
-    assert [request.id for request in policy.waiting()] == [2, 3]
-
-
-def test_backfill_stops_when_the_head_was_overtaken_often_enough() -> None:
-    policy = server(build("best-fit", "backfill"), [100], workers=100)
-    placed = ask(policy, 60, 60, *[1] * 40)
-    assert sum(place is not None for place in placed) == 1 + 25
-    policy.on_complete(1, 1.0)
-    assert len(drain(policy)) == 1 + 15
 
 
 @pytest.mark.parametrize("queue", QUEUES)
@@ -315,18 +278,6 @@ def test_a_worker_that_is_ready_twice_is_one_worker() -> None:
     policy = server(build(), [100], workers=1)
     policy.on_idle(0, 0)
     assert ask(policy, 10, 10) == [(0, 0), None]
-
-
-def test_backfill_keeps_the_order_of_those_who_came_back() -> None:
-    policy = build("best-fit", "backfill")
-    policy.add_gpu(Gpu(0, 100, frozenset({"zone=a"})))
-    policy.on_arrival(Request(1, 10), 0.0)
-    policy.on_arrival(Request(2, 10, labels=frozenset({"zone=a"})), 0.0, first=True)
-    policy.on_arrival(Request(3, 10), 0.0, first=True)
-    assert [request.id for request in policy.waiting()] == [3, 2, 1]
-    for worker in range(3):
-        policy.on_idle(0, worker)
-    assert [d.request.id for d in drain(policy) if isinstance(d, Place)] == [3, 2, 1]
 
 
 def test_a_session_that_already_runs_is_adopted_with_its_memory() -> None:

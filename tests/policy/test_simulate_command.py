@@ -115,6 +115,10 @@ def test_a_bandwidth_is_given_or_measured() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
+        (["--paper", ""], 2, "--paper '': no such paper"),
+        (["--paper", "lalbo"], 2, "--paper lalbo: no such paper; did you mean lalb?"),
+        (["--trace", "x.csv", "--policy", "FCFS"], 2, "--policy FCFS: no such thing; did you mean fcfs?"),
+        (["--trace", "x.csv", "--policy", "fcfs,"], 2, "--policy '': no such thing"),
         (["--paper", "nothing"], 2, "choose from lalb, mqfq, kaas, dgsf, kubeshare"),
         (["--paper", "dgsf", "--seeds", "4"], 2, "greater than or equal to 5"),
         (["--trace", "x.csv", "--policy", "nothing"], 2, "--policy nothing: no such thing"),

@@ -10,7 +10,7 @@ from tests.helpers.monitor import monitor
 
 from .browser import Browser
 
-ROWS = "document.querySelectorAll('#functions tr').length"
+ROWS = "document.querySelectorAll('#functions tbody tr').length"
 
 
 def link(server: Server) -> str:
@@ -27,7 +27,7 @@ def test_the_page_shows_functions_as_they_are(browser: Browser) -> None:
         held.come()
         browser.wait(f"{ROWS} === 1", "the function")
         browser.wait("document.querySelector('#replicas').innerText.includes('busy')", "its replica")
-        shown = browser.text("#functions").split()
+        shown = browser.text("#functions tbody").split()
         assert shown[:3] == ["busy", "0", "1"], shown
         assert browser.run("return document.querySelector('#cards').hidden"), "GPUs of which nobody knows"
         assert "policy mqfq" in browser.text("#where")
@@ -52,7 +52,7 @@ def test_the_page_shows_what_is_on_which_gpu(browser: Browser) -> None:
             assert server.invoke("model").status == 200
             browser.open(link(server))
             browser.wait("document.querySelector('#gpus').innerText.includes('model')", "what is on the GPU")
-            assert browser.text("#gpus").split() == ["0", "128", "MiB", "0", "model"]
+            assert browser.text("#gpus tbody").split() == ["0", "128", "MiB", "0", "model"]
             browser.look(400)
             assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), "it is too wide"
             assert browser.complaints() == []

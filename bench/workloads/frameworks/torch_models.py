@@ -35,7 +35,7 @@ optimiser = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
 
 
 def train() -> None:
-    """One step, in bfloat16 where that is safe."""
+    """One training step, in bfloat16 where that is safe."""
     optimiser.zero_grad(set_to_none=True)
     with torch.autocast("cuda", dtype=torch.bfloat16):
         loss = torch.nn.functional.cross_entropy(network(images), labels)

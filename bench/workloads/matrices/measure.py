@@ -102,7 +102,7 @@ def shortest(run: Callable[[], object]) -> float:
 
 
 def twin_seconds(twin: ctypes.CDLL, product: Product) -> float:
-    """Of the same number of operations in C."""
+    """Seconds that the twin in C takes for the same number of operations."""
     rows, columns, depth = product.shape
     kind, sums = (np.float32, np.float32) if product.floats else (np.int8, np.int32)
     arrays = np.ones((rows, depth), kind), np.ones((columns, depth), kind), np.zeros((rows, columns), sums)

@@ -1,4 +1,6 @@
 // The page of functions: asks /system/status every second, with the key of the link.
+import { age, bytes } from "./units.js";
+
 const find = (id) => document.getElementById(id);
 const STORED = "gpuferry-functions-key";
 let before = null; // totals by function and when, for rates
@@ -9,12 +11,6 @@ if (location.hash.length > 1) {
   history.replaceState(null, "", "/");
 }
 
-const bytes = (size) => {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let unit = 0;
-  for (; size >= 1024 && unit < 4; unit++) size /= 1024;
-  return `${size >= 100 || unit === 0 ? size.toFixed(0) : size.toFixed(1)} ${units[unit]}`;
-};
 const time = (seconds) => (seconds < 1 ? `${(1000 * seconds).toFixed(1)} ms` : `${seconds.toFixed(1)} s`);
 
 // Whose replicas these are, with how many of each.
@@ -24,19 +20,23 @@ const names = (replicas) => {
   return [...counts].map(([name, many]) => (many > 1 ? `${name} ×${many}` : name)).join(", ");
 };
 
-// Names and states only ever become text.
-function fill(body, rows) {
-  body.replaceChildren(
-    ...rows.map((cells) => {
-      const row = document.createElement("tr");
-      for (const cell of cells) {
-        const made = document.createElement("td");
-        made.textContent = cell;
-        row.append(made);
-      }
-      return row;
-    }),
-  );
+function line(kind, texts) {
+  const row = document.createElement("tr");
+  for (const text of texts) {
+    const cell = document.createElement(kind);
+    cell.textContent = text; // names and states only ever become text
+    if (kind === "th") cell.scope = "col";
+    row.append(cell);
+  }
+  return row;
+}
+
+// A table with a row for each entry. `columns`: a heading, and what an entry has under it.
+function fill(table, entries, columns) {
+  const [head, body] = [document.createElement("thead"), document.createElement("tbody")];
+  head.append(line("th", Object.keys(columns)));
+  body.append(...entries.map((entry) => line("td", Object.values(columns).map((cell) => cell(entry)))));
+  table.replaceChildren(head, body);
 }
 
 function say(text, kind) {
@@ -56,49 +56,37 @@ function show(status) {
     before && before.totals.has(name) && now > before.now
       ? Math.max((totals.get(name) - before.totals.get(name)) / (now - before.now), 0).toFixed(1)
       : "";
-  fill(
-    find("functions"),
-    functions.map((each) => [
-      each.name,
-      each.waiting,
-      each.running,
-      `${each.replicas.length} of ${each.least}..${each.most}`,
-      rate(each.name),
-      each.invocations.failed,
-      each.invocations.cold,
-      each.mean_seconds ? time(each.mean_seconds) : "",
-      each.gpu_seconds ? time(each.gpu_seconds) : "",
-      each.gpu_memory ? bytes(each.gpu_memory) : "",
-    ]),
-  );
-  fill(
-    find("replicas"),
-    replicas.map((one) => [
-      one.replica,
-      one.name,
-      one.state,
-      one.pid || "",
-      one.revision,
-      time(one.age_seconds),
-      bytes(one.memory),
-      one.gpu === undefined ? "" : `${one.gpu}${one.resident ? "" : ", its memory away"}`,
-    ]),
-  );
+  fill(find("functions"), functions, {
+    Function: (each) => each.name,
+    Waiting: (each) => each.waiting,
+    Running: (each) => each.running,
+    Replicas: (each) => `${each.replicas.length} of ${each.least}..${each.most}`,
+    "Per second": (each) => rate(each.name),
+    Failed: (each) => each.invocations.failed,
+    "Cold starts": (each) => each.invocations.cold,
+    Mean: (each) => (each.mean_seconds ? time(each.mean_seconds) : ""),
+    "GPU time": (each) => (each.gpu_seconds ? time(each.gpu_seconds) : ""),
+    "GPU memory": (each) => (each.gpu_memory ? bytes(each.gpu_memory) : ""),
+  });
+  fill(find("replicas"), replicas, {
+    Replica: (one) => one.replica,
+    Function: (one) => one.name,
+    State: (one) => one.state,
+    Process: (one) => one.pid || "",
+    Revision: (one) => one.revision,
+    Age: (one) => age(one.age_seconds),
+    Memory: (one) => bytes(one.memory),
+    GPU: (one) => (one.gpu === undefined ? "" : `${one.gpu}${one.resident ? "" : ", its memory away"}`),
+  });
   find("cards").hidden = server.gpus.length === 0;
-  fill(
-    find("gpus"),
-    server.gpus.map((card) => {
-      const here = replicas.filter((one) => one.gpu === card.gpu);
-      const [there, away] = [here.filter((one) => one.resident), here.filter((one) => !one.resident)];
-      return [
-        card.gpu,
-        bytes(card.memory),
-        there.reduce((sum, one) => sum + one.running, 0),
-        names(there),
-        names(away),
-      ];
-    }),
-  );
+  const on = (card, resident) => replicas.filter((one) => one.gpu === card.gpu && one.resident === resident);
+  fill(find("gpus"), server.gpus, {
+    GPU: (card) => card.gpu,
+    Memory: (card) => bytes(card.memory),
+    Running: (card) => on(card, true).reduce((sum, one) => sum + one.running, 0),
+    Resident: (card) => names(on(card, true)),
+    "Memory away": (card) => names(on(card, false)),
+  });
   find("none").hidden = functions.length > 0;
   before = { now, totals };
 }

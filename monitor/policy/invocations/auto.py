@@ -65,9 +65,6 @@ class Auto(FlowPolicy):
     def _run_cost(self, flow: Flow) -> float:
         return flow.run.or_else(UNKNOWN)
 
-    def _cost(self, flow: Flow, start: float) -> float:
-        return self._run_cost(flow) + start / max(1, len(flow.waiting))
-
     def _start(self, flow: Flow) -> float:
         return flow.cost or UNKNOWN
 
@@ -75,7 +72,7 @@ class Auto(FlowPolicy):
         """The gain over the root of the cost: between the shortest first, whose waits lie far apart, and the
         oldest first, who waits for no other's load.
         """
-        run = self._run_cost(flow)
+        run = flow.run.or_else(UNKNOWN)
         gain = self._patience + self._now - head.arrival
         cost = run + start / len(flow.waiting)
         if head.wanted < math.inf:
@@ -119,30 +116,30 @@ class Auto(FlowPolicy):
             self._keep_room(room, bound)
         if self._total >= self._pool and not self._idle:
             return None
-        near: list[Flow] = []
-        ahead: list[Flow] = []  # of the others, whom they wait for
-        for flow in self._candidates(card):
-            (ahead if self._fair.lead(flow) > bound else near).append(flow)
+        candidates = self._candidates(card)
+        ahead = self._fair.ahead(candidates, bound)  # of the others, whom they wait for
+        near = candidates.difference(ahead) if ahead else candidates
         return self._most_gained(near, card, room) or self._most_gained(ahead, card, room)
 
-    def _most_gained(self, flows: list[Flow], card: Card, room: int) -> Flow | None:
+    def _most_gained(self, flows: Iterable[Flow], card: Card, room: int) -> Flow | None:
         kept = self._room.keeps(card)
         waits: dict[Card, float] = {}
-        best, least = None, (math.inf, 0)
+        best, most, turn = None, -math.inf, 0
         for flow in flows:
-            if flow not in self._line or (kept and self._room.bars(flow, card)):
+            if kept and self._room.bars(flow, card):
                 continue
             start = 0.0
             if not flow.at or flow.idle_on(card) is None:
                 if flow.function.memory > room:
                     continue
                 start = self._start(flow)
-                if flow.at and self._sooner_elsewhere(flow, card, start, waits):
-                    continue
             head = flow.head
-            rank = -self._score(flow, head, start), self._turn[head.id]
-            if rank < least:
-                best, least = flow, rank
+            score = self._score(flow, head, start)
+            if score < most or (score == most and self._turn[head.id] > turn):
+                continue
+            if start and flow.at and self._sooner_elsewhere(flow, card, start, waits):
+                continue
+            best, most, turn = flow, score, self._turn[head.id]
         return best
 
     def _keep_room(self, room: int, bound: float) -> None:
@@ -154,10 +151,9 @@ class Auto(FlowPolicy):
                 self._room.keep(flow, self._cards.values())
 
     def _candidates(self, card: Card) -> set[Flow]:
-        found = {replica.flow for replica in card.idle if replica.flow.waiting}
-        found.update(self._costs.least(SHORTLIST))
-        found.update(self._line.least(SHORTLIST))
-        found.update(self._fair.least(SHORTLIST))
+        """Whoever is resident there, and the first ones of each ranking; all of them are in the line."""
+        found = {replica.flow for replica in card.idle if replica.flow in self._line}
+        found.update(self._costs.least(SHORTLIST), self._line.least(SHORTLIST), self._fair.least(SHORTLIST))
         if self._dates:
             found.update(self._dates.least(SHORTLIST))
         return found
@@ -243,20 +239,18 @@ class Auto(FlowPolicy):
 
     # -- entries
 
-    def _rank(self, flow: Flow) -> tuple[float | str, ...]:
-        return (self._turn[flow.head.id],)
-
     def _stand(self, flow: Flow) -> None:
-        super()._stand(flow)
-        if flow not in self._line:
-            self._costs.discard(flow)
-            self._dates.discard(flow)
+        if not flow.waiting or flow.limited:
+            for ranking in (self._line, self._costs, self._dates):
+                ranking.discard(flow)
             self._fair.leave(flow)
             return
+        head = flow.head
+        self._line.set(flow, self._turn[head.id])
         self._fair.compete(flow)
-        self._costs.set(flow, self._cost(flow, self._start(flow)))
-        if flow.head.wanted < math.inf:
-            self._dates.set(flow, flow.head.wanted)
+        self._costs.set(flow, self._run_cost(flow) + self._start(flow) / len(flow.waiting))
+        if head.wanted < math.inf:
+            self._dates.set(flow, head.wanted)
         else:
             self._dates.discard(flow)
 

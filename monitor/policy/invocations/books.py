@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import ClassVar
 
 from .interface import Bring, Decision, End, Function, Invocation, Refuse, Run, Send, Start
+from .ledger import Ledger
 from .state import Card, Flow, Replica, Running
 
 
-class Books:
+class Books(Ledger):
     """Functions, GPUs, replicas and invocations as they are after all events and decisions so far.
 
     `tokens`: invocations that may run on a GPU at once. `pool`: the most replicas, of all functions.
     `evict`: what becomes of a replica that makes room: "send" (its memory leaves), or "end" (so do papers).
-    A subclass overrides the methods of the section "for policies".
+    A subclass overrides the methods of the section "for policies", and `_moved`.
     """
 
     TAKES_ALL: ClassVar[bool] = False  # it is as good without a number of tokens, where nobody gives one
@@ -26,15 +27,12 @@ class Books:
     def __init__(self, *, tokens: int = 1, pool: int = sys.maxsize, evict: str = "send") -> None:
         if tokens < 1 or pool < 1 or evict not in ("send", "end"):
             raise ValueError("tokens and pool are at least 1, evict is send or end")
+        super().__init__()
         self._tokens = tokens
         self._pool = pool
         self._ends = evict == "end"
         self._now = 0.0
-        self._flows: dict[str, Flow] = {}
         self._cards: dict[int, Card] = {}
-        self._replicas: dict[int, Replica] = {}
-        self._total = 0  # replicas, those without an id too
-        self._idle: OrderedDict[Replica, None] = OrderedDict()  # everywhere; the last used at the end
         self._waits: dict[int, Invocation] = {}
         self._turn: dict[int, int] = {}  # of those that wait: place in the order of arrival
         self._newest = self._oldest = 0
@@ -64,19 +62,19 @@ class Books:
         return next(iter(self._idle))
 
     def _arrived(self, flow: Flow, invocation: Invocation) -> None:
-        """It waits: it is in `flow.waiting`."""
+        """An invocation was added to `flow.waiting`."""
 
     def _withdrawn(self, flow: Flow, invocation: Invocation) -> None:
-        """It waits no longer, and was not run."""
+        """An invocation was cancelled or refused before it ran; it is in `flow.waiting` no longer."""
 
     def _started(self, running: Running) -> None:
-        """It was decided that this invocation runs; its replica may have to start first."""
+        """The decision to run an invocation was made; its replica may have to start or return first."""
 
     def _began(self, running: Running) -> None:
-        """Its execution begins."""
+        """The replica is ready and has begun to execute the invocation."""
 
     def _ended(self, running: Running, seconds: float | None) -> None:
-        """It completed, after so many seconds of execution; None: it failed."""
+        """An invocation completed after `seconds` of execution; None: it failed, or never began."""
 
     def _changed(self, flow: Flow) -> None:
         """The function was deployed, or deployed anew."""
@@ -89,9 +87,6 @@ class Books:
 
     def _parted(self, card: Card) -> None:
         """A GPU is gone, with its replicas."""
-
-    def _moved(self, card: Card) -> None:
-        """What is resident on this GPU, or whether it works, changed."""
 
     def _ticked(self, utilisation: Mapping[int, float]) -> None:
         """Time passed."""
@@ -399,81 +394,6 @@ class Books:
         del self._waits[invocation.id]
         del self._turn[invocation.id]
         self._flows[invocation.function].waiting.pop(invocation.id, None)
-
-    def _enrol(self, replica: Replica) -> None:
-        self._total += 1
-        replica.flow.replicas[replica] = None
-
-    def _enter(self, replica: Replica, card: Card) -> None:
-        """It is resident there and busy from now on."""
-        replica.card, replica.resident = card, True
-        replica.flow.at.setdefault(card, {})[replica] = None
-        card.busy[replica] = None
-        card.used += replica.memory
-        card.pinned += replica.memory
-
-    def _leave(self, replica: Replica, card: Card) -> None:
-        """It is busy there no longer, nor anything else."""
-        del card.busy[replica]
-        card.pinned -= replica.memory
-        self._vacate(replica, card)
-
-    def _vacate(self, replica: Replica, card: Card) -> None:
-        card.used -= replica.memory
-        at = replica.flow.at[card]
-        del at[replica]
-        if not at:
-            del replica.flow.at[card]
-
-    def _set_idle(self, replica: Replica, card: Card | None) -> None:
-        """It is idle: resident on this GPU, or away."""
-        self._idle[replica] = None
-        replica.resident = card is not None
-        if card is None:
-            replica.flow.away[replica] = None
-            if replica.card:
-                replica.card.absent += replica.memory
-            return
-        replica.card = card
-        card.idle[replica] = None
-        card.used += replica.memory
-        replica.flow.at.setdefault(card, {})[replica] = None
-        self._moved(card)
-
-    def _unset_idle(self, replica: Replica) -> None:
-        del self._idle[replica]
-        card = replica.card
-        if not replica.resident:
-            del replica.flow.away[replica]
-            if card:
-                card.absent -= replica.memory
-            return
-        assert card is not None
-        del card.idle[replica]
-        self._vacate(replica, card)
-        self._moved(card)
-
-    def _drop(self, replica: Replica, busy: bool = False) -> None:
-        """Take a replica that has ended out of the books. `busy`: an invocation ran in it."""
-        if replica.lost:
-            return
-        replica.lost = True
-        card = replica.card
-        if busy or replica.invocation is not None:
-            assert card is not None
-            self._leave(replica, card)
-            self._moved(card)
-        else:
-            self._unset_idle(replica)
-        self._total -= 1
-        del replica.flow.replicas[replica]
-        if replica.id is not None:
-            del self._replicas[replica.id]
-        self._forget_if_over(replica.flow)
-
-    def _forget_if_over(self, flow: Flow) -> None:
-        if flow.removed and not flow.replicas and not flow.in_flight:
-            self._flows.pop(flow.function.name, None)
 
     def _refuse_if_hopeless(self, flow: Flow) -> None:
         """What no GPU could ever hold. Before the first GPU is known, everything may come."""

@@ -51,24 +51,25 @@ class Exclusive(Books):
         return [card for card in self._cards_of.get(flow, ()) if card not in self._promised]
 
     def _stand(self, flow: Flow) -> None:
+        """Enter what the function's GPUs and what waits of it come to."""
         mine = self._mine(flow)
-        size = self._size[flow]
-        if flow.waiting and flow.in_flight + flow.parked < flow.function.replicas:
-            turn = self._turn[flow.head.id]
-            self._wait(flow, size, turn)
-            if any(card.open > 0 for card in mine):
-                self._ready.set(flow, turn)
-            else:
-                self._ready.discard(flow)
-        else:
-            self._wait_no_more(flow)
-            self._ready.discard(flow)
         if mine:
-            self._pools.set(flow, -size, self._robbed[flow])
+            self._pools.set(flow, -self._size[flow], self._robbed[flow])
         else:
             self._pools.discard(flow)
+        if not flow.waiting or flow.in_flight + flow.parked >= flow.function.replicas:
+            self._wait_no_more(flow)
+            self._ready.discard(flow)
+            return
+        turn = self._turn[flow.head.id]
+        self._wait(flow, turn)
+        if mine and any(card.open > 0 for card in mine):
+            self._ready.set(flow, turn)
+        else:
+            self._ready.discard(flow)
 
-    def _wait(self, flow: Flow, size: int, turn: int) -> None:
+    def _wait(self, flow: Flow, turn: int) -> None:
+        size = self._size[flow]
         if self._stood.get(flow) != size:
             self._wait_no_more(flow)
             self._stood[flow] = size
@@ -105,7 +106,7 @@ class Exclusive(Books):
         self._robbed.setdefault(flow, next(self._robberies))
         for card in [one for one in self._cards_of.get(flow, ()) if not self._fits(flow, one)]:
             if card in self._promised:
-                self._take_back(card)
+                self._wait_again(*self._break_promise(card))
             self._own(card, None)
         self._stand(flow)
 
@@ -125,9 +126,7 @@ class Exclusive(Books):
     def _withdrawn(self, flow: Flow, invocation: Invocation) -> None:
         for card, (_, promised) in list(self._promised.items()):
             if promised.id == invocation.id:
-                del self._promised[card]
-                self._due.pop(card, None)
-                flow.parked -= 1
+                self._break_promise(card)
         self._stand(flow)
 
     def _ended(self, running: Running, seconds: float | None) -> None:
@@ -144,7 +143,7 @@ class Exclusive(Books):
     def _parted(self, card: Card) -> None:
         owner = self._owner[card]
         if card in self._promised:
-            self._take_back(card)
+            self._wait_again(*self._break_promise(card))
         self._own(card, None)
         del self._owner[card], self._unused[card]
         if owner:
@@ -158,23 +157,99 @@ class Exclusive(Books):
     def _choose(self) -> bool:
         if self._due:
             card = next(iter(self._due))
-            flow, invocation = self._promised[card]
-            self._take_back(card)
+            flow, invocation = self._break_promise(card)
             if self._startable(flow):  # or fewer may run than when it was promised
                 self._begin(card, flow, invocation)
+            else:
+                self._wait_again(flow, invocation)
+                self._stand(flow)
             return True
-        unused = [card for card in self._unused if card.open > 0]
-        found = self._first_who_may(unused)
+        found = self._first_who_may([card for card in self._unused if card.open > 0])
         if found is None:
             return False
-        waiting, means = found
-        if isinstance(means, Flow):
-            self._rob(means, waiting)
-            return True
-        if means in self._unused:
-            self._own(means, waiting)
-        self._begin(means, waiting, waiting.head)
+        flow, card = found
+        owner = self._owner[card]
+        if owner is not flow:
+            if owner:
+                self._robbed[owner] = next(self._robberies)
+            if card.open <= 0:
+                self._promise(card, flow)
+                return True
+            self._own(card, flow)
+        self._begin(card, flow, flow.head)
         return True
+
+    def _begin(self, card: Card, flow: Flow, invocation: Invocation) -> None:
+        """Run it on this GPU, where the workers of all others end."""
+        for replica in [one for one in card.idle if one.flow is not flow]:
+            self._end(replica)
+        self._run(flow, invocation, card)
+        self._stand(flow)
+
+    # -- promises: a GPU that is busy, and the invocation that begins there next
+
+    def _promise(self, card: Card, flow: Flow) -> None:
+        """Reserve this busy GPU for the function's first waiting invocation."""
+        invocation = flow.head
+        self._promised[card] = flow, invocation
+        del flow.waiting[invocation.id]
+        flow.parked += 1
+        self._own(card, flow)
+
+    def _break_promise(self, card: Card) -> tuple[Flow, Invocation]:
+        """Undo the reservation of this GPU. Returns whom it was for; the caller runs it or lets it wait
+        again.
+        """
+        self._due.pop(card, None)
+        flow, invocation = self._promised.pop(card)
+        flow.parked -= 1
+        return flow, invocation
+
+    def _wait_again(self, flow: Flow, invocation: Invocation) -> None:
+        """Put an invocation back as the first of its function; the caller calls `_stand`."""
+        flow.waiting[invocation.id] = invocation
+        flow.waiting.move_to_end(invocation.id, last=False)
+
+    # -- whose turn it is
+
+    def _first_who_may(self, unused: list[Card]) -> tuple[Flow, Card] | None:
+        """Who waits longest of those that can be given a GPU, and that GPU: its own, an unused one, or one to
+        take from another. Who fits on none of them is skipped.
+        """
+        victim = self._pools.first()
+        if not unused and not victim and not self._ready:
+            return None
+        largest = self._size[victim] if victim else 0
+        rankings = [self._ready]
+        for size, ranking in self._waiters.items():
+            if unused or (victim and self._may_rob(size, largest)):
+                rankings.append(ranking)
+        hopeless: set[tuple[int, int]] = set()  # sizes of pools and memory, for which nobody can be robbed
+        cards: dict[Flow, Card] = {}
+
+        def may(flow: Flow) -> bool:
+            if flow in cards:
+                return True
+            if not self._startable(flow):
+                return False
+            found = self._idle_for(flow, unused)
+            if found is None:
+                case = self._size[flow], flow.function.memory
+                found = self._prey_of(flow) if case not in hopeless else None
+                if found is None:
+                    hopeless.add(case)
+                    return False
+            cards[flow] = found
+            return True
+
+        first = self._longest([ranking.first() for ranking in rankings])
+        if first is not None and not may(first):
+            first = self._longest([ranking.best(may) for ranking in rankings])
+        return (first, cards[first]) if first is not None else None
+
+    def _longest(self, flows: list[Flow | None]) -> Flow | None:
+        """The one of these whose first invocation waits longest."""
+        return min((flow for flow in flows if flow), key=lambda flow: self._turn[flow.head.id], default=None)
 
     def _idle_for(self, flow: Flow, unused: list[Card]) -> Card | None:
         """An idle GPU of its own that is large enough, else one that nobody has."""
@@ -183,84 +258,23 @@ class Exclusive(Books):
                 return min(able, key=lambda one: one.index)
         return None
 
-    def _fits(self, flow: Flow, card: Card) -> bool:
-        return card.memory >= flow.function.memory
-
-    def _take_back(self, card: Card) -> None:
-        """What this GPU was promised to waits like others again."""
-        flow, invocation = self._promised.pop(card)
-        self._due.pop(card, None)
-        flow.parked -= 1
-        flow.waiting[invocation.id] = invocation
-        flow.waiting.move_to_end(invocation.id, last=False)
-        self._stand(flow)
-
-    def _first_who_may(self, unused: list[Card]) -> tuple[Flow, Card | Flow] | None:
-        """Who waits longest of those that can be given a GPU, and that GPU, or the pool to take one from; who
-        fits on none of them is skipped.
+    def _prey_of(self, thief: Flow) -> Card | None:
+        """The GPU to take from the first pool that may be robbed of one that is large enough; an idle one
+        rather than a busy one.
         """
-        victim = self._pools.first()
-        largest = self._size[victim] if victim else 0
-        rankings = [self._ready]
-        for size, ranking in self._waiters.items():
-            if unused or (victim and self._may_rob(size, largest)):
-                rankings.append(ranking)
-        hopeless: set[tuple[int, int]] = set()  # sizes of pools and memory, for which nobody can be robbed
-        means: dict[Flow, Card | Flow] = {}
+        size = self._size[thief]
+        cards: list[Card] = []
 
-        def may(flow: Flow) -> bool:
-            if flow in means:
-                return True
-            case = self._size[flow], flow.function.memory
-            if not self._startable(flow):
-                return False
-            found: Card | Flow | None = self._idle_for(flow, unused)
-            if found is None and case not in hopeless:
-                found = self._victim_of(flow)
-                if found is None:
-                    hopeless.add(case)
-            if found is not None:
-                means[flow] = found
-            return found is not None
+        def can_be_robbed(pool: Flow) -> bool:
+            if pool is not thief and self._may_rob(size, self._size[pool]):
+                cards.extend([card for card in self._mine(pool) if self._fits(thief, card)])
+            return bool(cards)
 
-        first = self._longest([ranking.first() for ranking in rankings])
-        if first is not None and not may(first):
-            first = self._longest([ranking.best(may) for ranking in rankings])
-        return (first, means[first]) if first is not None else None
-
-    def _longest(self, flows: list[Flow | None]) -> Flow | None:
-        return min((flow for flow in flows if flow), key=lambda flow: self._turn[flow.head.id], default=None)
+        self._pools.best(can_be_robbed)
+        return min(cards, key=lambda one: (one.open <= 0, one.index), default=None)
 
     def _may_rob(self, size: int, victim: int) -> bool:
         return size < victim if self._paper else size == 0 or size + 1 < victim
 
-    def _victim_of(self, thief: Flow) -> Flow | None:
-        """The first pool that may be robbed of a GPU that is large enough, or None."""
-        size = self._size[thief]
-
-        def fits(pool: Flow) -> bool:
-            may = pool is not thief and self._may_rob(size, self._size[pool])
-            return may and any(self._fits(thief, card) for card in self._mine(pool))
-
-        return self._pools.best(fits)
-
-    def _rob(self, victim: Flow, thief: Flow) -> None:
-        """Take a GPU that is large enough from this pool."""
-        cards = [card for card in self._mine(victim) if self._fits(thief, card)]
-        card = min(cards, key=lambda one: (one.open <= 0, one.index))
-        self._robbed[victim] = next(self._robberies)
-        invocation = thief.head
-        if card.open <= 0:
-            self._promised[card] = thief, invocation
-            del thief.waiting[invocation.id]
-            thief.parked += 1
-            self._own(card, thief)
-        else:
-            self._own(card, thief)
-            self._begin(card, thief, invocation)
-
-    def _begin(self, card: Card, flow: Flow, invocation: Invocation) -> None:
-        for replica in [one for one in card.idle if one.flow is not flow]:
-            self._end(replica)
-        self._run(flow, invocation, card)
-        self._stand(flow)
+    def _fits(self, flow: Flow, card: Card) -> bool:
+        return card.memory >= flow.function.memory

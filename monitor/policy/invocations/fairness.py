@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from .ranking import Ranking
@@ -22,6 +23,11 @@ class VirtualTime(Generic[K]):
     def lead(self, key: K) -> float:
         """By how much it is ahead of the clock."""
         return self._time.get(key, 0.0) - self.clock
+
+    def ahead(self, keys: Iterable[K], bound: float) -> list[K]:
+        """The keys whose virtual time is more than `bound` ahead of the clock."""
+        time, clock = self._time, self.clock
+        return [key for key in keys if time[key] - clock > bound]
 
     def compete(self, key: K) -> None:
         """Note that a flow waits for service."""
@@ -48,11 +54,11 @@ class VirtualTime(Generic[K]):
             self._advance()
 
     def first(self) -> K | None:
-        """Who competes and had least, or None."""
+        """The competing key that has had the least service, or None."""
         return self._competing.first()
 
     def least(self, number: int) -> list[K]:
-        """Those who compete and had least, in this order."""
+        """The `number` competing keys that have had the least service, in order."""
         return self._competing.least(number)
 
     def _advance(self) -> None:

@@ -24,11 +24,13 @@ class FlowPolicy(Books):
         self._free: Ranking[Card] = Ranking()  # GPUs with free tokens, the most first
 
     def _rank(self, flow: Flow) -> tuple[float | str, ...]:
-        """Its place in the line; the least is first. Only asked while something of it waits."""
+        """The function's place in the line; the least comes first. Only asked while an invocation of it
+        waits.
+        """
         raise NotImplementedError
 
     def _stand(self, flow: Flow) -> None:
-        """Enter the function into the line with its rank of now, or take it out."""
+        """Rank the function anew, or take it out of the line if nothing of it can run."""
         if flow.waiting and not flow.limited:
             self._line.set(flow, *self._rank(flow))
         else:

@@ -128,7 +128,7 @@ class LocalPolicy(Books):
         self._stand(flow)
 
     def _changed(self, flow: Flow) -> None:
-        """It may need more memory than before, and nothing of it fits on a GPU for which it waits."""
+        """Call back what waits for GPUs that are too small for the function's new size."""
         for card, local in self._local.items():
             if card.memory < flow.function.memory and flow in local:
                 self._call_back(flow, local.of(flow))
@@ -203,7 +203,7 @@ class RoundRobin(LocalPolicy):
         return self._park(flow, invocation, card)
 
     def _pick(self, card: Card) -> Flow | None:
-        """Whose first one this GPU runs next."""
+        """The function whose first invocation in its own queue this GPU runs next."""
         return self._local[card].first()
 
     def _choose(self) -> bool:

@@ -266,7 +266,7 @@ class Mqfq(FlowPolicy):
             self._expiring.set(flow, self._tags[flow].expires)
 
     def _dismiss(self, flow: Flow) -> None:
-        """Its replicas leave GPUs that cannot hold all that were there."""
+        """Send the function's idle replicas away from GPUs that were given more than they hold."""
         if self._ends:
             return  # a replica that leaves would be lost: only for room that is needed
         for card in list(flow.at):
@@ -298,7 +298,7 @@ class Mqfq(FlowPolicy):
         return tags is not None and tags.state is State.ACTIVE
 
     def _leaves(self, replicas: Iterable[Replica]) -> Replica:
-        """Who of these leaves, the one used longest ago first."""
+        """Choose which of these replicas leaves: the least needed, of equals the one used longest ago."""
         oldest = list(islice(replicas, LOOKED_AT))
         return min(oldest, key=self._need)
 

@@ -17,7 +17,7 @@ class SanitizedEngine:
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Of the engine only."""
+        """The spec of the engine's module only."""
         if name != ENGINE:
             return None
         return importlib.util.spec_from_file_location(name, os.environ["GPUFERRY_CORE"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gpuferry.monitor.policy.invocations import Function, Invocation
 from gpuferry.monitor.policy.invocations.exclusive import Exclusive
-from gpuferry.monitor.policy.invocations.state import Flow
+from gpuferry.monitor.policy.invocations.state import Card, Flow
 
 
 def test_who_is_robbed_is_looked_for_once_a_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,13 +20,13 @@ def test_who_is_robbed_is_looked_for_once_a_decision(monkeypatch: pytest.MonkeyP
         pass
     assert policy.pool("rich") == 3
     looks: list[str] = []
-    look = Exclusive._victim_of
+    look = Exclusive._prey_of
 
-    def counted(self: Exclusive, thief: Flow) -> Flow | None:
+    def counted(self: Exclusive, thief: Flow) -> Card | None:
         looks.append(thief.function.name)
         return look(self, thief)
 
-    monkeypatch.setattr(Exclusive, "_victim_of", counted)
+    monkeypatch.setattr(Exclusive, "_prey_of", counted)
     policy.on_arrival(Invocation(3, "poor", 1.0), 1.0)
     while policy.next():
         pass
