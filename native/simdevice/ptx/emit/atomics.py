@@ -9,9 +9,10 @@ from ..types import BF16, F16, F32, Type
 from . import numbers
 from .function import FunctionEmitter
 from .mbarrier import update
-from .memory import SCOPES, SHARED, in_cluster, pointer, take_hints, take_space
+from .memory import SCOPES, pointer, take_hints
 from .modifiers import Modifiers
 from .registry import opcode
+from .spaces import SHARED, in_cluster, take_space
 
 _ORDERS = {
     None: "monotonic",

@@ -7,9 +7,10 @@ from ..types import B64, PRED
 from . import cluster
 from .function import FunctionEmitter
 from .mbarrier import EXPECTED, MASK, PHASE, update
-from .memory import Pointer, check_shared_span, pointer, take_hints, take_space
+from .memory import Pointer, check_shared_span, pointer, take_hints
 from .modifiers import Modifiers
 from .registry import opcode
+from .spaces import take_space
 
 _BULK_SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "cluster"}
 
