@@ -554,6 +554,24 @@ def _bulk_code(n: Names) -> str:
     )
 
 
+def _bulk_sums_code(n: Names) -> str:
+    """The same; then the first thread adds what it copied onto itself, and all wait for that."""
+    first = n.k % 9 * 16
+    return (
+        f"{_SCOPE} mov.u32 %w0, %tid.x; mov.u32 %w2, bulk; shl.b32 %w1, %w0, 2; add.u32 %w1, %w1, %w2;"
+        f" setp.ge.u32 %no, %w0, {BULK // 4}; bar.sync 0; @%no bra FULL{n.k};"
+        f" mad.wide.u32 %x0, %w0, 4, %inputs; ld.global.u32 %w3, [%x0+{first}]; st.shared.u32 [%w1], %w3;"
+        f" FULL{n.k}: setp.ne.u32 %no, %w0, 0; bar.sync 0; @%no bra OTHERS{n.k};"
+        f" mbarrier.arrive.expect_tx.shared.b64 %x0, [met], {BULK};"
+        " cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32"
+        f" [bulk], [bulk], {BULK}, [met]; bra ARRIVED{n.k};"
+        f" OTHERS{n.k}: mbarrier.arrive.shared.b64 %x0, [met];"
+        f" ARRIVED{n.k}: mbarrier.try_wait.shared.b64 %no, [met], %x0; @!%no bra ARRIVED{n.k};"
+        f" and.b32 %w1, {n.a[0]}, {BULK // 4 - 1}; mad.lo.u32 %w1, %w1, 4, %w2;"
+        f" ld.shared.u32 {n.d[0]}, [%w1]; bar.sync 0; }}"
+    )
+
+
 def _bulk(scene: Scene, which: Words) -> list[Words]:
     return [scene.inputs[scene.k % 9 * 4 + which % (BULK // 4)]]
 
@@ -597,6 +615,14 @@ def forms() -> list[Form]:
         Form("gathered", "block", 2, 1, _gathered_code, _gathered_value),
         Form("mbarrier", "block", 1, 1, _meeting_code, _met),
         Form("cp.async.bulk", "block", 1, 1, _bulk_code, _bulk),
+        Form(
+            "cp.reduce.async.bulk",
+            "block",
+            1,
+            1,
+            _bulk_sums_code,
+            lambda scene, which: [_bulk(scene, which)[0] * np.uint32(2)],
+        ),
         Form("spaces", "thread", 1, 0, _spaces_code, _spaces),
     ]
     for how in ("popc", "and", "or"):

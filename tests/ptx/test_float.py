@@ -81,6 +81,13 @@ def pick(choose: Callable[[float, float], bool], nan: bool) -> Callable[[float, 
     return picked
 
 
+def of_three(larger: bool, nan: bool, sizes: bool) -> Callable[[float, float, float], float]:
+    """The least or the largest, or of magnitudes."""
+    chosen = pick((lambda x, y: x > y) if larger else (lambda x, y: x < y), nan)
+    change = abs if sizes else float
+    return lambda x, y, z: chosen(chosen(change(x), change(y)), change(z))
+
+
 def simple() -> list[Row]:
     rows = []
     for format_ in (F32, F64, F16, BF16):
@@ -96,6 +103,11 @@ def simple() -> list[Row]:
                 Row(f"min.NaN.{t}", f"{t} {t} -> {t}", pick(lambda x, y: x < y, True)),
                 Row(f"max.NaN.{t}", f"{t} {t} -> {t}", pick(lambda x, y: x > y, True)),
             ]
+    for name, larger in (("min", False), ("max", True)):
+        for nan in ("", ".NaN"):
+            for sizes in ("", ".abs"):
+                code = f"{name}{nan}{sizes}.f32"
+                rows.append(Row(code, "f32 f32 f32 -> f32", of_three(larger, bool(nan), bool(sizes))))
     for format_ in (F32, F64):
         t = format_.name
         # d = the magnitude of b with the sign of a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..model import Address, Instruction, Operand, Register, Vector
+from ..model import Address, Immediate, Instruction, Operand, Register, Vector
 from ..types import PRED, Type
 from . import at_once, cluster, reach
 from .function import FunctionEmitter, Place
@@ -249,8 +249,11 @@ def load(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 
 @opcode("st")
 def store(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    if m.flag("async"):
+    if m.flag("async") and not m.flag("mmio"):
         _store_async(e, m)
+        return
+    if m.flag("bulk"):
+        _fill(e, m)
         return
     access, (target, source) = take_store(e, m)
     order, space, count, kind = access.order, access.space, access.count, access.kind
@@ -282,6 +285,20 @@ def _store_async(e: FunctionEmitter, m: Modifiers) -> None:
     update(e, counted, "0", str(-size))
 
 
+def _fill(e: FunctionEmitter, m: Modifiers) -> None:
+    """Shared memory with zeros."""
+    m.flag("weak")
+    space = m.choice("shared::cta")
+    target, size, value = e.operands(3)
+    if not isinstance(value, Immediate) or value.value != 0:
+        raise e.fail("memory is filled with 0")
+    where = pointer(e, target, "shared" if space else "generic", 8).value
+    count = e.read_bits(size, 64)
+    check_shared_span(e, where, count, "shared")
+    e.kernel.declare("llvm.memset.p0.i64", "void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)")
+    e.emit(f"call void @llvm.memset.p0.i64(ptr align 8 {where}, i8 0, i64 {count}, i1 false)")
+
+
 @opcode("prefetch", "prefetchu", "discard", "applypriority")
 def hint(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     take_space(m)
@@ -289,6 +306,7 @@ def hint(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.choice("L1", "L2")
     m.drop(HINTS)
     m.drop(("evict_",))
+    m.flag("valid_addr")
     e.operands(1, 2)
 
 

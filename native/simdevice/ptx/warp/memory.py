@@ -434,7 +434,7 @@ def load(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
 
 @warp_opcode("st")
 def store(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
-    if "async" in m.flags:
+    if not {"async", "bulk"}.isdisjoint(m.flags):
         m.flags.clear()
         m.types.clear()
         e.emit_as_thread(i)
