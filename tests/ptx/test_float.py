@@ -181,6 +181,51 @@ def by_reciprocal(x: float, y: float) -> float:
     return x * math.copysign(0.0, y) if 2.0**126 < abs(y) < math.inf else x / y
 
 
+# What the PTX ISA says of an approximation at -inf, -1, -0, +0 and +inf, then of a negative and of a positive
+# subnormal if those are flushed.
+NAN, INF = math.nan, math.inf
+SPECIAL = {
+    "rcp.approx": (-0.0, -1.0, -INF, INF, 0.0, -INF, INF),
+    "sqrt.approx": (NAN, NAN, -0.0, 0.0, INF, -0.0, 0.0),
+    "rsqrt.approx": (NAN, NAN, -INF, INF, 0.0, -INF, INF),
+    "sin.approx": (NAN, None, -0.0, 0.0, NAN, -0.0, 0.0),
+    "cos.approx": (NAN, None, 1.0, 1.0, NAN, 1.0, 1.0),
+    "lg2.approx": (NAN, NAN, -INF, -INF, INF, -INF, -INF),
+    "ex2.approx": (0.0, 0.5, 1.0, 1.0, INF, 1.0, 1.0),
+    "tanh.approx": (-1.0, None, -0.0, 0.0, 1.0),
+}
+
+
+def special() -> list[Row]:
+    rows = []
+    for name, results in SPECIAL.items():
+        for f in (F32, F64) if name in ("rcp.approx", "rsqrt.approx") else (F32,):
+            for ftz in ("", ".ftz"):
+                if (f is F64 and not ftz and name != "rsqrt.approx") or (ftz and name == "tanh.approx"):
+                    continue
+                places = [-INF, -1.0, -0.0, 0.0, INF, *([-f.smallest, f.smallest] if ftz else [])]
+                known = {
+                    (place, math.copysign(1, place)): result
+                    for place, result in zip(places, results, strict=False)
+                    if result is not None
+                }
+                rows.append(
+                    Row(
+                        f"{name}{ftz}.{f.name}",
+                        f"{f.name} -> {f.name}",
+                        lambda x, known=known: known[x, math.copysign(1, x)],
+                        f"{name}{ftz}.{f.name} %d, %a;",
+                        ([place for place, _ in known],),
+                    )
+                )
+    # Of such a double the lower half is not looked at.
+    near = [1 + 2.0**-52, -2 - 2.0**-40, 0.5 + 2.0**-25]
+    rows.append(
+        Row("upper half", "f64 -> f64", lambda x: 1 / round(x, 4), "rcp.approx.ftz.f64 %d, %a;", (near,))
+    )
+    return rows
+
+
 def approximate() -> list[Row]:
     """Bounds of the PTX ISA (those of sin and cos are absolute: tried where they are also relative)."""
     positive = [0.0, 1e-30, 1e-5, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 1e5, 1e30, math.inf, math.nan, -1.0]
@@ -307,7 +352,7 @@ def packed() -> list[Row]:
     return rows
 
 
-TABLE = Table([*exact(), *small(), *simple(), *approximate(), *packed()])
+TABLE = Table([*exact(), *small(), *simple(), *special(), *approximate(), *packed()])
 
 
 @pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.kernel[2:80])

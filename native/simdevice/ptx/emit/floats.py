@@ -81,7 +81,7 @@ def root(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         raise e.fail(".approx.f64 needs .ftz")
     a = numbers.read(e, x, kind, ftz and kind is F32)
     if kind is F64 and ftz:
-        a = _flush64(e, a)
+        a = _flush64(e, _truncate(e, a))
     exact = "rn" if mode == "approx" else mode
     if i.opcode == "sqrt":
         value = arithmetic(e, "sqrt", kind, exact, a)
