@@ -120,6 +120,10 @@ def singles() -> list[Row]:
     return rows
 
 
+def sum_between(least: int, most: int) -> Callable[[int, int], int]:
+    return lambda x, y: min(max(x + y, least), most)
+
+
 def integers() -> list[Row]:
     rows = []
     two = "u32 u32 -> u32"
@@ -131,7 +135,7 @@ def integers() -> list[Row]:
 
         row(f"add.{t}16x2", lambda x, y: x + y)
         limits = (-32768, 32767) if t == "s" else (0, 65535)
-        row(f"add.sat.{t}16x2", lambda x, y, limits=limits: min(max(x + y, limits[0]), limits[1]))
+        row(f"add.sat.{t}16x2", sum_between(*limits))
         row(f"min.{t}16x2", min)
         row(f"max.{t}16x2", max)
         if t == "s":
