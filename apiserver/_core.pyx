@@ -705,7 +705,7 @@ cdef class Core:
         cdef uint64_t page
         found = []
         self._look(False)
-        for page in range(self.s.window.size >> PAGE_BITS):
+        for page in range(self.s.window.reached):
             if is_own(self.s, page):
                 found.append(self._mapping(page, self.s.window.pages))
         self._looked()
@@ -782,7 +782,7 @@ cdef class Core:
             status = cu.cuCtxSetCurrent(self.s.device.primary.cu)
             status = status or alias_mappings(self.s)
         if status == cu.CUDA_SUCCESS:
-            for page in range(self.s.window.size >> PAGE_BITS):
+            for page in range(self.s.window.reached):
                 if self.s.move.aside.pages[page] != 0:
                     found.append(self._mapping(page, self.s.move.aside.pages))
         self._looked()
@@ -877,7 +877,7 @@ cdef class Core:
         cdef uint64_t next
         found = []
         self._look(False)
-        for page in range(self.s.window.size >> PAGE_BITS):
+        for page in range(self.s.window.reached):
             if is_backed(self.s, page):
                 for next in range(page, page + self.s.window.pages[page]):
                     if (self.s.window.touched[next >> 6] >> (next & 63)) & 1:

@@ -212,6 +212,7 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
     remember, forget = keys.get("remember"), keys.get("forget")
     capture = keys.get("capture")
     early, result, override = keys.get("early"), keys.get("result"), keys.get("override")
+    ahead = keys.get("ahead")
     why, without, quiet = keys.get("why"), keys.get("without"), keys.get("quiet")
     steps = override.mapping() if override else None
     variant = Variant(
@@ -239,6 +240,7 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
         capture=capture.choice(Capture) if capture else None,
         args=load_args(keys.get("args"), signature),
         early=tuple(load_early(item) for item in early.items()) if early else (),
+        ahead=tuple(load_early(item) for item in ahead.items()) if ahead else (),
         answer=load_assignments(keys.get("answer")),
         effect=load_effects(keys.get("effect")),
         result=result.text() if result else None,

@@ -262,6 +262,7 @@ class Variant:
     capture: Capture | None = None
     args: tuple[Arg, ...] = ()
     early: tuple[Early, ...] = ()
+    ahead: tuple[Early, ...] = ()  # before what it needs is looked at
     answer: tuple[Assignment, ...] = ()
     effect: tuple[Effect, ...] = ()
     result: str | None = None

@@ -57,6 +57,7 @@ cdef int show(Session *s, uint64_t page, uint64_t home, uint64_t pages) noexcept
     cdef uint64_t address = s.window.base + (page << PAGE_BITS)
     cdef int status = cu.cuMemMap(address, pages << PAGE_BITS, 0, s.window.handles[home], 0)
     if status == cu.CUDA_SUCCESS:
+        reach(s, page + pages)
         s.aliases.pages[page] = <uint32_t>pages
         s.aliases.homes[page] = <uint32_t>home
         s.aliases.access[page] = 0

@@ -39,6 +39,7 @@ cdef int map_aside(Session *s, uint64_t page, uint64_t pages, cu.CUmemGenericAll
     if status != cu.CUDA_SUCCESS:
         cu.cuMemUnmap(address, pages << PAGE_BITS)
         return status
+    reach(s, page + pages)
     aside.pages[page] = <uint32_t>pages
     aside.handles[page] = handle
     mark(aside.mapped, page, pages, True)
@@ -81,7 +82,7 @@ cdef int drop_aside(Session *s) noexcept nogil:
     aside.unwanted = False
     if aside.base == 0:
         return status
-    for page in range(s.window.size >> PAGE_BITS):
+    for page in range(s.window.reached):
         if aside.pages[page] != 0:
             status = unmap_aside(s, page) or status
     return status
@@ -111,10 +112,10 @@ cdef int alias_mappings(Session *s) noexcept nogil:
     if status != cu.CUDA_SUCCESS:
         return status
     aside.unwanted = False
-    for page in range(s.window.size >> PAGE_BITS):
+    for page in range(s.window.reached):
         if aside.pages[page] != 0 and (not is_own(s, page) or s.window.serials[page] != aside.serials[page]):
             status = status or unmap_aside(s, page)
-    for page in range(s.window.size >> PAGE_BITS):
+    for page in range(s.window.reached):
         if status == cu.CUDA_SUCCESS and aside.pages[page] == 0 and is_own(s, page):
             status = retain(s, page, &pages, &serial, &handle)
             if status != cu.CUDA_SUCCESS or pages == 0:

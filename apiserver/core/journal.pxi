@@ -329,8 +329,7 @@ cdef void write_map(Session *s, vector[uint8_t] *out, uint64_t page) noexcept no
 cdef void write_maps(Session *s, vector[uint8_t] *out) noexcept nogil:
     """The frames that map what this session has mapped of its own. The dispatcher stands still."""
     cdef uint64_t page = 0
-    cdef uint64_t pages = s.window.size >> PAGE_BITS
-    while page < pages:
+    while page < s.window.reached:
         if is_own(s, page):
             write_map(s, out, page)
             page += s.window.pages[page]

@@ -220,6 +220,11 @@ cdef int back(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept no
     return status
 
 
+cdef void reach(Session *s, uint64_t end) noexcept nogil:
+    """Something is mapped in front of that page: whoever looks at all that is mapped need not look behind it."""
+    s.window.reached = max(s.window.reached, end)
+
+
 cdef int place(Session *s, Gpu *gpu, uint64_t address, uint64_t size, cu.CUmemGenericAllocationHandle handle) noexcept nogil:
     """This physical memory behind a range; takes the handle, if it succeeds."""
     cdef uint64_t page = page_of(s, address)
@@ -227,6 +232,7 @@ cdef int place(Session *s, Gpu *gpu, uint64_t address, uint64_t size, cu.CUmemGe
     if status == cu.CUDA_SUCCESS:
         status = allow_access(s, gpu, address, size)
         if status == cu.CUDA_SUCCESS:
+            reach(s, page + (size >> PAGE_BITS))
             s.window.pages[page] = <uint32_t>(size >> PAGE_BITS)
             s.window.handles[page] = handle
             s.window.devices[page] = <uint8_t>gpu.place
@@ -433,11 +439,10 @@ cdef void run_unmap(Session *s, Task *task) noexcept nogil:
 
 cdef int unmap_all(Session *s) noexcept nogil:
     cdef uint64_t page = 0
-    cdef uint64_t pages = s.window.size >> PAGE_BITS
     cdef int status = enter(s, s.device.primary)
     cdef uint64_t left = s.window.used
     status = status or unalias_all(s)
-    while left > 0 and page < pages:
+    while left > 0 and page < s.window.reached:
         if s.window.pages[page] == 0:
             page += 1
             continue
@@ -464,7 +469,7 @@ cdef int reserve_window(Session *s) noexcept nogil:
     """The same range in every API server, so that an address means the same everywhere; smaller only where it must
     be."""
     cdef cu.CUdeviceptr got = 0
-    cdef uint64_t size = <uint64_t>1 << 40
+    cdef uint64_t size = <uint64_t>1 << 43
     cdef int status = cu.CUDA_SUCCESS
     while size >= <uint64_t>1 << 34:
         status = cu.cuMemAddressReserve(&got, size, PAGE, <uint64_t>0x200000000000, 0)

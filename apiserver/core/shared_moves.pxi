@@ -40,7 +40,7 @@ cdef int carry_orphans(Session *s) noexcept nogil:
     if s.sharing.opened == NULL:
         return status
     pthread_mutex_lock(&s.book.lock)
-    for page in range(s.window.size >> PAGE_BITS):
+    for page in range(s.window.reached):
         extent = s.sharing.extents[page]
         if extent == 0 or s.sharing.opened[extent - 1] == 0 or not is_first_of_orphan(s, extent - 1):
             continue
@@ -102,7 +102,7 @@ cdef void list_exports(Session *s, vector[Exported] *out) noexcept nogil:
     one.event = 0
     if s.sharing.extents == NULL:
         return
-    for page in range(s.window.size >> PAGE_BITS):
+    for page in range(s.window.reached):
         if s.sharing.extents[page] > 0 and is_own(s, page) and others_have(s, s.sharing.extents[page] - 1):
             extent_token(s.sharing.extents[page] - 1, one.token)
             one.address = s.window.base + (page << PAGE_BITS)
@@ -116,7 +116,7 @@ cdef void list_imports(Session *s, vector[Imported] *out) noexcept nogil:
     cdef Imported one
     cdef uint64_t page
     if s.sharing.opened != NULL:
-        for page in range(s.window.size >> PAGE_BITS):
+        for page in range(s.window.reached):
             if is_backed(s, page) and is_imported(s, page):
                 extent_token(s.sharing.extents[page] - 1, one.token)
                 one.address = s.window.base + (page << PAGE_BITS)

@@ -76,15 +76,14 @@ class Body:
         asked = name in self.asked or arg is self.ended
         lines = [f"{struct(first)} *{name}_object = NULL;"]
         if first.look_up and arg is not self.ended:
-            if arg.error:
-                cause = f"{name}: 'error', although gf_{first.name}_look_up says what is wrong"
-                raise self.names.fail(arg.where, cause, "Leave it out")
             lines += [f"uint64_t {name}_wire;"]
             given = "NULL" if arg.absent == "current" else name
             lookup = f"gf_{first.name}_look_up({name}, &{name}_object, &{name}_wire)"
             lines += [f"CUresult {name}_result = {lookup};"]
             if not arg.nullable:
                 lines = [*refuse(f"{given} == 0", error), *lines] if not self.zero_is_object(first) else lines
+            if arg.error:
+                lines += refuse(f"{name} != 0 && {name}_result == {first.error}", arg.error)
             lines += refuse(f"{name}_result != CUDA_SUCCESS", f"{name}_result")
             lines += self.usable(arg, kinds, f"gf_{first.name}_usable({name}_object)")
             lines += [] if self.travels(arg) else [f"(void){name}_wire;"]

@@ -316,6 +316,13 @@ static void make_programmatic(const struct places *places) {
     }
 }
 
+/* Only kernels begin before the end of what they wait for. */
+static void make_plain(const struct places *places) {
+    for (unsigned i = 0; i < places->count; i++) {
+        places->edges[i].data = (CUgraphEdgeData){0};
+    }
+}
+
 /* A new node behind all places of the stream, which is then the only one. */
 static CUresult add_node(struct gf_captured *captured, enum gf_form form, const void *params,
                          struct gf_node **added) {
@@ -345,6 +352,9 @@ static bool takes(CUstream handle, enum gf_form form, const void *params, void *
     struct gf_captured *captured = stream == NULL ? NULL : stream->captured;
     if (captured != NULL && config != NULL && gf_launch_is_programmatic(config)) {
         make_programmatic(&captured->places);
+    }
+    if (captured != NULL && form != GF_FORM_KERNEL) {
+        make_plain(&captured->places);
     }
     *result = captured != NULL ? add_node(captured, form, params, &node) : check_implicit(handle, true);
     if (node != NULL && *result == CUDA_SUCCESS && config != NULL) {
@@ -401,6 +411,15 @@ static struct gf_mark *mark_of(const struct gf_captured *captured) {
         }
     }
     return mark;
+}
+
+void gf_capture_set_edge(CUevent handle, CUgraphEdgeData edge) {
+    const struct gf_event *event = gf_event_find(handle);
+    gf_graphs_lock();
+    if (event != NULL && event->mark != NULL && event->mark->count == 1) {
+        event->mark->places[0].data = edge;
+    }
+    gf_graphs_unlock();
 }
 
 bool gf_capture_takes_record(CUevent handle, CUstream stream_handle, unsigned flags, CUresult *result) {

@@ -26,6 +26,8 @@ bool gf_capture_takes_launch(const CUlaunchConfig *config, CUfunction function, 
                              void **extra, CUresult *result);
 /* The same for events, which are no nodes: they are places in the graph. */
 bool gf_capture_takes_record(CUevent event, CUstream stream, unsigned flags, CUresult *result);
+/* The edge by which kernels wait for an event that was recorded in a capture, behind a kernel. */
+void gf_capture_set_edge(CUevent event, CUgraphEdgeData edge);
 bool gf_capture_takes_wait(CUstream stream, CUevent event, unsigned flags, CUresult *result);
 
 /* What CUDA refuses while something is captured, and which captures end by it (`capture` in the spec). */

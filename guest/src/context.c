@@ -251,6 +251,7 @@ static CUresult end_primary(CUdevice dev) {
     atomic_store(&primary->active, false);
     gf_device_recovers(dev);
     take_limits(primary);
+    primary->cache = CU_FUNC_CACHE_PREFER_NONE;
     struct gf_req_cuDevicePrimaryCtxReset_v2 request = {.dev = dev};
     CUresult result = gf_send_struct(GF_OP_cuDevicePrimaryCtxReset_v2, &request);
     gf_objects_release(ended);
@@ -288,7 +289,11 @@ CUresult gf_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
     if (!gf_is_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    return atomic_load(&gf_primaries[dev]->active) ? empty_primary(dev, false) : CUDA_SUCCESS;
+    if (!atomic_load(&gf_primaries[dev]->active)) {
+        return CUDA_SUCCESS;
+    }
+    atomic_store(&primary_flags[dev], gf_primaries[dev]->flags = CU_CTX_SCHED_AUTO);
+    return empty_primary(dev, false);
 }
 
 CUresult gf_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned flags) {
@@ -299,6 +304,21 @@ CUresult gf_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     atomic_store(&primary_flags[dev], gf_primaries[dev]->flags = flags);
+    return CUDA_SUCCESS;
+}
+
+/* A primary context that was reset has flags all the same. */
+CUresult gf_cuCtxGetFlags(unsigned *flags) {
+    const struct gf_context *context = gf_context_current();
+    bool ended = context != NULL && context->primary && !atomic_load(&context->active);
+    CUresult result = ended ? CUDA_SUCCESS : gf_context_check();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (flags == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *flags = context->flags;
     return CUDA_SUCCESS;
 }
 

@@ -145,8 +145,10 @@ static CUresult launch_with(const CUlaunchConfig *config, CUfunction f, void **k
     result = result == CUDA_SUCCESS ? launch(config, f, kernelParams, extra, attributes, count) : result;
     for (unsigned i = 0; i < config->numAttrs && result == CUDA_SUCCESS; i++) { /* later than they might be */
         CUevent event = config->attrs[i].value.programmaticEvent.event;
-        result = gf_attribute_records(config->attrs[i].id) ? gf_cuEventRecord(event, config->hStream)
-                                                           : CUDA_SUCCESS;
+        if (gf_attribute_records(config->attrs[i].id)) {
+            result = gf_cuEventRecord(event, config->hStream);
+            gf_capture_set_edge(event, gf_attribute_edge(&config->attrs[i]));
+        }
     }
     return result;
 }

@@ -9,3 +9,5 @@ bool gf_attribute_is_of_nodes(CUlaunchAttributeID id);
 /* Whether a launch with it records an event, which is `value.programmaticEvent`'s: both kinds begin with that
  * and its flags. */
 bool gf_attribute_records(CUlaunchAttributeID id);
+/* The edge by which a kernel waits for such an event, if it was recorded in a capture. */
+CUgraphEdgeData gf_attribute_edge(const CUlaunchAttribute *attribute);

@@ -159,6 +159,12 @@ static void make_programmatic(struct sim_links *links) {
                                                  .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
 }
 
+/* Only kernels begin before the end of what they wait for. */
+static void make_plain(struct sim_links *links) {
+    for (size_t i = 0; i < links->count; i++)
+        links->items[i].data = (CUgraphEdgeData){0};
+}
+
 /* Adds a node behind the stream's place, which is then behind the node. */
 static CUresult add(struct sim_captured *captured, struct sim_node_work *work) {
     struct sim_capture *capture = captured->capture;
@@ -175,6 +181,8 @@ static CUresult add(struct sim_captured *captured, struct sim_node_work *work) {
         work->params.memOp.ctx = context;
     if (work->programmatic)
         make_programmatic(&captured->dependencies);
+    if (work->params.type != CU_GRAPH_NODE_TYPE_KERNEL)
+        make_plain(&captured->dependencies);
     CUresult result = sim_graph_add(capture->graph, work, &captured->dependencies, &node);
     if (result != CUDA_SUCCESS)
         return invalidate(capture, result);
@@ -244,6 +252,12 @@ static bool record(struct sim_stream *stream, struct sim_capture_mark *mark, CUr
     else
         *result = check_implicit(stream, true);
     return captured || *result != CUDA_SUCCESS;
+}
+
+static void set_edge(struct sim_capture_mark *mark, CUgraphEdgeData edge) {
+    SIM_GRAPHS_LOCKED();
+    if (mark->count == 1)
+        mark->edges[0] = edge;
 }
 
 /* Adds what the mark stands for to a stream's place; nodes that were removed meanwhile need no waiting. */
@@ -329,6 +343,7 @@ static const struct sim_capture_rules rules = {
     .check_unsafe = check_unsafe,
     .check_implicit = ask_implicit,
     .record = record,
+    .set_edge = set_edge,
     .wait = wait_for,
     .asked = asked,
     .forget = forget_stream,

@@ -42,6 +42,8 @@ bool sim_capture_record(struct sim_stream *stream, struct sim_capture_mark *mark
 /* If the stream or the mark is part of a capture: true, and the stream waits for the mark, or *result is an
  * error. */
 bool sim_capture_wait(struct sim_stream *stream, const struct sim_capture_mark *mark, CUresult *result);
+/* The edge by which kernels wait for the mark, which is a kernel's place. */
+void sim_capture_set_edge(struct sim_capture_mark *mark, CUgraphEdgeData edge);
 void sim_capture_mark_clear(struct sim_capture_mark *mark);
 /* An event with such a mark was asked about: that ends its capture. */
 void sim_capture_asked(const struct sim_capture_mark *mark);
@@ -60,6 +62,7 @@ struct sim_capture_rules {
     CUresult (*check_unsafe)(void);
     CUresult (*check_implicit)(const struct sim_stream *stream);
     bool (*record)(struct sim_stream *stream, struct sim_capture_mark *mark, CUresult *result);
+    void (*set_edge)(struct sim_capture_mark *mark, CUgraphEdgeData edge);
     bool (*wait)(struct sim_stream *stream, const struct sim_capture_mark *mark, CUresult *result);
     void (*asked)(const struct sim_capture_mark *mark);
     void (*forget)(struct sim_stream *stream);

@@ -64,6 +64,12 @@ bool sim_capture_wait(struct sim_stream *stream, const struct sim_capture_mark *
     return mark->id != 0;
 }
 
+void sim_capture_set_edge(struct sim_capture_mark *mark, CUgraphEdgeData edge) {
+    const struct sim_capture_rules *now = rules();
+    if (now)
+        now->set_edge(mark, edge);
+}
+
 void sim_capture_mark_clear(struct sim_capture_mark *mark) {
     if (mark->id == 0) /* as most often: others may just be looking */
         return;

@@ -66,8 +66,9 @@ CUresult cuCtxGetDevice(CUdevice *device) {
 }
 
 CUresult cuCtxGetFlags(unsigned int *flags) {
-    struct sim_context *context;
-    SIM_TRY(find(NULL, &context));
+    struct sim_context *context = sim_thread_current();
+    if (!context || !context->is_primary || atomic_load(&context->active)) /* one that was reset has flags */
+        SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(flags);
     *flags = atomic_load(&context->flags);
     return CUDA_SUCCESS;
@@ -83,7 +84,10 @@ CUresult cuCtxSetFlags(unsigned int flags) {
 
 CUresult cuCtxGetId(CUcontext handle, unsigned long long *id) {
     struct sim_context *context;
-    SIM_TRY(find(handle, &context));
+    CUresult result = find(handle, &context);
+    if (result == CUDA_ERROR_INVALID_CONTEXT && handle)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    SIM_TRY(result);
     SIM_REQUIRE(id);
     *id = context->id;
     return CUDA_SUCCESS;

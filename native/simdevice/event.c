@@ -184,6 +184,14 @@ CUresult sim_event_of_launch(CUevent handle, const struct sim_context *context) 
     return result;
 }
 
+void sim_event_set_edge(CUevent handle, CUgraphEdgeData edge) {
+    struct sim_event *event;
+    if (acquire(handle, &event) != CUDA_SUCCESS)
+        return;
+    sim_capture_set_edge(&event->mark, edge);
+    sim_release(event);
+}
+
 CUresult sim_event_record_in(CUevent handle, struct sim_stream *stream) {
     struct sim_event *event;
     SIM_TRY(acquire(handle, &event));

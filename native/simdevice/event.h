@@ -7,6 +7,8 @@ CUresult sim_event_context(CUevent handle, struct sim_context **context);
 CUresult sim_event_uncaptured(CUevent handle);
 /* Whether a launch in the context may record it. */
 CUresult sim_event_of_launch(CUevent handle, const struct sim_context *context);
+/* What was recorded in a capture, behind a kernel: kernels wait for it by such an edge. */
+void sim_event_set_edge(CUevent handle, CUgraphEdgeData edge);
 /* As cuEventRecord and cuStreamWaitEvent do it in a stream that is not captured. */
 CUresult sim_event_record_in(CUevent handle, struct sim_stream *stream);
 CUresult sim_event_wait_in(CUevent handle, struct sim_stream *stream);

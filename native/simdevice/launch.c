@@ -277,8 +277,11 @@ static CUresult launch_on(struct sim_stream *stream, CUfunction given, struct si
                 ? sim_submit_and_wait(stream, op)
                 : sim_submit_and_forget(stream, op));
     for (unsigned i = 0; i < c->numAttrs; i++) /* later than it might be */
-        if (gf_attribute_records(c->attrs[i].id))
-            SIM_TRY(cuEventRecord(c->attrs[i].value.programmaticEvent.event, c->hStream));
+        if (gf_attribute_records(c->attrs[i].id)) {
+            CUevent event = c->attrs[i].value.programmaticEvent.event;
+            SIM_TRY(cuEventRecord(event, c->hStream));
+            sim_event_set_edge(event, gf_attribute_edge(&c->attrs[i]));
+        }
     return CUDA_SUCCESS;
 }
 

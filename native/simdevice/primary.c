@@ -59,6 +59,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     SIM_TRY(find(ordinal, &primary));
     if (!atomic_load(&primary->active))
         return CUDA_SUCCESS;
+    atomic_store(&primary->flags, CU_CTX_SCHED_AUTO);
     tear_down(primary, false); /* those who retain it do so again, or release it all the same */
     return CUDA_SUCCESS;
 }

@@ -39,6 +39,11 @@ static void shapes(void) {
     refuse(4, 4, 0, 3, 0);
     refuse(4, 0, 4, 1, 0);
     refuse(131073, 0, 0, 1, 0);
+    const unsigned graphics = CUDA_ARRAY3D_DEPTH_TEXTURE | CUDA_ARRAY3D_COLOR_ATTACHMENT;
+    array = make(8, 8, 0, graphics);
+    OK(cuArray3DGetDescriptor(&deep_back, array));
+    EXPECT(deep_back.Flags == graphics);
+    OK(cuArrayDestroy(array));
     refuse(4, 4, 0, 1, CUDA_ARRAY3D_LAYERED);
     refuse(4, 4, 5, 1, CUDA_ARRAY3D_CUBEMAP);
     refuse(4, 3, 6, 1, CUDA_ARRAY3D_CUBEMAP);

@@ -134,7 +134,33 @@ static void events(void) {
     OK(cuEventRecord(event, other));
     OK(cuStreamWaitEvent(origin, event, 0));
     OK(cuStreamEndCapture(origin, &graph));
+    edges_of(graph, "behind the launch of a kernel");
     EXPECT(run(graph) == 10);
+    OK(cuGraphDestroy(graph));
+    for (int at_start = 0; at_start < 2; at_start++) {
+        both[0].value.programmaticEvent = (typeof(both[0].value.programmaticEvent)){event, 0, at_start};
+        OK(cuStreamBeginCapture(origin, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        OK(launch(origin, 2, both, 1));
+        OK(cuStreamWaitEvent(other, event, 0));
+        if (at_start) // of anything else but kernels the edge is a plain one
+            OK(cuMemsetD32Async(data, 3, THREADS, other));
+        OK(launch(other, 3, NULL, 0));
+        OK(cuEventRecord(event, other));
+        OK(cuStreamWaitEvent(origin, event, 0));
+        OK(cuStreamEndCapture(origin, &graph));
+        edges_of(graph, at_start ? "a fill behind an event" : "behind an event");
+        EXPECT(run(graph) == 10);
+        OK(cuGraphDestroy(graph));
+    }
+    both[0].value.programmaticEvent = (typeof(both[0].value.programmaticEvent)){event, 0, 1};
+    OK(cuStreamBeginCapture(origin, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(launch(origin, 2, both, 1));
+    OK(cuStreamWaitEvent(other, event, 0));
+    OK(launch(other, 3, NULL, 0));
+    OK(cuEventRecord(event, other));
+    OK(cuStreamWaitEvent(origin, event, 0));
+    OK(cuStreamEndCapture(origin, &graph));
+    edges_of(graph, "behind the begin of a kernel");
     OK(cuGraphDestroy(graph));
 }
 

@@ -63,6 +63,27 @@ static void alias(void) {
     OK(cuMemAddressFree(base, 6 * granule));
 }
 
+// As allocators with segments that grow do, one for each stream: addresses cost nothing, however many.
+static void more_than_there_is(void) {
+    CUdeviceptr segments[6], plain = 0;
+    size_t before = free_bytes(), size = (size_t)1 << 40;
+    for (int i = 0; i < 6; i++)
+        OK(cuMemAddressReserve(&segments[i], size, 0, 0, 0));
+    EXPECT(free_bytes() == before);
+    CUdeviceptr inside = segments[5] + size / 2;
+    CUmemGenericAllocationHandle handle = create(granule);
+    map(inside, granule, handle);
+    allow(inside, granule, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    store_at(inside + granule - 4, 77);
+    EXPECT(word_at(inside + granule - 4) == 77);
+    OK(cuMemAlloc(&plain, granule));
+    OK(cuMemFree(plain));
+    OK(cuMemUnmap(inside, granule));
+    OK(cuMemRelease(handle));
+    for (int i = 0; i < 6; i++)
+        OK(cuMemAddressFree(segments[i], size));
+}
+
 static void describe(void) {
     CUmemAllocationProp found = {0};
     CUmemGenericAllocationHandle handle = create(granule);
@@ -99,6 +120,7 @@ int main(void) {
     size_t before = free_bytes();
     grow();
     alias();
+    more_than_there_is();
     describe();
     CUmemGenericAllocationHandle handle = create(4 * granule);
     EXPECT(free_bytes() + 4 * granule <= before);

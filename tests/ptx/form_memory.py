@@ -539,17 +539,27 @@ def _meeting_code(n: Names) -> str:
     )
 
 
-def _bulk_code(n: Names) -> str:
-    """The first thread has inputs copied, as many bytes as the barrier then waits for; all read one word."""
-    first = n.k % 9 * 16
+def _transfer(n: Names, number: int, instruction: str) -> str:
+    """The first thread has bytes copied, as many as the barrier then waits for."""
+    k = f"{n.k}_{number}"
     return (
-        f"{_SCOPE} mov.u32 %w0, %tid.x; setp.ne.u32 %no, %w0, 0; bar.sync 0; @%no bra OTHERS{n.k};"
-        f" mbarrier.arrive.expect_tx.shared.b64 %x0, [met], {BULK};"
-        " cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-        f" [bulk], [%inputs+{first}], {BULK}, [met]; bra ARRIVED{n.k};"
-        f" OTHERS{n.k}: mbarrier.arrive.shared.b64 %x0, [met];"
-        f" ARRIVED{n.k}: mbarrier.try_wait.shared.b64 %no, [met], %x0; @!%no bra ARRIVED{n.k};"
-        f" and.b32 %w1, {n.a[0]}, {BULK // 4 - 1}; mov.u32 %w2, bulk; mad.lo.u32 %w1, %w1, 4, %w2;"
+        f" bar.sync 0; @%no bra OTHERS{k}; mbarrier.arrive.expect_tx.shared.b64 %x0, [met], {BULK};"
+        f" {instruction}, {BULK}, [met]; bra ARRIVED{k};"
+        f" OTHERS{k}: mbarrier.arrive.shared.b64 %x0, [met];"
+        f" ARRIVED{k}: mbarrier.try_wait.shared.b64 %p, [met], %x0; @!%p bra ARRIVED{k};"
+    )
+
+
+def _bulk_code(sums: bool, n: Names) -> str:
+    """Inputs are copied, and with `sums` what was copied is added to itself; all read one word."""
+    counted = "mbarrier::complete_tx::bytes"
+    copy = f"cp.async.bulk.shared::cluster.global.{counted} [bulk], [%inputs+{n.k % 9 * 16}]"
+    add = f"cp.reduce.async.bulk.shared::cluster.shared::cta.{counted}.add.u32 [bulk], [bulk]"
+    return (
+        f"{_SCOPE} .reg .pred %p; mov.u32 %w0, %tid.x; setp.ne.u32 %no, %w0, 0;"
+        + _transfer(n, 0, copy)
+        + (_transfer(n, 1, add) if sums else "")
+        + f" and.b32 %w1, {n.a[0]}, {BULK // 4 - 1}; mov.u32 %w2, bulk; mad.lo.u32 %w1, %w1, 4, %w2;"
         f" ld.shared.u32 {n.d[0]}, [%w1]; bar.sync 0; }}"
     )
 
@@ -596,7 +606,15 @@ def forms() -> list[Form]:
         Form("cp.async", "thread", 2, 2, _copy_code, _copy_value),
         Form("gathered", "block", 2, 1, _gathered_code, _gathered_value),
         Form("mbarrier", "block", 1, 1, _meeting_code, _met),
-        Form("cp.async.bulk", "block", 1, 1, _bulk_code, _bulk),
+        Form("cp.async.bulk", "block", 1, 1, partial(_bulk_code, False), _bulk),
+        Form(
+            "cp.reduce.async.bulk",
+            "block",
+            1,
+            1,
+            partial(_bulk_code, True),
+            lambda scene, which: [_bulk(scene, which)[0] * np.uint32(2)],
+        ),
         Form("spaces", "thread", 1, 0, _spaces_code, _spaces),
     ]
     for how in ("popc", "and", "or"):

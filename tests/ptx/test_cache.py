@@ -73,6 +73,14 @@ def test_a_warm_cache_needs_no_service(tmp_path: Path, interpreter: tuple[Path, 
     assert again.stdout == "well\n", again.stderr
 
 
+def test_each_form_of_code_is_kept(tmp_path: Path) -> None:
+    """Which of them is chosen is part of what code is found by."""
+    for count_of_objects, unit in enumerate(("warp", "thread"), 1):
+        done = run(GPUFERRY_SIM_CACHE=tmp_path, GPUFERRY_SIM_UNIT=unit)
+        assert done.stdout == "well\n", done.stderr
+        assert len(list(tmp_path.glob("*.o"))) == 5 * count_of_objects
+
+
 def test_damaged_files_are_made_again(tmp_path: Path, interpreter: tuple[Path, Path]) -> None:
     script, starts = interpreter
     cache = tmp_path / "cache"

@@ -82,6 +82,8 @@ TRIES = {
     "copy of a part": "mov.u32 %r10, tile; mov.u32 %r11, 8;"
     " cp.async.ca.shared.global [%r10], [%x1], 16, %r11;",
     "copy to": "mov.u32 %r10, tile; cp.async.bulk.global.shared::cta.bulk_group [%x1], [%r10], 16;",
+    "reducing copy": "mov.u32 %r10, tile;"
+    " cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%x1], [%r10], 16;",
     "matrix": "wmma.load.a.sync.aligned.row.m16n16k16.f16"
     " {%r10,%r11,%r12,%r13,%r14,%r15,%r16,%r17}, [%x1], 16;",
     "barrier": "mbarrier.init.b64 [%x1], 1;",
@@ -235,6 +237,11 @@ ANYWAY = {
     " cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%x0], %r11, [%r10+16];",
     "a copy trimmed by more than there is": "mov.u32 %r10, tile; mov.u32 %r11, 65536;"
     " cp.async.bulk.global.shared::cta.bulk_group [%x0], [%r10], %r11;",
+    "zeros beyond shared memory": "mov.u32 %r10, tile; mov.u64 %x10, 65536;"
+    " st.bulk.weak.shared::cta [%r10], %x10, 0;",
+    "zeros elsewhere": "mov.u64 %x10, 64; st.bulk [%x0], %x10, 0;",
+    "a reducing copy larger than shared memory": "mov.u32 %r10, tile; mov.u32 %r11, 65536;"
+    " cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%x0], [%r10], %r11;",
     "a matrix with a wide stride": "mov.u32 %r10, tile; mov.u32 %r11, 100000;"
     " wmma.load.a.sync.aligned.row.m16n16k16.shared.f16"
     " {%r10,%r11,%r12,%r13,%r14,%r15,%r16,%r17}, [%r10], %r11;",

@@ -14,6 +14,7 @@ from tests.helpers import paths
 from . import driver
 from .ptx import HEADER, RECURSION, entry, kernel, store
 
+CONSTANT = "    .const .align 4 .b32 c[1024];\n    mov.u64 %x10, c;\n    cvta.const.u64 %x10, %x10;\n"
 FAULTS = {
     "null": ("    mov.u64 %x10, 0;\n    st.global.u32 [%x10], %r0;", driver.ILLEGAL_ADDRESS),
     "wild": (
@@ -47,6 +48,16 @@ FAULTS = {
         "    kind: .callprototype _ (.param .b32 _);\n    call %x10, (a), kind; }",
         driver.ILLEGAL_ADDRESS,
     ),
+    "a store to a constant": (CONSTANT + "    st.u32 [%x10+4], %r0;", driver.ILLEGAL_ADDRESS),
+    "lanes' stores to constants": (
+        CONSTANT + "    mad.wide.u32 %x10, %r0, 4, %x10;\n    st.u32 [%x10], %r0;",
+        driver.ILLEGAL_ADDRESS,
+    ),
+    "an atomic on a constant": (CONSTANT + "    atom.add.u32 %r10, [%x10], 1;", driver.ILLEGAL_ADDRESS),
+    "a branch beyond its table": (
+        "    add.u32 %r10, %r0, 1;\n    brx.idx %r10, ways;\nways: .branchtargets here, here;\nhere:",
+        driver.LAUNCH_FAILED,
+    ),
     "trap": ("    setp.eq.u32 %p0, %r1, 300;\n    @%p0 trap;", driver.LAUNCH_FAILED),
 }
 
@@ -68,6 +79,17 @@ def test_fault(name: str, fibers: bool) -> None:
     out = driver.Buffer(np.zeros(1024, np.uint32))
     driver.Module(text).launch("good", out, grid=(8,), block=(128,))
     assert (out.read() == np.arange(1024)).all()
+
+
+def test_constants_are_written_by_the_address_that_the_host_was_told() -> None:
+    text = kernel(
+        "    st.global.u32 [%x1], 7;\n    bar.sync 0;\n    mov.u64 %x2, c;\n    cvta.const.u64 %x2, %x2;\n"
+        "    ld.u32 %r3, [%x2];\n    st.u32 [%x0], %r3;",
+        module=".const .align 4 .b32 c;\n",
+    )
+    module, out = driver.Module(text), driver.Buffer(np.zeros(1, np.uint32))
+    module.launch("k", out, module.variable("c")[0])
+    assert out.read()[0] == 7
 
 
 def test_one_fault_ends_a_large_grid() -> None:

@@ -81,6 +81,13 @@ def pick(choose: Callable[[float, float], bool], nan: bool) -> Callable[[float, 
     return picked
 
 
+def of_three(larger: bool, nan: bool, sizes: bool) -> Callable[[float, float, float], float]:
+    """The least or the largest, or of magnitudes."""
+    chosen = pick((lambda x, y: x > y) if larger else (lambda x, y: x < y), nan)
+    change = abs if sizes else float
+    return lambda x, y, z: chosen(chosen(change(x), change(y)), change(z))
+
+
 def simple() -> list[Row]:
     rows = []
     for format_ in (F32, F64, F16, BF16):
@@ -96,6 +103,11 @@ def simple() -> list[Row]:
                 Row(f"min.NaN.{t}", f"{t} {t} -> {t}", pick(lambda x, y: x < y, True)),
                 Row(f"max.NaN.{t}", f"{t} {t} -> {t}", pick(lambda x, y: x > y, True)),
             ]
+    for name, larger in (("min", False), ("max", True)):
+        for nan in ("", ".NaN"):
+            for sizes in ("", ".abs"):
+                code = f"{name}{nan}{sizes}.f32"
+                rows.append(Row(code, "f32 f32 f32 -> f32", of_three(larger, bool(nan), bool(sizes))))
     for format_ in (F32, F64):
         t = format_.name
         # d = the magnitude of b with the sign of a
@@ -167,6 +179,51 @@ def by_reciprocal(x: float, y: float) -> float:
     """Beyond 2**126 the reciprocal is a zero: "if a is infinity, div.approx.f32 returns NaN, otherwise it
     returns a sign-preserving zero"."""
     return x * math.copysign(0.0, y) if 2.0**126 < abs(y) < math.inf else x / y
+
+
+# What the PTX ISA says of an approximation at -inf, -1, -0, +0 and +inf, then of a negative and of a positive
+# subnormal if those are flushed.
+NAN, INF = math.nan, math.inf
+SPECIAL = {
+    "rcp.approx": (-0.0, -1.0, -INF, INF, 0.0, -INF, INF),
+    "sqrt.approx": (NAN, NAN, -0.0, 0.0, INF, -0.0, 0.0),
+    "rsqrt.approx": (NAN, NAN, -INF, INF, 0.0, -INF, INF),
+    "sin.approx": (NAN, None, -0.0, 0.0, NAN, -0.0, 0.0),
+    "cos.approx": (NAN, None, 1.0, 1.0, NAN, 1.0, 1.0),
+    "lg2.approx": (NAN, NAN, -INF, -INF, INF, -INF, -INF),
+    "ex2.approx": (0.0, 0.5, 1.0, 1.0, INF, 1.0, 1.0),
+    "tanh.approx": (-1.0, None, -0.0, 0.0, 1.0),
+}
+
+
+def special() -> list[Row]:
+    rows = []
+    for name, results in SPECIAL.items():
+        for f in (F32, F64) if name in ("rcp.approx", "rsqrt.approx") else (F32,):
+            for ftz in ("", ".ftz"):
+                if (f is F64 and not ftz and name != "rsqrt.approx") or (ftz and name == "tanh.approx"):
+                    continue
+                places = [-INF, -1.0, -0.0, 0.0, INF, *([-f.smallest, f.smallest] if ftz else [])]
+                known = {
+                    (place, math.copysign(1, place)): result
+                    for place, result in zip(places, results, strict=False)
+                    if result is not None
+                }
+                rows.append(
+                    Row(
+                        f"{name}{ftz}.{f.name}",
+                        f"{f.name} -> {f.name}",
+                        lambda x, known=known: known[x, math.copysign(1, x)],
+                        f"{name}{ftz}.{f.name} %d, %a;",
+                        ([place for place, _ in known],),
+                    )
+                )
+    # Of such a double the lower half is not looked at.
+    near = [1 + 2.0**-52, -2 - 2.0**-40, 0.5 + 2.0**-25]
+    rows.append(
+        Row("upper half", "f64 -> f64", lambda x: 1 / round(x, 4), "rcp.approx.ftz.f64 %d, %a;", (near,))
+    )
+    return rows
 
 
 def approximate() -> list[Row]:
@@ -295,7 +352,7 @@ def packed() -> list[Row]:
     return rows
 
 
-TABLE = Table([*exact(), *small(), *simple(), *approximate(), *packed()])
+TABLE = Table([*exact(), *small(), *simple(), *special(), *approximate(), *packed()])
 
 
 @pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.kernel[2:80])

@@ -18,13 +18,13 @@ def parts(word: int, bits: int) -> tuple[int, int]:
     return word & (1 << bits) - 1, word >> bits
 
 
-def both(part: Part, bits: int) -> Callable[..., int]:
-    """The part's instruction on the lower and on the upper half."""
+def both(part: Part, bits: int, count: int = 2) -> Callable[..., int]:
+    """The part's instruction on the lower and on the upper half, or on each of more numbers."""
+    mask = (1 << bits) - 1
 
     def result(*words: int) -> int:
-        low, high = zip(*(parts(word, bits) for word in words), strict=True)
-        mask = (1 << bits) - 1
-        return part(*low) & mask | (part(*high) & mask) << bits
+        columns = [[word >> shift & mask for word in words] for shift in range(0, count * bits, bits)]
+        return sum((part(*each) & mask) << bits * index for index, each in enumerate(columns))
 
     return result
 
@@ -120,6 +120,10 @@ def singles() -> list[Row]:
     return rows
 
 
+def sum_between(least: int, most: int) -> Callable[[int, int], int]:
+    return lambda x, y: min(max(x + y, least), most)
+
+
 def integers() -> list[Row]:
     rows = []
     two = "u32 u32 -> u32"
@@ -130,11 +134,14 @@ def integers() -> list[Row]:
             rows.append(Row(name, two, both(lambda x, y: part(value(x), value(y)), 16)))
 
         row(f"add.{t}16x2", lambda x, y: x + y)
+        limits = (-32768, 32767) if t == "s" else (0, 65535)
+        row(f"add.sat.{t}16x2", sum_between(*limits))
         row(f"min.{t}16x2", min)
         row(f"max.{t}16x2", max)
         if t == "s":
             row("min.relu.s16x2", lambda x, y: max(min(x, y), 0))
             row("max.relu.s16x2", lambda x, y: max(x, y, 0))
+        rows.extend(of_bytes(t))
         for bits in (16, 8):
             most = ((1 << bits - 1) - 1) if t == "s" else (1 << bits) - 1
             least = -(1 << bits - 1) if t == "s" else 0
@@ -150,6 +157,37 @@ def integers() -> list[Row]:
             else:
                 rows.append(Row(f"cvt.pack.sat.{t}8.s32.b32", "s32 s32 u32 -> u32", packed))
     return rows
+
+
+def of_bytes(sign: str) -> list[Row]:
+    """Four numbers of a sign, `s` or `u`, in a word."""
+    least, most = (-128, 127) if sign == "s" else (0, 255)
+    operations: dict[str, Callable[..., int]] = {
+        "add": lambda x, y: x + y,
+        "sub": lambda x, y: x - y,
+        "add.sat": lambda x, y: min(max(x + y, least), most),
+        "sub.sat": lambda x, y: min(max(x - y, least), most),
+        "min": min,
+        "max": max,
+    }
+    if sign == "s":
+        operations |= {
+            "min.relu": lambda x, y: max(min(x, y), 0),
+            "max.relu": lambda x, y: max(x, y, 0),
+            "neg": lambda x: -x,
+        }
+
+    def of_numbers(operation: Callable[..., int]) -> Part:
+        return lambda *codes: operation(*(code - 256 if code > most else code for code in codes))
+
+    return [
+        Row(
+            f"{name}.{sign}8x4",
+            "u32 -> u32" if name == "neg" else "u32 u32 -> u32",
+            both(of_numbers(operation), 8, 4),
+        )
+        for name, operation in operations.items()
+    ]
 
 
 def conversions() -> list[Row]:

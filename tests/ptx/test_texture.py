@@ -142,6 +142,18 @@ def test_a_fetch(
     expect(got, texels, at, linear=linear, normalized=normalized, address=CLAMP if repeats else address)
 
 
+def test_a_fetch_says_that_it_is_resident() -> None:
+    instruction = """.reg .pred %in;
+    tex.2d.v4.f32.f32 {%r0, %r1, %r2, %r3}|%in, [%t, {%x0, %x1}]; selp.f32 %r1, 1.0, 0.0, %in;"""
+    own = driver.Module(HEADER + kernel("resident", instruction))
+    texels = noise(1, 6, 5, 1)
+    texture = Texture(Array(texels, 2))
+    at = np.array([(x, y) for y in range(6) for x in range(5)], np.float32)
+    got = run(own, "resident", texture.value, at)
+    assert (got[:, 0] == texels.reshape(-1)).all()
+    assert (got[:, 1] == 1).all()
+
+
 @pytest.mark.parametrize("channels", [1, 2, 4])
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "f2", "f4"])
 def test_formats_become_floats(module: driver.Module, dtype: str, channels: int) -> None:

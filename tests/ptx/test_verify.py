@@ -165,6 +165,7 @@ vadd.u32.u32.u32.sat %r1, %r2.b0, %r3.h1;  bar.sync 0;  atom.global.cas.b32 %r1,
 ld.global.u32 %r1, [%x1+4+8];  ld.global.u32 %r1, [%x1].unified;  mov.v4.u32 {%r1, %r2, %r3, %r4}, %tid;
 add.s32.sat %r1, %r2, %r3;  add.rn.f16 %h1, %h2, %h3;  max.f32 %f1, %r2, 1.0;  min.f32 %f1, %f2, %f3, %f4;
 max.xorsign.abs.bf16x2 %r1, %r2, %r3;  mad.hi.sat.s32 %r1, %r2, %r3, %r4;  rsqrt.approx.ftz.f64 %g1, %g2;
+max.NaN.abs.f32 %f1, %f2, %f3, %f4;
 rcp.rn.ftz.f64 %g1, %g2;  setp.lo.u16 %p1, %h1, %h2;  setp.eq.f16x2 %p1|%p2, %r2, %r3;
 ld.mmio.relaxed.sys.global.u32 %r1, [%x1];  ld.volatile.global.v2.u32 {%r1, %r2}, [%x1];
 bar.sync %r1, %r2;  bar.red.popc.u32 %r1, 0, %p1;  bar.red.and.pred %p1, 0, 64, !%p2;  bar.cta.sync 0;

@@ -6,7 +6,7 @@
 # Read by: _core aliases aside book context_ops journal residency restore_ops scrub shared_moves sharing
 # Offers: admit_behind_work all_marked allow_access begin_window check_unmapped gpu_at in_window is_backed is_mapped is_there_still
 #   map_memory mark mark_pages may_read may_touch may_write next_mapping note_touched on_pages open_memory page_of
-#   place release_mapping renew_mapping reserve_window run_unmap set_access unmap_all unmap_behind_work
+#   place reach release_mapping renew_mapping reserve_window run_unmap set_access unmap_all unmap_behind_work
 #   unmap_memory wait_for_unmaps
 
 cdef struct Window:
@@ -19,6 +19,7 @@ cdef struct Window:
     uint64_t *handles
     uint8_t *devices            # whose memory that is: places
     uint64_t *serials           # which of the mappings that began there
+    uint64_t reached            # no page from there on has ever been mapped
     uint64_t serial
     uint64_t *mapped            # bitmap of pages
     uint64_t *touched           # bitmap of pages that launches named, while the tail is written

@@ -145,6 +145,9 @@ static void make_identity(void) {
     __get_cpuid_count(7, 0, &unused, &words[4], &words[5], &words[6]);
     __get_cpuid_count(7, 1, &words[7], &unused, &unused, &words[8]);
     gf_sha256_update(&hash, words, sizeof words);
+    const char *unit = getenv("GPUFERRY_SIM_UNIT"); /* ptx/compiler.py: which form kernels have */
+    if (unit != NULL)
+        gf_sha256_update(&hash, unit, strlen(unit) + 1);
     for (int i = 0; i < 2; i++) {
         char *path;
         if (asprintf(&path, "%s/%s", source_folder, parts[i]) > 0) {

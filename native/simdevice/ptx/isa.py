@@ -76,13 +76,13 @@ def _forms(names: str, operands: str, types: str = "", **further: Any) -> dict[s
     return dict.fromkeys(names.split(), form(operands, types, **further))
 
 
+_ADDED = f"{_NUMBERS} u16x2 s16x2 f32x2 u8x4 s8x4"
+_SATURATED_SUMS = f"s32 {_SATURATED} s8x4 u8x4"
+_OF_SUMS = {"ftz": _FLUSHED, "cc": _CARRIED, "rz rm rp": _DIRECTED}
+
 FORMS: dict[str, Form] = {
-    **_forms(
-        "add sub",
-        "ttt",
-        f"{_NUMBERS} u16x2 s16x2 f32x2 u8x4 s8x4",
-        only={"sat": f"s32 {_SATURATED} s8x4 u8x4", "ftz": _FLUSHED, "cc": _CARRIED, "rz rm rp": _DIRECTED},
-    ),
+    "add": form("ttt", _ADDED, only={"sat": f"{_SATURATED_SUMS} u16x2 s16x2", **_OF_SUMS}),
+    "sub": form("ttt", _ADDED, only={"sat": _SATURATED_SUMS, **_OF_SUMS}),
     **_forms("addc subc", "ttt", _INTEGERS),
     **_forms(
         "mul",
@@ -111,10 +111,9 @@ FORMS: dict[str, Form] = {
     ),
     **_forms(
         "min max",
-        "tttt",
+        "ttt",
         f"{_NUMBERS} u16x2 s16x2 u8x4 s8x4",
-        optional=1,
-        only={"ftz": _SATURATED, "NaN xorsign abs": f"f32 {_HALVES}", "relu": "s32 s16x2"},
+        only={"ftz": _SATURATED, "NaN xorsign abs": f"f32 {_HALVES}", "relu": "s32 s16x2 s8x4"},
         implies={"xorsign": "abs", "abs": "xorsign"},
     ),
     **_forms("sad", "tttt", _INTEGERS),
@@ -185,6 +184,9 @@ FORMS: dict[str, Form] = {
     **_forms("activemask", "t", "b32"),
     **_forms("nanosleep", "t", "u32"),
 }
+
+# Of those that may have an operand more than FORMS says, what they are then.
+LONGER = _forms("min max", "tttt", "f32", only={"xorsign relu": ""})
 
 # Of instructions that do different things the first of these words that is there says which.
 _VOTED = form("p*c", "pred", optional=1)

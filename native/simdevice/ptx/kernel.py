@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from .analysis import Program
-from .model import Function
+from .model import Function, Variable
 from .module import Module, parameter_offsets
+from .usage import taken
 
 
 class KernelContext:
@@ -23,6 +26,18 @@ class KernelContext:
         self.quick = False  # the code is to be made in little time
         self.interleaved = False  # lanes that wait come back to their turn from wherever others stand
         self.helpers: dict[str, str] = {}  # functions that an object brings along, by name
+
+    @cached_property
+    def pointed_constants(self) -> list[Variable]:
+        """Variables in the constant space whose addresses the kernel may hold in registers."""
+        found: dict[int, Variable] = {}
+        for body in self.program.bodies.values():
+            unit = self.module.unit_of(body.function)
+            for name in taken(body.items):
+                symbol = unit.find(body.function, name)
+                if isinstance(symbol, Variable) and symbol.space == "const":
+                    found[symbol.index] = symbol
+        return [found[index] for index in sorted(found)]
 
     @property
     def parameter_bytes(self) -> int:

@@ -112,7 +112,11 @@ class Operands:
             return Register(token)
         if token == "{":
             self.at += 1
-            return Vector(self._list("}"))
+            found_vector = Vector(self._list("}"))
+            if self.peek() == "|":
+                self.at += 1
+                return Pair(found_vector, self.operand())
+            return found_vector
         if token == "[":
             self.at += 1
             found = self._bracket()

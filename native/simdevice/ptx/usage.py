@@ -48,3 +48,14 @@ def names(operand: Operand) -> list[str]:
         return [operand.base]
     items: list[Operand] = getattr(operand, "items", [])
     return [name for item in items for name in names(item)]
+
+
+def taken(items: list[Item]) -> set[str]:
+    """Names whose addresses a body may hold in registers."""
+    found: set[str] = set()
+    for item in items:
+        if isinstance(item, Instruction) and item.opcode != "call":
+            for operand in item.operands:
+                if item.opcode not in ("ld", "st") or not isinstance(operand, Address):
+                    found.update(names(operand))
+    return found

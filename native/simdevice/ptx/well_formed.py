@@ -31,6 +31,8 @@ def fault(instruction: Instruction, type_of: TypeOf) -> str | None:
     if not isa.APART.isdisjoint(instruction.modifiers) and opcode != "fence":
         return None
     form = isa.FORMS.get(opcode)
+    if opcode in isa.LONGER and len(instruction.operands) == len(isa.LONGER[opcode].operands):
+        form = isa.LONGER[opcode]
     if (actions := isa.ACTIONS.get(opcode)) is not None:
         form = next((actions[word] for word in actions if word in instruction.modifiers), None)
         if form is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nvidia.dali import fn, pipeline_def, types
+from nvidia.dali import Pipeline, fn, types
 
 BATCH, ROUNDS = 4, 2
 
@@ -46,12 +46,10 @@ def batches() -> list[list[np.ndarray]]:
 
 
 def run(operator: Callable[[Any], Any], device: str) -> list[np.ndarray]:
-    @pipeline_def(batch_size=BATCH, num_threads=2, device_id=0, seed=7)
-    def pipe() -> Any:
+    pipeline = Pipeline(batch_size=BATCH, num_threads=2, device_id=0, seed=7)
+    with pipeline:
         images = fn.external_source(source=batches(), layout="HWC")
-        return operator(images.gpu() if device == "gpu" else images)
-
-    pipeline = pipe()
+        pipeline.set_outputs(operator(images.gpu() if device == "gpu" else images))
     pipeline.build()
     made = [pipeline.run()[0].as_cpu() for _ in range(ROUNDS)]
     return [np.array(each.at(i)) for each in made for i in range(BATCH)]

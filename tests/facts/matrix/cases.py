@@ -83,8 +83,12 @@ def of(spec: Spec, variant: Variant) -> Iterator[Case]:
         if arg.use is Use.DESTROY or (FREES.match(variant.symbol) and arg.kind is Kind.POINTER)
     ]
 
+    # Of an argument that is looked at first the call needs nothing.
+    first = {each.condition.split()[0] for each in variant.ahead}
+
     def case(wrong: str, args: list[Token]) -> Case:
-        return Case(variant.symbol, wrong, args, variant.needs.value, streams, ends)
+        needs = "none" if wrong.split(" ")[0] in first else variant.needs.value
+        return Case(variant.symbol, wrong, args, needs, streams, ends)
 
     yield case("", right)
     for i, arg in enumerate(variant.args):

@@ -157,8 +157,8 @@ def test_deep_nesting() -> None:
         ("multimem.red.relaxed.sys.global.add.u32 [%d1], %r1;", "multimem.red.relaxed"),
         ("cp.async.bulk.prefetch.tensor.1d.L2.global.tile [%d1, {%r1}];", "cp.async.bulk.prefetch.tensor"),
         (
-            "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d1], [%r1], 16;",
-            "cp.reduce.async.bulk",
+            "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group [%d1, {%r1}], [%r2];",
+            "cp.reduce.async.bulk.tensor",
         ),
         (
             "tensormap.replace.tile.global_address.global.b1024.b64 [%d1], %d2;",

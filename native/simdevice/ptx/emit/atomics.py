@@ -9,9 +9,10 @@ from ..types import BF16, F16, F32, Type
 from . import numbers
 from .function import FunctionEmitter
 from .mbarrier import update
-from .memory import SCOPES, SHARED, in_cluster, pointer, take_hints, take_space
+from .memory import SCOPES, pointer, take_hints
 from .modifiers import Modifiers
 from .registry import opcode
+from .spaces import SHARED, in_cluster, take_space
 
 _ORDERS = {
     None: "monotonic",
@@ -22,7 +23,7 @@ _ORDERS = {
 }
 _BITWISE = {"and": "and", "or": "or", "xor": "xor", "exch": "xchg"}
 _COUNTING = {"inc": "uinc_wrap", "dec": "udec_wrap"}
-_OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas")
+OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas")
 
 
 def _rmw_name(kind: Type, operation: str) -> str | None:
@@ -126,27 +127,34 @@ def _update(
         failure = {"monotonic": "monotonic", "release": "monotonic"}.get(order, "acquire")
         text = f"cmpxchg ptr {where}, {t} {compare}, {t} {new} {order} {failure}, align {kind.bytes}"
         return e.op(f"extractvalue {{ {t}, i1 }} {e.op(text)}, 0")
+    if kind.kind == "f" and kind.bits > 16:
+        bits = numbers.bits_of(e, kind, e.read(operands[0], kind))
+    else:
+        bits = e.read_bits(operands[0], kind.bits)
+    return update_word(e, kind, operation, order, flushes, where, bits)
+
+
+def update_word(
+    e: FunctionEmitter, kind: Type, operation: str, order: str, flushes: str, where: str, bits: str
+) -> str:
+    """The same by the bits of one operand."""
+    t = kind.integer
     name = _rmw_name(kind, operation)
     if name == "fadd":
-        value = e.read(operands[0], kind)
+        value = numbers.from_bits(e, kind, bits)
         return numbers.bits_of(e, kind, e.op(f"atomicrmw fadd ptr {where}, double {value} {order}, align 8"))
     if name is not None:
-        value = e.read_bits(operands[0], kind.bits)
-        return e.op(f"atomicrmw {name} ptr {where}, {t} {value} {order}, align {kind.bytes}")
+        return e.op(f"atomicrmw {name} ptr {where}, {t} {bits} {order}, align {kind.bytes}")
     if kind.name not in ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64") or operation not in (
         "add",
         "min",
         "max",
     ):
         raise e.fail(f"no .{operation} of .{kind.name}")
-    if kind.is_float and kind.kind == "f":
-        value = numbers.bits_of(e, kind, e.read(operands[0], kind))
-    else:
-        value = e.read_bits(operands[0], kind.bits)
-    return _loop(e, kind.bits, where, order, _float_change(e, kind, operation, flushes, value))
+    return _loop(e, kind.bits, where, order, _float_change(e, kind, operation, flushes, bits))
 
 
-def _flushes(e: FunctionEmitter, kind: Type, space: str, where: str) -> str:
+def flushes(e: FunctionEmitter, kind: Type, space: str, where: str) -> str:
     """The GPU's memory units flush single precision; its multiprocessors, for shared memory, do not."""
     if kind is not F32 or space in SHARED:
         return "false"
@@ -157,13 +165,13 @@ def _flushes(e: FunctionEmitter, kind: Type, space: str, where: str) -> str:
 
 @opcode("atom", "red")
 def atomic(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    if m.flag("async"):
+    if m.flag("async") and not m.flag("mmio"):
         _reduce_async(e, m)
         return
     order = _ORDERS[m.choice("relaxed", "acquire", "release", "acq_rel")]
     m.choice(*SCOPES)
     space = take_space(m)
-    operation = m.need(*_OPERATIONS)
+    operation = m.need(*OPERATIONS)
     noftz = m.flag("noftz")
     policy = take_hints(m)
     vector = m.choice("v2", "v4", "v8")
@@ -177,9 +185,9 @@ def atomic(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     address, *operands = found[returns:needed]
     count = int(vector[1:]) if vector else 1
     base = pointer(e, address, space, kind.bytes * count)
-    flushes = _flushes(e, kind, "shared" if noftz else space, base.value)
+    flushing = flushes(e, kind, "shared" if noftz else space, base.value)
     if count == 1:
-        old = _update(e, kind, operation, order, flushes, base.value, operands)
+        old = _update(e, kind, operation, order, flushing, base.value, operands)
         if destination is not None:
             e.write_bits(destination, kind.bits, old, kind.signed)
         return
@@ -189,7 +197,7 @@ def atomic(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     old_values = []
     for index, operand in enumerate(sources.items):
         where = e.op(f"getelementptr i8, ptr {base.value}, i64 {index * kind.bytes}")
-        old_values.append(_update(e, kind, operation, order, flushes, where, [operand]))
+        old_values.append(_update(e, kind, operation, order, flushing, where, [operand]))
     if destination is not None:
         if not isinstance(destination, Vector) or len(destination.items) != count:
             raise e.fail(f"needs a vector of {count}")
@@ -203,7 +211,7 @@ def _reduce_async(e: FunctionEmitter, m: Modifiers) -> None:
     m.need("cluster")
     m.choice("shared::cluster")
     m.need("mbarrier::complete_tx::bytes")
-    operation, kind = m.need(*_OPERATIONS), m.type()
+    operation, kind = m.need(*OPERATIONS), m.type()
     target, source, barrier = e.operands(3)
     where = pointer(e, target, "cluster", kind.bytes).value
     counted = pointer(e, barrier, "cluster", 8).value
@@ -219,7 +227,7 @@ def fence(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         m.choice("to_proxy::tensormap", "tensormap::generic")
         m.choice("async::generic")
         take_space(m)
-    m.choice("mbarrier_init")
+    m.choice("mbarrier_init", "alias")
     m.drop(("sync_restrict::",))
     m.choice(*SCOPES, "gl")
     take_space(m)

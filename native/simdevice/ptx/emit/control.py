@@ -33,6 +33,7 @@ def bra(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 
 @opcode("brx")
 def brx(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    """PTX leaves an index beyond the table open: here it ends the grid, so no kernel leaves its code."""
     m.need("idx")
     m.flag("uni")
     index, name = e.operands(2)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from ..model import Address, Immediate, Instruction, Operand, Vector
 from ..types import B64, PRED
-from . import cluster
+from . import bulk
 from .function import FunctionEmitter
 from .mbarrier import EXPECTED, MASK, PHASE, update
-from .memory import Pointer, check_shared_span, pointer, take_hints, take_space
+from .memory import Pointer, pointer, take_hints
 from .modifiers import Modifiers
 from .registry import opcode
-
-_BULK_SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "cluster"}
+from .spaces import take_space
 
 
 @opcode("cp")
 def cp(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    reduces = m.flag("reduce")
     m.need("async")
     if m.flag("bulk"):
-        _bulk(e, m)
+        bulk.copy(e, m, reduces)
         return
     if m.choice("commit_group", "wait_all"):
         e.operands(0)
@@ -76,91 +76,6 @@ def _partial(e: FunctionEmitter, to: Pointer, s: Operand, size: int, operand: Op
 def _move(e: FunctionEmitter, to: Pointer, source: Pointer, size: int) -> None:
     value = e.op(f"load i{8 * size}, ptr {source.value}, align {size}")
     e.emit(f"store i{8 * size} {value}, ptr {to.value}, align {size}")
-
-
-def _bulk(e: FunctionEmitter, m: Modifiers) -> None:
-    if m.choice("commit_group"):
-        e.operands(0)
-        return
-    if m.flag("wait_group"):
-        m.flag("read")
-        e.operands(1)
-        return
-    if m.flag("prefetch"):
-        m.flag("L2")
-        m.flag("global")
-        take_hints(m)
-        e.operands(2, 3)
-        return
-    spaces = [
-        m.need("global", "shared::cta", "shared::cluster"),
-        m.need("global", "shared::cta", "shared::cluster"),
-    ]
-    order = [flag for flag in e.instruction.modifiers if flag in spaces]
-    completion = m.need("mbarrier::complete_tx::bytes", "bulk_group")
-    policy = take_hints(m)
-    barrier = completion != "bulk_group"
-    masked, trims, everywhere = m.flag("cp_mask"), m.flag("ignore_oob"), m.flag("multicast::cluster")
-    to, source, size, *rest = e.operands(3 + barrier + policy + masked + 2 * trims + everywhere)
-    from_space, to_space = _BULK_SPACES[order[-1]], _BULK_SPACES[order[0]]
-    dst = pointer(e, to, to_space, 16).value
-    src = pointer(e, source, from_space, 16).value
-    count = size64 = e.op(f"zext i32 {e.read_bits(size, 32)} to i64")
-    if trims:
-        # The bytes left out are those beyond a tensor's ends, which may not be there.
-        left, right = (
-            e.op(f"zext i32 {e.read_bits(each, 32)} to i64") for each in (rest.pop(0), rest.pop(0))
-        )
-        dst, src = (e.op(f"getelementptr i8, ptr {each}, i64 {left}") for each in (dst, src))
-        trimmed = e.op(f"add i64 {left}, {right}")
-        e.stop_if(e.op(f"icmp ugt i64 {trimmed}, {size64}"), "sim_rt_illegal", f"i64 {trimmed}")
-        count = e.op(f"sub i64 {size64}, {trimmed}")
-    # Beyond device memory there is nothing within the reach of a size.
-    for each, space in ((dst, to_space), (src, from_space)):
-        if space != "global":
-            check_shared_span(e, each, count, space)
-    if everywhere and barrier:
-        place = pointer(e, rest[0], to_space, 8).value
-        _to_each(e, e.read_bits(rest[1], 16), dst, src, count, place, size64)
-        return
-    if masked:
-        mask = e.op(f"zext i16 {e.read_bits(rest[-1], 16)} to i32")
-        e.call("void", "sim_copy_masked", f"ptr {dst}", f"ptr {src}", f"i64 {count}", f"i32 {mask}")
-    else:
-        _move_bytes(e, dst, src, count)
-    if barrier:
-        # Where the bytes go, there they are counted.
-        space = "shared" if to_space == "global" else to_space
-        update(e, pointer(e, rest[0], space, 8).value, "0", e.op(f"sub i64 0, {size64}"))
-
-
-def _move_bytes(e: FunctionEmitter, to: str, source: str, count: str) -> None:
-    e.kernel.declare("llvm.memmove.p0.p0.i64", "void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
-    e.emit(f"call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {source}, i64 {count}, i1 false)")
-
-
-def _to_each(
-    e: FunctionEmitter, ranks: str, to: str, source: str, count: str, barrier: str, size64: str
-) -> None:
-    """Copies to the same place of each block whose rank is a bit of `ranks`, and counts on its mbarrier."""
-    slot = e.alloca("i32")
-    e.emit(f"store i32 0, ptr {slot}, align 4")
-    wanted = e.op(f"zext i16 {ranks} to i32")
-    again, asked, copy, following, done = (e.label() for _ in range(5))
-    e.open(again)
-    rank = e.op(f"load i32, ptr {slot}, align 4")
-    e.branch_if(e.op(f"icmp uge i32 {rank}, {e.block_field('cluster_size')}"), done, asked)
-    e.open(asked)
-    bit = e.op(f"and i32 {e.op(f'lshr i32 {wanted}, {rank}')}, 1")
-    e.branch_if(e.op(f"icmp ne i32 {bit}, 0"), copy, following)
-    e.open(copy)
-    _move_bytes(e, cluster.in_block(e, to, rank), source, count)
-    update(e, cluster.in_block(e, barrier, rank), "0", e.op(f"sub i64 0, {size64}"))
-    e.branch(following)
-    e.open(following)
-    e.emit(f"store i32 {e.op(f'add i32 {rank}, 1')}, ptr {slot}, align 4")
-    e.branch(again)
-    e.open(done)
 
 
 @opcode("clusterlaunchcontrol")

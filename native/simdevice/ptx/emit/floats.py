@@ -81,7 +81,7 @@ def root(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         raise e.fail(".approx.f64 needs .ftz")
     a = numbers.read(e, x, kind, ftz and kind is F32)
     if kind is F64 and ftz:
-        a = _flush64(e, a)
+        a = _flush64(e, _truncate(e, a))
     exact = "rn" if mode == "approx" else mode
     if i.opcode == "sqrt":
         value = arithmetic(e, "sqrt", kind, exact, a)
@@ -148,12 +148,14 @@ def select_extreme(
 @opcode("min", "max", of="float")
 def minmax(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind = m.type()
-    ftz, nan, xorsign = m.flag("ftz"), m.flag("NaN"), m.flag("xorsign")
-    if xorsign or "abs" in m.flags:
-        m.need("abs")
+    ftz, nan, xorsign, sizes = (m.flag(word) for word in ("ftz", "NaN", "xorsign", "abs"))
     d, *sources = e.operands(3, 4)
-    _only_f32(e, kind, ftz or nan or xorsign)
+    if xorsign != (sizes and len(sources) == 2):
+        raise e.fail("of two operands .abs goes with .xorsign, of three it stands alone")
+    _only_f32(e, kind, ftz or nan or sizes)
     value, *rest = [numbers.read(e, each, kind, ftz) for each in sources]
+    if sizes and not xorsign:
+        value, *rest = [e.intrinsic("llvm.fabs.f32", "float", f"float {each}") for each in (value, *rest)]
     for each in rest:
         value = select_extreme(e, i.opcode, kind, nan, xorsign, value, each)
     numbers.write(e, d, kind, value, False)

@@ -30,7 +30,7 @@ from ..model import (
 )
 from ..module import parameter_offsets
 from ..types import PRED, Type
-from ..usage import Usage
+from ..usage import Usage, taken
 from . import reach
 from .modifiers import Modifiers
 from .special import special_register
@@ -425,7 +425,7 @@ class FunctionEmitter(Writer):
         """An argument whose address is taken is copied: what was given may lie on the machine's stack."""
         function = self.function
         parameter = (*function.returns, *function.parameters)[index]
-        if parameter.name not in reach.taken(self.items):
+        if parameter.name not in taken(self.items):
             return f"%a{index}"
         if index < len(function.returns):
             raise self.fail(f"the address of {parameter.name}, which is returned, is not supported here")

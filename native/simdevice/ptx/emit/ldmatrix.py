@@ -8,9 +8,10 @@ from ..model import Address, Instruction, Operand, Register
 from ..types import B32
 from .function import FunctionEmitter
 from .matrix import gather, items_of, lane_of
-from .memory import check_shared, shared_pointer, take_space
+from .memory import check_shared, shared_pointer
 from .modifiers import Modifiers
 from .registry import opcode
+from .spaces import take_space
 
 
 def _row_pointer(e: FunctionEmitter, offsets: str, lane: str) -> str:

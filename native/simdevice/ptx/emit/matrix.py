@@ -11,9 +11,10 @@ from ..model import Immediate, Instruction, Operand, Vector
 from ..types import B32, TYPES, Type
 from . import numbers, reach
 from .function import FunctionEmitter
-from .memory import SHARED, check_shared_span, pointer, take_space
+from .memory import check_shared_span, pointer
 from .modifiers import Modifiers
 from .registry import opcode
+from .spaces import SHARED, take_space
 
 # As fragments.h numbers them.
 _ELEMENTS = (

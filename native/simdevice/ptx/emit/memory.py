@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..model import Address, Instruction, Operand, Register, Vector
+from ..model import Address, Immediate, Instruction, Operand, Register, Vector
 from ..types import PRED, Type
 from . import at_once, cluster, reach
 from .function import FunctionEmitter, Place
 from .mbarrier import update
 from .modifiers import Modifiers
 from .registry import opcode
+from .spaces import SHARED, keep_constants, take_space
 
-_SPACES = {
-    "global": "global",
-    "const": "const",
-    "local": "local",
-    "param": "param",
-    "shared": "shared",
-    "shared::cta": "shared",
-    "shared::cluster": "cluster",
-    "param::entry": "param",
-    "param::func": "param",
-}
-# Addresses of 32 bits: the block's own memory, and that of its cluster.
-SHARED = ("shared", "cluster")
 SCOPES = ("cta", "cluster", "gpu", "sys")
 HINTS = ("L1::", "L2::")
 
@@ -36,11 +24,6 @@ class Pointer:
     value: str
     space: str
     invariant: bool = False
-
-
-def take_space(m: Modifiers) -> str:
-    found = m.choice(*_SPACES)
-    return _SPACES[found] if found else "generic"
 
 
 def take_hints(m: Modifiers) -> bool:
@@ -87,6 +70,8 @@ def pointer(
     if space != "shared":
         if e.kernel.checked:
             reach.check(e, base, address, operand.offset, space, size, writes)
+        if writes and space == "generic":
+            keep_constants(e, address)
         return Pointer(e.op(f"inttoptr i64 {address} to ptr"), space)
     check_shared(e, address, size)
     return Pointer(shared_pointer(e, address), space)
@@ -264,8 +249,11 @@ def load(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 
 @opcode("st")
 def store(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    if m.flag("async"):
+    if m.flag("async") and not m.flag("mmio"):
         _store_async(e, m)
+        return
+    if m.flag("bulk"):
+        _fill(e, m)
         return
     access, (target, source) = take_store(e, m)
     order, space, count, kind = access.order, access.space, access.count, access.kind
@@ -297,6 +285,20 @@ def _store_async(e: FunctionEmitter, m: Modifiers) -> None:
     update(e, counted, "0", str(-size))
 
 
+def _fill(e: FunctionEmitter, m: Modifiers) -> None:
+    """Shared memory with zeros."""
+    m.flag("weak")
+    space = m.choice("shared::cta")
+    target, size, value = e.operands(3)
+    if not isinstance(value, Immediate) or value.value != 0:
+        raise e.fail("memory is filled with 0")
+    where = pointer(e, target, "shared" if space else "generic", 8).value
+    count = e.read_bits(size, 64)
+    check_shared_span(e, where, count, "shared")
+    e.kernel.declare("llvm.memset.p0.i64", "void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)")
+    e.emit(f"call void @llvm.memset.p0.i64(ptr align 8 {where}, i8 0, i64 {count}, i1 false)")
+
+
 @opcode("prefetch", "prefetchu", "discard", "applypriority")
 def hint(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     take_space(m)
@@ -304,6 +306,7 @@ def hint(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.choice("L1", "L2")
     m.drop(HINTS)
     m.drop(("evict_",))
+    m.flag("valid_addr")
     e.operands(1, 2)
 
 
@@ -315,76 +318,3 @@ def createpolicy(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.flag("L2")
     kind = m.type()
     e.write_bits(e.operands(1, 5)[0], kind.bits, "0")
-
-
-@opcode("cvta")
-def cvta(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    to = m.flag("to")
-    space = take_space(m)
-    kind = m.type()
-    d, x = e.operands(2)
-    value = e.read_bits(x, 64)
-    if space in SHARED:
-        base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
-        if not to:
-            # Another block's may lie in front of the own.
-            value = e.resize(e.resize(value, 64, 32, False), 32, 64, True)
-        value = e.op(f"{'sub' if to else 'add'} i64 {value}, {base}")
-    e.write_bits(d, kind.bits, e.resize(value, 64, kind.bits, False))
-
-
-def in_shared(e: FunctionEmitter, address: str) -> str:
-    base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
-    offset = e.op(f"sub i64 {address}, {base}")
-    return e.op(f"icmp ult i64 {offset}, {e.shared_limit()}")
-
-
-def in_cluster(e: FunctionEmitter, address: str) -> str:
-    return cluster.is_inside(e, cluster.place_of_generic(e, address), "1")
-
-
-def _in_local(e: FunctionEmitter, address: str) -> str:
-    if e.kernel.checked:
-        return reach.in_local(e, address, 1)
-    return e.on_stack(address)
-
-
-def _in_const(e: FunctionEmitter, address: str) -> str:
-    found = "false"
-    for variable in e.kernel.module.globals:
-        if variable.space == "const":
-            base = e.op(f"ptrtoint ptr {e.global_pointer(variable.index)} to i64")
-            offset = e.op(f"sub i64 {address}, {base}")
-            found = e.op(f"or i1 {found}, {e.op(f'icmp ult i64 {offset}, {max(variable.size, 1)}')}")
-    return found
-
-
-def _in_params(e: FunctionEmitter, address: str) -> str:
-    base = e.op(f"ptrtoint ptr {e.block_field('params')} to i64")
-    size = max(e.kernel.parameter_bytes, 1)
-    return e.op(f"icmp ult i64 {e.op(f'sub i64 {address}, {base}')}, {size}")
-
-
-@opcode("isspacep")
-def isspacep(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    space = take_space(m)
-    d, x = e.operands(2)
-    address = e.read_bits(x, 64)
-    if space == "shared":
-        value = in_shared(e, address)
-    elif space == "cluster":
-        value = in_cluster(e, address)
-    elif space == "local":
-        # Shared memory may lie as near to a thread's stack as its own.
-        elsewhere = e.op(f"xor i1 {in_cluster(e, address)}, true")
-        value = e.op(f"and i1 {_in_local(e, address)}, {elsewhere}")
-    elif space == "const":
-        value = _in_const(e, address)
-    elif space == "param":
-        value = _in_params(e, address)
-    elif space == "global":
-        elsewhere = e.op(f"or i1 {in_cluster(e, address)}, {_in_local(e, address)}")
-        value = e.op(f"xor i1 {elsewhere}, true")
-    else:
-        raise e.fail("a space is missing")
-    e.write(d, PRED, value)

@@ -1,9 +1,11 @@
-"""Arithmetic of packed pairs: two half words of integers, two floats."""
+"""Arithmetic of what is packed: two half words or four bytes of integers, two floats."""
 
 from __future__ import annotations
 
-from ..model import Instruction
-from ..types import B32, F32, TYPES
+from collections.abc import Callable
+
+from ..model import Instruction, Operand
+from ..types import B32, F32, TYPES, Type
 from . import numbers
 from .floats import arithmetic
 from .function import FunctionEmitter
@@ -20,21 +22,20 @@ def add(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     if i.opcode not in ("add", "sub"):
         raise e.fail(f"not for .{kind.name}")
     saturate = m.flag("sat")
-    d, x, y = e.operands(3)
-    columns = [_halves(e, e.read(each, B32)) for each in (x, y)]
-    results = []
-    for a, b in zip(*columns, strict=True):
+    sign, t = _element(kind)
+
+    def part(a: str, b: str) -> str:
         if saturate:
-            name = f"llvm.{kind.name[0]}{i.opcode}.sat.i16"
-            results.append(e.intrinsic(name, "i16", f"i16 {a}", f"i16 {b}"))
-        else:
-            results.append(e.op(f"{i.opcode} i16 {a}, {b}"))
-    e.write_bits(d, 32, numbers.join_bits(e, *results))
+            return e.intrinsic(f"llvm.{sign}{i.opcode}.sat.{t}", t, f"{t} {a}", f"{t} {b}")
+        return e.op(f"{i.opcode} {t} {a}, {b}")
+
+    _each(e, t, part, e.operands(3))
 
 
-def _halves(e: FunctionEmitter, word: str) -> tuple[str, str]:
-    high = e.op(f"lshr i32 {word}, 16")
-    return e.op(f"trunc i32 {word} to i16"), e.op(f"trunc i32 {high} to i16")
+@opcode("neg", of="packed")
+def neg(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    _, t = _element(m.type())
+    _each(e, t, lambda a: e.op(f"sub {t} 0, {a}"), e.operands(2))
 
 
 @opcode("min", "max", of="packed")
@@ -42,18 +43,33 @@ def minmax(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind = m.type()
     if kind.name == "f32x2":
         raise e.fail("not for .f32x2")
+    sign, t = _element(kind)
     relu = m.flag("relu")
-    if relu and kind.name != "s16x2":
-        raise e.fail(".relu is for .s16x2")
-    d, x, y = e.operands(3)
-    columns = [_halves(e, e.read(each, B32)) for each in (x, y)]
-    results = []
-    for a, b in zip(*columns, strict=True):
-        value = e.intrinsic(f"llvm.{kind.name[0]}{i.opcode}.i16", "i16", f"i16 {a}", f"i16 {b}")
-        if relu:
-            value = e.intrinsic("llvm.smax.i16", "i16", f"i16 {value}", "i16 0")
-        results.append(value)
-    e.write_bits(d, 32, numbers.join_bits(e, *results))
+    if relu and sign != "s":
+        raise e.fail(".relu is for signed numbers")
+
+    def part(a: str, b: str) -> str:
+        value = e.intrinsic(f"llvm.{sign}{i.opcode}.{t}", t, f"{t} {a}", f"{t} {b}")
+        return e.intrinsic(f"llvm.smax.{t}", t, f"{t} {value}", f"{t} 0") if relu else value
+
+    _each(e, t, part, e.operands(3))
+
+
+def _element(kind: Type) -> tuple[str, str]:
+    """The sign of a packed type's numbers, and LLVM's type of one."""
+    return kind.name[0], f"i{kind.name[1:].partition('x')[0]}"
+
+
+def _each(e: FunctionEmitter, t: str, part: Callable[..., str], operands: list[Operand]) -> None:
+    """The destination's word of what is made of the numbers that lie side by side in the other operands."""
+    d, *sources = operands
+    words = [e.read(each, B32) for each in sources]
+    result = "0"
+    for shift in range(0, 32, int(t[1:])):
+        value = part(*(e.op(f"trunc i32 {e.op(f'lshr i32 {word}, {shift}')} to {t}") for word in words))
+        wide = e.op(f"zext {t} {value} to i32")
+        result = e.op(f"or i32 {result}, {e.op(f'shl i32 {wide}, {shift}')}")
+    e.write_bits(d, 32, result)
 
 
 def _floats(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:

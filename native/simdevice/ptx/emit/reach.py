@@ -7,8 +7,8 @@ memory does not lie on the machine's stack then, where return addresses lie.
 
 from __future__ import annotations
 
-from ..model import Address, Instruction, Item, Local
-from ..usage import names
+from ..model import Item, Local
+from ..usage import taken
 from .layout import THREAD
 from .writer import Writer
 
@@ -54,17 +54,6 @@ def _stop_unless(e: Writer, condition: str, address: str) -> None:
     e.call("void", "sim_rt_illegal", "ptr %thread", f"i64 {address}", attributes=" cold noreturn")
     e.finish("unreachable")
     e.open(good)
-
-
-def taken(items: list[Item]) -> set[str]:
-    """Names whose addresses a body may hold in registers."""
-    found: set[str] = set()
-    for item in items:
-        if isinstance(item, Instruction) and item.opcode != "call":
-            for operand in item.operands:
-                if item.opcode not in ("ld", "st") or not isinstance(operand, Address):
-                    found.update(names(operand))
-    return found
 
 
 class Frame:

@@ -14,7 +14,7 @@ HANDLERS: dict[tuple[str, str], Handler] = {}
 _CLASSES = {
     **dict.fromkeys(("f32", "f64"), "float"),
     **dict.fromkeys(("f16", "bf16", "f16x2", "bf16x2"), "half"),
-    **dict.fromkeys(("u16x2", "s16x2", "f32x2"), "packed"),
+    **dict.fromkeys(("u16x2", "s16x2", "u8x4", "s8x4", "f32x2"), "packed"),
 }
 
 

@@ -13,6 +13,7 @@ from ..emit import reach
 from ..emit.function import Place
 from ..emit.memory import Access, bits_to_store, elements, take_load, take_store
 from ..emit.modifiers import Modifiers
+from ..emit.spaces import keep_constants
 from ..model import Address, Instruction, Operand, Register
 from ..types import Type
 from .function import Unsuitable, WarpEmitter
@@ -230,6 +231,8 @@ def _foresee(e: WarpEmitter, address: str, size: int) -> None:
 
 def store_each(e: WarpEmitter, address: str, space: str, kind: Type, values: list[str]) -> None:
     t, size, count = kind.integer, kind.bytes, len(values)
+    if space == "generic":
+        keep_constants(e, address)
     wide = [e.spread(t, value) for value in values]
     if kind.bits > 64 or not e.is_small:
         _elsewhere_store(e, address, space, kind, wide)
@@ -431,7 +434,7 @@ def load(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
 
 @warp_opcode("st")
 def store(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
-    if "async" in m.flags:
+    if not {"async", "bulk"}.isdisjoint(m.flags):
         m.flags.clear()
         m.types.clear()
         e.emit_as_thread(i)
