@@ -1,3 +1,3 @@
 """Clients' own tests run in the clients' environments only."""
 
-collect_ignore_glob = ["cuda_*/*", "jit_*/*", "networks*/*", "trees/*"]
+collect_ignore_glob = ["cuda_*/*", "jit_*/*", "networks*/*", "trees/*", "boosting/*", "images/*"]
