@@ -6,7 +6,6 @@ import asyncio
 import select
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,18 +13,22 @@ import structlog
 from gpuferry.guest.endpoint import TLS_SCHEME
 from gpuferry.native.tls.stream import Connection
 
+from ..service.acceptor import origin
 from ..service.rates import Sparing
 from ..service.tls import Identity
 from ..settings.errors import ConfigError
 from ..settings.monitor import resolve
 from .credentials import Authority, look_up
+from .crowds import Crowds
 from .guests import Guest, Handshake, Reception, address_of, admit
 from .handshake import Claim, CudaError, Proven, Reason, Refusal, Resume
 from .secure import SecureHandshake
 
-BACKLOG = 512
+# As many as the system lets: a crowd must not fill it while the monitor does something else, for whoever
+# comes then is not heard before TCP asks again, a second later.
+BACKLOG = 4096
 LOST_AFTER_MS = 20000  # data that nobody acknowledges: the guest is gone
-HANDSHAKES_MOST = 128  # at once, where there are descriptors for so many
+HANDSHAKES_MOST = 1024  # at once, where there are descriptors for so many
 LISTEN_ONCE = select.EPOLLIN | select.EPOLLONESHOT  # who has said HELLO need not be unregistered
 ACCEPTED_MOST = 16  # before those who are further get their turn
 LOOKS_MOST = 64  # before the rest of the monitor gets its turn
@@ -134,7 +137,8 @@ class Listener:
         self._epoll.register(listening, select.EPOLLIN)
         self._identity = identity if listening.family != socket.AF_UNIX else None
         self._handshakes: dict[int, Handshake | SecureHandshake] = {}  # by descriptor; oldest first
-        self._lookups: dict[asyncio.Task[None], str] = {}  # peers of claims that take time; oldest first
+        self._lookups: set[asyncio.Task[None]] = set()  # claims that take time
+        self._crowds: Crowds[int | asyncio.Task[None]] = Crowds()  # of both
         self._timer: asyncio.TimerHandle | None = None  # while there are handshakes
         self.name = name_of(listening, secure=self._identity is not None)
 
@@ -179,11 +183,12 @@ class Listener:
                 self._epoll.unregister(self._listening)
                 asyncio.get_running_loop().call_later(0.1, self._accept_again)
                 return
-            if len(self._handshakes) + len(self._lookups) >= self._most:
+            if len(self._crowds) >= self._most:
                 self._make_room()
             connection = socket.socket(self._family, socket.SOCK_STREAM, 0, descriptor)
             peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
             self._handshakes[descriptor] = self._begin(connection, peer, ends)
+            self._crowds.enter(descriptor, origin(address_of(peer)))
             self._epoll.register(descriptor, LISTEN_ONCE)
             if not self._timer:
                 self._timer = asyncio.get_running_loop().call_later(self._limit, self._end_late)
@@ -199,13 +204,22 @@ class Listener:
 
     def _make_room(self) -> None:
         """A right guest needs milliseconds: of the machine that has most of them here, the oldest goes."""
-        silent = {at: address_of(one.peer) for at, one in self._handshakes.items()}
-        asking = {task: address_of(peer) for task, peer in self._lookups.items()}
-        ((crowd, _),) = Counter([*silent.values(), *asking.values()]).most_common(1)
-        if found := next((at for at, address in silent.items() if address == crowd), None):
-            self._handshakes.pop(found).connection.close()
+        oldest = self._crowds.oldest()
+        if isinstance(oldest, int):
+            self._leave(oldest).connection.close()
         else:
-            next(task for task, address in asking.items() if address == crowd).cancel()
+            self._forget(oldest)
+            oldest.cancel()
+
+    def _leave(self, descriptor: int) -> Handshake | SecureHandshake:
+        """The handshake, which is over or becomes something else."""
+        self._crowds.leave(descriptor)
+        return self._handshakes.pop(descriptor)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        if task in self._lookups:
+            self._lookups.remove(task)
+            self._crowds.leave(task)
 
     def _end_late(self) -> None:
         self._timer = None
@@ -217,7 +231,7 @@ class Listener:
                 return
             # Who does speak the protocol has a machine or a way that is too slow at the moment.
             late = Refusal(Reason.MALFORMED, oldest.late(self._limit), CudaError.SYSTEM_NOT_READY)
-            del self._handshakes[descriptor]
+            self._leave(descriptor)
             if oldest.can_be_told:
                 self._reception.turn_away(oldest.connection, oldest.peer, late)
             else:
@@ -230,19 +244,18 @@ class Listener:
         try:
             said = handshake.read()
         except Refusal as refusal:
-            del self._handshakes[descriptor]
+            self._leave(descriptor)
             self._reception.turn_away(handshake.connection, peer, refusal)
             return None
         except OSError as error:
-            del self._handshakes[descriptor]
+            self._leave(descriptor)
             log.debug("guest left during the handshake", peer=peer, error=str(error))
             handshake.connection.close()
             return None
         if not said:
             self._epoll.modify(descriptor, LISTEN_ONCE)
             return None
-        connection = handshake.connection
-        del self._handshakes[descriptor]
+        connection = self._leave(descriptor).connection
         if isinstance(said, Resume):
             # Later than those who are heard with it: one of theirs may be the session.
             asyncio.get_running_loop().call_soon(self._reception.resume, connection, peer, said)
@@ -250,7 +263,8 @@ class Listener:
             return self._admitted(connection, peer, said, proven)
         else:
             task = asyncio.ensure_future(self._look_up(connection, peer, said))
-            self._lookups[task] = peer
+            self._lookups.add(task)
+            self._crowds.enter(task, origin(address_of(peer)))
             task.add_done_callback(self._looked_up)
         return None
 
@@ -267,7 +281,7 @@ class Listener:
                 self._reception.arrive([guest])
 
     def _looked_up(self, task: asyncio.Task[None]) -> None:
-        del self._lookups[task]
+        self._forget(task)
         self._settle()
 
     def _admitted(
