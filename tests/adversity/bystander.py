@@ -39,7 +39,7 @@ from tests.resume.running import built
 SECONDS = 8.0  # beside each attack
 ALONE = 7  # runs
 LATE_MOST = 1.0  # the promise of issue 10, in seconds
-DEVICES, POOL = 2, 2
+POOL = 4
 JAIL_MEMORY = 1 << 30  # for what takes all that it can have
 
 
@@ -198,9 +198,10 @@ def measured(name: str, seconds: float, right: str) -> tuple[float, list[float],
     with contextlib.ExitStack() as stack:
         state = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         mine, theirs = token(str(state), "bystander"), token(str(state), "attacker")
-        options = ["--pool", str(POOL), "--http", "127.0.0.1:0", "--log-level", "warning"]
+        devices = 2 if done is moves else 1
+        options = ["--pool", str(POOL // devices), "--http", "127.0.0.1:0", "--log-level", "warning"]
         options += ["--jail-memory", str(JAIL_MEMORY)] if done is takes_over else []
-        environment = {"GPUFERRY_STATE_DIR": str(state), "GPUFERRY_SIM_DEVICES": str(DEVICES)}
+        environment = {"GPUFERRY_STATE_DIR": str(state), "GPUFERRY_SIM_DEVICES": str(devices)}
         environment |= takeover(state) if done is takes_over else {}
         server = stack.enter_context(monitor(*options, environment=environment))
         victim = Victim(server.tcp, published(server, "GPUFERRY_HTTP"), server.control, theirs)
