@@ -6,6 +6,7 @@ import asyncio
 import select
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from ..service.tls import Identity
 from ..settings.errors import ConfigError
 from ..settings.monitor import resolve
 from .credentials import Authority, look_up
-from .crowds import Crowds
 from .guests import Guest, Handshake, Reception, address_of, admit
 from .handshake import Claim, CudaError, Proven, Reason, Refusal, Resume
 from .secure import SecureHandshake
@@ -30,6 +30,7 @@ BACKLOG = 4096
 LOST_AFTER_MS = 20000  # data that nobody acknowledges: the guest is gone
 HANDSHAKES_MOST = 1024  # at once, where there are descriptors for so many
 LISTEN_ONCE = select.EPOLLIN | select.EPOLLONESHOT  # who has said HELLO need not be unregistered
+MAKING_ROOM = 8  # of the largest crowd this part goes when there are too many
 ACCEPTED_MOST = 16  # before those who are further get their turn
 LOOKS_MOST = 64  # before the rest of the monitor gets its turn
 
@@ -137,8 +138,7 @@ class Listener:
         self._epoll.register(listening, select.EPOLLIN)
         self._identity = identity if listening.family != socket.AF_UNIX else None
         self._handshakes: dict[int, Handshake | SecureHandshake] = {}  # by descriptor; oldest first
-        self._lookups: set[asyncio.Task[None]] = set()  # claims that take time
-        self._crowds: Crowds[int | asyncio.Task[None]] = Crowds()  # of both
+        self._lookups: dict[asyncio.Task[None], str] = {}  # peers of claims that take time; oldest first
         self._timer: asyncio.TimerHandle | None = None  # while there are handshakes
         self.name = name_of(listening, secure=self._identity is not None)
 
@@ -183,12 +183,11 @@ class Listener:
                 self._epoll.unregister(self._listening)
                 asyncio.get_running_loop().call_later(0.1, self._accept_again)
                 return
-            if len(self._crowds) >= self._most:
+            if len(self._handshakes) + len(self._lookups) >= self._most:
                 self._make_room()
             connection = socket.socket(self._family, socket.SOCK_STREAM, 0, descriptor)
             peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
             self._handshakes[descriptor] = self._begin(connection, peer, ends)
-            self._crowds.enter(descriptor, origin(address_of(peer)))
             self._epoll.register(descriptor, LISTEN_ONCE)
             if not self._timer:
                 self._timer = asyncio.get_running_loop().call_later(self._limit, self._end_late)
@@ -203,23 +202,18 @@ class Listener:
             self._epoll.register(self._listening, select.EPOLLIN)
 
     def _make_room(self) -> None:
-        """A right guest needs milliseconds: of the machine that has most of them here, the oldest goes."""
-        oldest = self._crowds.oldest()
-        if isinstance(oldest, int):
-            self._leave(oldest).connection.close()
-        else:
-            self._forget(oldest)
-            oldest.cancel()
-
-    def _leave(self, descriptor: int) -> Handshake | SecureHandshake:
-        """The handshake, which is over or becomes something else."""
-        self._crowds.leave(descriptor)
-        return self._handshakes.pop(descriptor)
-
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        if task in self._lookups:
-            self._lookups.remove(task)
-            self._crowds.leave(task)
+        """A right guest needs milliseconds: of the machine that has most of them here, the oldest go."""
+        silent = {at: origin(address_of(one.peer)) for at, one in self._handshakes.items()}
+        asking = {task: origin(address_of(peer)) for task, peer in self._lookups.items()}
+        ((crowd, many),) = Counter([*silent.values(), *asking.values()]).most_common(1)
+        # Some at once: they were counted for each who came, and that cost more than all the rest.
+        going = many // MAKING_ROOM + 1
+        for at in [at for at, one in silent.items() if one == crowd][:going]:
+            self._handshakes.pop(at).connection.close()
+            going -= 1
+        for task in [task for task, one in asking.items() if one == crowd][:going]:
+            del self._lookups[task]
+            task.cancel()
 
     def _end_late(self) -> None:
         self._timer = None
@@ -231,7 +225,7 @@ class Listener:
                 return
             # Who does speak the protocol has a machine or a way that is too slow at the moment.
             late = Refusal(Reason.MALFORMED, oldest.late(self._limit), CudaError.SYSTEM_NOT_READY)
-            self._leave(descriptor)
+            del self._handshakes[descriptor]
             if oldest.can_be_told:
                 self._reception.turn_away(oldest.connection, oldest.peer, late)
             else:
@@ -244,18 +238,19 @@ class Listener:
         try:
             said = handshake.read()
         except Refusal as refusal:
-            self._leave(descriptor)
+            del self._handshakes[descriptor]
             self._reception.turn_away(handshake.connection, peer, refusal)
             return None
         except OSError as error:
-            self._leave(descriptor)
+            del self._handshakes[descriptor]
             log.debug("guest left during the handshake", peer=peer, error=str(error))
             handshake.connection.close()
             return None
         if not said:
             self._epoll.modify(descriptor, LISTEN_ONCE)
             return None
-        connection = self._leave(descriptor).connection
+        connection = handshake.connection
+        del self._handshakes[descriptor]
         if isinstance(said, Resume):
             # Later than those who are heard with it: one of theirs may be the session.
             asyncio.get_running_loop().call_soon(self._reception.resume, connection, peer, said)
@@ -263,8 +258,7 @@ class Listener:
             return self._admitted(connection, peer, said, proven)
         else:
             task = asyncio.ensure_future(self._look_up(connection, peer, said))
-            self._lookups.add(task)
-            self._crowds.enter(task, origin(address_of(peer)))
+            self._lookups[task] = peer
             task.add_done_callback(self._looked_up)
         return None
 
@@ -281,7 +275,7 @@ class Listener:
                 self._reception.arrive([guest])
 
     def _looked_up(self, task: asyncio.Task[None]) -> None:
-        self._forget(task)
+        self._lookups.pop(task, None)
         self._settle()
 
     def _admitted(

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuferry.monitor.door.credentials import OwnToken
-from gpuferry.monitor.door.crowds import Crowds
 from gpuferry.monitor.door.guests import Guest
-from gpuferry.monitor.door.handshake import Refusal, Resume
+from gpuferry.monitor.door.handshake import Claim, Proven, Refusal, Resume
 from gpuferry.monitor.door.listener import Listener, listen_tcp
 from gpuferry.native.tls.stream import Connection
 
@@ -98,14 +97,37 @@ def test_the_oldest_of_a_crowd_makes_room() -> None:
     asyncio.run(main())
 
 
-def test_who_has_most_at_the_door_makes_room() -> None:
-    crowds: Crowds[int] = Crowds()
-    for key, origin in enumerate("abbacc"):
-        crowds.enter(key, origin)
-    crowds.enter(6, "b")
-    assert crowds.oldest() == 1
-    for key in (1, 2):
-        crowds.leave(key)
-    assert crowds.oldest() == 0
-    crowds.leave(0)
-    assert (crowds.oldest(), len(crowds)) == (4, 4)
+class Slow(OwnToken):
+    """Must look each token up, for as long as it takes."""
+
+    def at_once(self, claim: Claim) -> Proven | None:
+        return None
+
+    async def judge(self, claim: Claim) -> Proven | None:
+        return await asyncio.get_running_loop().create_future()
+
+
+def test_claims_that_take_long_make_room_at_once() -> None:
+    """Those that were told to go counted until the next round, and all were counted again for each who came."""
+
+    async def main() -> None:
+        listening = listen_tcp("127.0.0.1:0")
+        listener = Listener(listening, Slow(TOKEN.encode()), 60, Reception(), most=4)
+        with contextlib.closing(listener), contextlib.ExitStack() as stack:
+
+            def come() -> socket.socket:
+                return stack.enter_context(socket.create_connection(listening.getsockname()))
+
+            for _ in range(4):
+                guest = come()
+                listener._look()
+                guest.sendall(hello_frame(read_greeting(guest), TOKEN))
+                listener._look()
+            assert len(listener._lookups) == 4
+            for _ in range(3):
+                come()
+            listener._look()
+            assert (len(listener._lookups), len(listener._handshakes)) == (1, 3)
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
