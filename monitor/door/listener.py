@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import select
 import socket
 import time
@@ -259,7 +260,7 @@ class Listener:
         else:
             task = asyncio.ensure_future(self._look_up(connection, peer, said))
             self._lookups[task] = peer
-            task.add_done_callback(self._looked_up)
+            task.add_done_callback(functools.partial(self._looked_up, connection))
         return None
 
     async def _look_up(self, connection: Connection, peer: str, claim: Claim) -> None:
@@ -267,14 +268,13 @@ class Listener:
             proven = await look_up(self._authority, claim)
         except Refusal as refusal:
             self._reception.turn_away(connection, peer, refusal)
-        except asyncio.CancelledError:
-            connection.close()
-            raise
         else:
             if guest := self._admitted(connection, peer, claim, proven):
                 self._reception.arrive([guest])
 
-    def _looked_up(self, task: asyncio.Task[None]) -> None:
+    def _looked_up(self, connection: Connection, task: asyncio.Task[None]) -> None:
+        if task.cancelled():  # perhaps before it began
+            connection.close()
         self._lookups.pop(task, None)
         self._settle()
 
