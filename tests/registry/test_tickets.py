@@ -101,8 +101,8 @@ def test_those_that_were_used_are_known_until_they_expire() -> None:
 def test_no_time_of_day_makes_them_live_longer_or_shorter(
     monkeypatch: pytest.MonkeyPatch, here: float, there: float
 ) -> None:
-    """The registry's is wrong by so much, and the GPU server's is set when it runs, before and after use. All of
-    them fail where tickets are taken by the time of day.
+    """The registry's is wrong by so much, and the GPU server's is set when it runs, before and after use.
+    All fail where tickets are taken by the time of day.
     """
     day = Days(1.7e9)
     monkeypatch.setattr(tickets, "time", day)
