@@ -15,6 +15,7 @@ from gpuferry.specs._generated import node_pb2
 
 from . import orders
 
+POLL_MOST = 1e9  # milliseconds, that poll takes; then one looks again
 PACKET = 64 << 10
 DESCRIPTORS = 64  # beside one message, at most
 KEPT = ("grant", "keep", "migrate")  # orders that the next monitor is shown

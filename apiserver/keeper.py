@@ -32,7 +32,7 @@ from gpuferry.specs._generated.frames import Frame, Reason
 
 from . import orders
 from .confinement import Confinement
-from .control import PR_SET_PDEATHSIG, Control
+from .control import POLL_MOST, PR_SET_PDEATHSIG, Control
 from .end import CLOSED, LOST, MOVED, End, revoked
 from .log import Log
 from .orders import Unsound
@@ -114,7 +114,7 @@ class Keeper:
                 poller.register(fd, events)
         elif self._guest is not None and not self._end_after and self._away_until is None:
             poller.register(self._guest, select.POLLRDHUP)
-        return poller.poll(min(waits, default=None))
+        return poller.poll(min([*waits, POLL_MOST]) if waits else None)
 
     def _obey(self) -> bool:
         try:

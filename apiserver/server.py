@@ -18,7 +18,7 @@ from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 from . import orders
 from ._core import Core, DeviceError
 from .book import Book
-from .control import Control
+from .control import POLL_MOST, Control
 from .dispatcher import Dispatcher
 from .end import LOST, End, revoked
 from .ipc import Ipc
@@ -174,7 +174,7 @@ class Server:
                 waits.append(left * 1000 + 1)
         if self._control.lost_at is not None and self._session is None:
             waits.append(self._control.patience * 1000 + 1)
-        return min(waits, default=None)
+        return min([*waits, POLL_MOST]) if waits else None
 
     def _obey(self) -> bool:
         """Does what the monitor says; False: leave."""

@@ -188,7 +188,7 @@ static CUresult shake_hands_saying(struct said *said, struct gf_transport *trans
     bool sent = gf_transport_write(transport, &said->frame, size) == 0;
     char *body =
         read_answer(transport, &header, queue); /* even if not all was sent: it may hold the refusal */
-    if (body == NULL && hung_up() && gf_queue_broke(queue)) {
+    if (body == NULL && hung_up() && gf_queue_dropped(queue)) {
         return result;
     }
     if (body == NULL || !(sent || header.op == GF_OP_REFUSED)) {

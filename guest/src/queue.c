@@ -9,6 +9,8 @@
 #define SECOND        UINT64_C(1000000000)
 #define COMES_BACK    (60 * SECOND) /* how long a monitor may take for that */
 #define BETWEEN_LOOKS (SECOND / 10)
+#define FIRST_PAUSE   (SECOND / 50) /* at the door; each is twice as long as the one before */
+#define DROPPED_MOST  4
 
 void gf_queue_begin(struct gf_queue *queue) {
     const char *text = getenv("GPUFERRY_MAX_WAIT");
@@ -32,9 +34,23 @@ bool gf_queue_broke(struct gf_queue *queue) {
     return queue->broken;
 }
 
+bool gf_queue_dropped(struct gf_queue *queue) {
+    queue->broken = queue->joined || queue->dropped < DROPPED_MOST;
+    return queue->broken;
+}
+
+static void pause_for(uint64_t nanoseconds) {
+    nanosleep(&(struct timespec){.tv_nsec = (long)nanoseconds}, NULL);
+}
+
 bool gf_queue_again(struct gf_queue *queue) {
     uint64_t now = gf_now();
     queue->broken = false;
+    if (!queue->joined) {
+        gf_info("the monitor hung up before it had heard this program; connecting again");
+        pause_for(FIRST_PAUSE << queue->dropped++);
+        return true;
+    }
     if (queue->broken_at == 0) {
         gf_info("the monitor is gone, and with it the place in its queue; connecting again");
         queue->broken_at = now;
@@ -43,8 +59,7 @@ bool gf_queue_again(struct gf_queue *queue) {
     if (now >= until) {
         return false;
     }
-    uint64_t pause = until - now < BETWEEN_LOOKS ? until - now : BETWEEN_LOOKS;
-    nanosleep(&(struct timespec){.tv_nsec = (long)pause}, NULL);
+    pause_for(until - now < BETWEEN_LOOKS ? until - now : BETWEEN_LOOKS);
     return true;
 }
 

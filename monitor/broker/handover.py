@@ -15,6 +15,7 @@ import structlog
 from gpuferry.specs._generated import node_pb2
 
 from ..door.guests import Guest
+from ..door.handshake import LIFE_MOST
 from ..pool.api_server import ApiServer
 from ..pool.channel import ChannelBroken
 from ..sessions.book import opened
@@ -116,7 +117,9 @@ class HandOver:
         hello, placement = session.hello, session.placement
         assert placement
         wall = self._tenancy.limits(hello.tenant).wall
-        ours = _shorter(self._config.wall_limit, 0.0 if wall in (None, math.inf) else wall or 0.0)
+        ours = _shorter(
+            self._config.wall_limit, 0.0 if wall in (None, math.inf) else min(wall or 0.0, LIFE_MOST)
+        )
         session.wall_limit = _shorter(ours, hello.wall_limit)
         session.idle_limit = _shorter(self._config.idle_limit, hello.idle_limit)
         lease = session.lease

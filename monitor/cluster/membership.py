@@ -172,6 +172,7 @@ class Membership:
         load.tls = bool(self._cluster.identity)
         if self._desk:
             load.incarnation = self._desk.incarnation
+            load.clock = int(self._desk.clock() * 1000)
             load.tickets.extend(self._desk.used())
         load.tenants.extend(self._reports(REPORTED_DAYS))
         return load

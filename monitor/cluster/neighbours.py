@@ -27,6 +27,7 @@ from ..service.waiting import within
 from ..sessions.session import Session
 from .cluster import Cluster
 from .registry.client import CallFailed, ask
+from .registry.clocks import clock_of
 from .registry.directory import way_to
 from .registry.signing import Caller
 from .way import receive, secure, send
@@ -58,13 +59,15 @@ class Neighbours:
 
     async def connect(self, session: Session, name: str) -> Link:
         """Connect to the GPU server of this name and wait for an API server there. Raises CannotMove."""
-        address, incarnation = await self._find(name)
+        address, known = await self._find(name)
         assert session.grant
         extensions = _extensions(session)
         key = self._token
-        if incarnation:
+        if known:
             assert self._cluster.key
-            ticket = issue(self._cluster.key, incarnation, session.hello.tenant)
+            ticket = issue(
+                self._cluster.key, known.load.incarnation, session.hello.tenant, clock_of(known.load)
+            )
             key = restore_key(self._cluster.key, ticket)
             extensions += handshake.extension(Extension.TICKET, ticket)
         connection = await self._open(address)
@@ -107,8 +110,8 @@ class Neighbours:
             except OSError as error:
                 raise CannotMove(f"{address}: no TLS with it: {error.strerror or error}") from None
 
-    async def _find(self, name: str) -> tuple[str, bytes]:
-        """Address and, of one that the registry knows, what tickets for it are made out to."""
+    async def _find(self, name: str) -> tuple[str, registry_pb2.Server | None]:
+        """Address and, of one that the registry knows, what it knows."""
         known = await self._registered() if self._cluster.registries else []
         matching = [
             server
@@ -124,7 +127,7 @@ class Neighbours:
                 raise CannotMove(f"the registry has not heard of {server.registration.address} lately")
             if server.registration.drained:
                 raise CannotMove(f"{server.registration.address} is being drained")
-            return way_to(server), server.load.incarnation
+            return way_to(server), server
         try:
             address = split_address(name)
         except ValueError:
@@ -134,7 +137,7 @@ class Neighbours:
                 "no such GPU server is registered" if known else "no registry is known here that could tell"
             )
             raise CannotMove(f"{name}: {asked}; write HOST:PORT for one with the same token")
-        return name, b""
+        return name, None
 
     async def _registered(self) -> Sequence[registry_pb2.Server]:
         assert self._cluster.key

@@ -22,6 +22,9 @@ from .mac import mac
 from .tokens import proof as tenant_proof
 
 LABELS_MOST = 1024  # bytes: they are kept, compared and shown for as long as the guest waits
+LIFE_MOST = (
+    1_000_000_000  # seconds; nothing lives longer, and API servers believe no more (apiserver/orders.py)
+)
 ADVICE = ": install the same gpuferry on both machines"
 
 
@@ -426,7 +429,7 @@ def _restore(claim: Claim, proven: Proven) -> Restore | None:
     if proven.tenant is not None and not proven.invited:
         raise Refusal(Reason.DENIED, "only a GPU server hands a session over")
     said = frames.Restore.unpack(value)
-    return Restore(said.session, said.age_ms / 1000)
+    return Restore(said.session, min(said.age_ms / 1000, LIFE_MOST))
 
 
 def _program(claim: Claim, hello: Hello) -> bytes:
@@ -487,8 +490,8 @@ def _extended(hello: Hello, claim: Claim, proven: Proven) -> Hello:
         # A registry that sent the guest has chosen by them already.
         labels=() if proven.invited else _labels(claim.extensions.get(Extension.LABELS, b"")),
         max_wait=_number(claim, Extension.MAX_WAIT) / 1000,
-        wall_limit=_number(claim, Extension.WALL_LIMIT),
-        idle_limit=_number(claim, Extension.IDLE_LIMIT),
+        wall_limit=min(_number(claim, Extension.WALL_LIMIT), LIFE_MOST),
+        idle_limit=min(_number(claim, Extension.IDLE_LIMIT), LIFE_MOST),
         restore=_restore(claim, proven),
         looks=Extension.LOOK in claim.extensions,
         program_id=_program(claim, hello),

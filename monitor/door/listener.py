@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import select
 import socket
 import time
@@ -14,6 +15,7 @@ import structlog
 from gpuferry.guest.endpoint import TLS_SCHEME
 from gpuferry.native.tls.stream import Connection
 
+from ..service.acceptor import origin
 from ..service.rates import Sparing
 from ..service.tls import Identity
 from ..settings.errors import ConfigError
@@ -23,10 +25,13 @@ from .guests import Guest, Handshake, Reception, address_of, admit
 from .handshake import Claim, CudaError, Proven, Reason, Refusal, Resume
 from .secure import SecureHandshake
 
-BACKLOG = 512
+# As many as the system lets: a crowd must not fill it while the monitor does something else, for whoever
+# comes then is not heard before TCP asks again, a second later.
+BACKLOG = 4096
 LOST_AFTER_MS = 20000  # data that nobody acknowledges: the guest is gone
-HANDSHAKES_MOST = 128  # at once, where there are descriptors for so many
+HANDSHAKES_MOST = 1024  # at once, where there are descriptors for so many
 LISTEN_ONCE = select.EPOLLIN | select.EPOLLONESHOT  # who has said HELLO need not be unregistered
+MAKING_ROOM = 8  # of the largest crowd this part goes when there are too many
 ACCEPTED_MOST = 16  # before those who are further get their turn
 LOOKS_MOST = 64  # before the rest of the monitor gets its turn
 
@@ -198,14 +203,18 @@ class Listener:
             self._epoll.register(self._listening, select.EPOLLIN)
 
     def _make_room(self) -> None:
-        """A right guest needs milliseconds: of the machine that has most of them here, the oldest goes."""
-        silent = {at: address_of(one.peer) for at, one in self._handshakes.items()}
-        asking = {task: address_of(peer) for task, peer in self._lookups.items()}
-        ((crowd, _),) = Counter([*silent.values(), *asking.values()]).most_common(1)
-        if found := next((at for at, address in silent.items() if address == crowd), None):
-            self._handshakes.pop(found).connection.close()
-        else:
-            next(task for task, address in asking.items() if address == crowd).cancel()
+        """A right guest needs milliseconds: of the machine that has most of them here, the oldest go."""
+        silent = {at: origin(address_of(one.peer)) for at, one in self._handshakes.items()}
+        asking = {task: origin(address_of(peer)) for task, peer in self._lookups.items()}
+        ((crowd, many),) = Counter([*silent.values(), *asking.values()]).most_common(1)
+        # Some at once: they were counted for each who came, and that cost more than all the rest.
+        going = many // MAKING_ROOM + 1
+        for at in [at for at, one in silent.items() if one == crowd][:going]:
+            self._handshakes.pop(at).connection.close()
+            going -= 1
+        for task in [task for task, one in asking.items() if one == crowd][:going]:
+            del self._lookups[task]
+            task.cancel()
 
     def _end_late(self) -> None:
         self._timer = None
@@ -251,7 +260,7 @@ class Listener:
         else:
             task = asyncio.ensure_future(self._look_up(connection, peer, said))
             self._lookups[task] = peer
-            task.add_done_callback(self._looked_up)
+            task.add_done_callback(functools.partial(self._looked_up, connection))
         return None
 
     async def _look_up(self, connection: Connection, peer: str, claim: Claim) -> None:
@@ -259,15 +268,14 @@ class Listener:
             proven = await look_up(self._authority, claim)
         except Refusal as refusal:
             self._reception.turn_away(connection, peer, refusal)
-        except asyncio.CancelledError:
-            connection.close()
-            raise
         else:
             if guest := self._admitted(connection, peer, claim, proven):
                 self._reception.arrive([guest])
 
-    def _looked_up(self, task: asyncio.Task[None]) -> None:
-        del self._lookups[task]
+    def _looked_up(self, connection: Connection, task: asyncio.Task[None]) -> None:
+        if task.cancelled():  # perhaps before it began
+            connection.close()
+        self._lookups.pop(task, None)
         self._settle()
 
     def _admitted(

@@ -12,8 +12,7 @@ from gpuferry.specs._generated import frames
 from gpuferry.specs._generated.frames import Ticket
 
 MAC_SIZE = frames.HASH_SIZE
-LIFETIME = 30  # seconds, for the guest's way and for clocks that differ
-REMEMBERED = 2 * LIFETIME  # seconds since it was used
+LIFETIME = 30  # seconds, for the guest's way and for what a registry knows late of a server's clock
 
 
 def _mac(cluster_key: bytes, ticket: bytes) -> bytes:
@@ -38,39 +37,37 @@ def number_of(ticket: bytes) -> bytes:
     return Ticket.unpack(ticket).id
 
 
-def issue(cluster_key: bytes, incarnation: bytes, tenant: str, now: float | None = None) -> bytes:
+def issue(cluster_key: bytes, incarnation: bytes, tenant: str, now: float) -> bytes:
     """Make a ticket that is good for 30 s, for the monitor that called itself `incarnation` at its start.
-    `now`: Unix time, in seconds.
+    `now`: what that monitor's clock shows, in seconds.
     """
-    expires = int(time.time() if now is None else now) + LIFETIME
-    unsigned = Ticket(secrets.token_bytes(16), incarnation, expires, tenant.encode(), b"").pack()
+    unsigned = Ticket(secrets.token_bytes(16), incarnation, int(now) + LIFETIME, tenant.encode(), b"").pack()
     return unsigned[:-MAC_SIZE] + _mac(cluster_key, unsigned)
 
 
 class TicketDesk:
-    """Takes the tickets that were issued for this start of one monitor, each once. `clock`: Unix time in
-    seconds; `steady`: seconds of a clock that nobody sets.
+    """Takes the tickets that were issued for this start of one monitor, each once. `steady`: seconds of a
+    clock that nobody sets.
     """
 
-    def __init__(
-        self,
-        cluster_key: bytes,
-        clock: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, cluster_key: bytes, steady: Callable[[], float] = time.monotonic) -> None:
         self.incarnation = secrets.token_bytes(16)
         self._key = cluster_key
-        self._clock = clock
         self._steady = steady
-        # When each expires, and until when it is remembered even so: the time of day may be set back.
-        self._used: dict[bytes, tuple[int, float]] = {}
+        # It begins at the time of day for those that know no other: registries of release 0.1.
+        self._begun = time.time() - steady()
+        self._used: dict[bytes, int] = {}  # when each expires
+
+    def clock(self) -> float:
+        """Seconds, by which tickets expire; heartbeats tell it to whoever issues them."""
+        return self._begun + self._steady()
 
     def outdated(self, ticket: bytes) -> bool:
         """Whether the ticket is genuine, but expired, or for an earlier start of this monitor."""
         if not self._genuine(ticket):
             return False
         said = Ticket.unpack(ticket)
-        return said.incarnation != self.incarnation or said.expires < self._clock()
+        return said.incarnation != self.incarnation or said.expires < self.clock()
 
     def _genuine(self, ticket: bytes) -> bool:
         return len(ticket) == Ticket.SIZE and hmac.compare_digest(ticket[-MAC_SIZE:], _mac(self._key, ticket))
@@ -82,7 +79,7 @@ class TicketDesk:
         if not self._genuine(ticket):
             return None
         said = Ticket.unpack(ticket)
-        if said.incarnation != self.incarnation or said.expires < self._clock() or said.id in self._used:
+        if said.incarnation != self.incarnation or said.expires < self.clock() or said.id in self._used:
             return None
         return said.tenant.partition(b"\0")[0].decode(), self.key(ticket, restore)
 
@@ -94,19 +91,13 @@ class TicketDesk:
         """Note that the ticket was used with a right proof: nobody can use it again."""
         self._forget_expired()
         said = Ticket.unpack(ticket)
-        self._used[said.id] = said.expires, self._steady() + REMEMBERED
+        self._used[said.id] = said.expires
 
     def used(self) -> list[bytes]:
-        """The numbers of the tickets that were used, for the next heartbeat; until some time after they
-        expire.
-        """
+        """The numbers of the tickets that were used, for the next heartbeat, until they expire."""
         self._forget_expired()
         return list(self._used)
 
     def _forget_expired(self) -> None:
-        now, steady = self._clock(), self._steady()
-        self._used = {
-            number: (expires, until)
-            for number, (expires, until) in self._used.items()
-            if expires >= now or until > steady
-        }
+        now = self.clock()
+        self._used = {number: expires for number, expires in self._used.items() if expires >= now}

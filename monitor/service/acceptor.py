@@ -19,8 +19,9 @@ log = structlog.get_logger()
 
 def origin(address: str) -> str:
     """Whose connections are counted together: of IPv6 all of a network, for a machine has as many addresses
-    there as it likes.
+    there as it likes. An IPv4 address is one machine, also where a socket of IPv6 is told it.
     """
+    address = address.removeprefix("::ffff:") if "." in address else address
     if ":" not in address:
         return address
     return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))

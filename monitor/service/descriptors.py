@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 OWN_MOST = 4096
 HTTP_MOST, CONTROL_MOST = 256, 256
-SHAKING_MOST, WAITING_MOST = 128, 8192
+SHAKING_MOST, WAITING_MOST = 1024, 8192
 
 
 @dataclass(frozen=True)

@@ -148,8 +148,8 @@ def span(value: str) -> range:
     return range(int(first), int(first) + int(amount))
 
 
-def seconds(least: float = 0.0, most: float = math.inf) -> Kind:
-    """A kind of setting: a duration in seconds."""
+def seconds(least: float = 0.0, most: float = 1e9) -> Kind:
+    """A kind of setting: a duration in seconds, of no more than API servers believe (apiserver/orders.py)."""
 
     def parse(value: str) -> float:
         try:

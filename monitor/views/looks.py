@@ -91,9 +91,9 @@ class Looks(Reception):
             self._tell(guest, self._seen_by(guest))
 
     async def _answer(self, guest: Guest) -> None:
-        seen = self._seen_by(guest)
-        await asyncio.gather(*(s.server.refresh_stats(STATS_SECONDS) for s in seen if s.server))
-        self._tell(guest, seen)
+        asked = [session.server for session in self._seen_by(guest) if session.server]
+        await asyncio.gather(*(server.refresh_stats(STATS_SECONDS) for server in asked))
+        self._tell(guest, self._seen_by(guest))  # some may be over
 
     def _seen_by(self, guest: Guest) -> list[Session]:
         return sessions_of(guest.hello, address_of(guest.peer), self._broker.running())

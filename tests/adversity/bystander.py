@@ -9,333 +9,38 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
-import secrets
+import shutil
 import signal
-import socket
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import grpc
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
-from gpuferry.specs._generated.frames import PROTOCOL_VERSION, Frame, Resume, frame
 from rich.console import Console
 from rich.table import Table
 
-from tests.apiserver import kernels
-from tests.apiserver.guest import Ended, Guest, handle
-from tests.fuzz.changing import Changing
-from tests.fuzz.hostile import Hostile
-from tests.fuzz.images import ZSTD, container, entry
-from tests.fuzz.parsers import TARGETS
+from tests.adversity.attacks import ATTACKS, Victim
+from tests.apiserver.guest import Ended
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.running import native_environment, run
 from tests.helpers.warm import CLI
-from tests.monitor.fake_guest import connect, read_greeting
-from tests.registry.guest import Identity, Request, hello
 from tests.resume.running import built
 
 SECONDS = 8.0  # beside each attack
 ALONE = 7  # runs
-HELD = 150  # connections at once
 LATE_MOST = 1.0  # the promise of issue 10, in seconds
-
-LONG = b""".version 7.5
-.target sm_80
-.address_size 64
-// %s
-.visible .entry k(.param .u64 p)
-{
-    .reg .u32 %%r<3>;
-    .reg .u64 %%d<2>;
-    ld.param.u64 %%d1, [p];
-    mov.u32 %%r1, %%tid.x;
-    mov.u32 %%r2, %%ctaid.x;
-    %s
-    st.global.u32 [%%d1], %%r1;
-    ret;
-}
-\0"""
-
-
-@dataclass(frozen=True)
-class Victim:
-    """Where attackers go, and what they have."""
-
-    tcp: str
-    http: str
-    control: str
-    token: str
-
-    def knock(self, token: str = "") -> socket.socket:
-        """A connection on which HELLO was said."""
-        connection = connect(self.tcp)
-        greeting = read_greeting(connection)
-        connection.sendall(hello(Identity(token or self.token), greeting, secrets.token_bytes(32), Request()))
-        return connection
-
-    def session(self) -> Guest:
-        """A session of the attacker's. Raises Ended if it is refused."""
-        guest = Guest(self.knock())
-        guest.receive_welcome()
-        return guest
-
-
-def frames(victim: Victim) -> Iterator[None]:
-    hostile = Hostile(1)
-    while True:
-        hostile.attack(victim.session())
-        yield
-
-
-def strangers(victim: Victim) -> Iterator[None]:
-    target = TARGETS["hello"]
-    changing = Changing(list(target.sound()), 1, target.words)
-    while True:
-        with connect(victim.tcp) as connection:
-            connection.sendall(changing.next())
-            connection.shutdown(socket.SHUT_WR)
-            while connection.recv(1 << 16):
-                pass
-        yield
-
-
-def wrong_tokens(victim: Victim) -> Iterator[None]:
-    while True:
-        with victim.knock(victim.token[:-8] + secrets.token_hex(4)) as connection:
-            connection.recv(1 << 16)
-        yield
-
-
-def silence(victim: Victim) -> Iterator[None]:
-    held: list[socket.socket] = []
-    while True:
-        held.append(connect(victim.tcp))
-        if len(held) > HELD:
-            held.pop(0).close()
-        yield
-
-
-def half_requests(victim: Victim) -> Iterator[None]:
-    host, _, port = victim.http.removeprefix("http://").rpartition(":")
-    held: list[socket.socket] = []
-    while True:
-        held.append(socket.create_connection((host, int(port))))
-        held[-1].sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
-        if len(held) > HELD:
-            held.pop(0).close()
-        yield
-
-
-def bodies_in_parts(victim: Victim) -> Iterator[None]:
-    host, _, port = victim.http.removeprefix("http://").rpartition(":")
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection((host, int(port))) as connection:
-            connection.sendall(b"POST /login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-            connection.sendall(b"1\r\na\r\n" * 100_000)
-        yield
-
-
-def crowd_that_waits(victim: Victim) -> Iterator[None]:
-    held: list[socket.socket] = []
-    while True:
-        held.append(victim.knock())
-        if len(held) > HELD:
-            held.pop(0).close()
-        yield
-
-
-def calls_of_control(victim: Victim) -> Iterator[None]:
-    with grpc.insecure_channel(victim.control) as channel:
-        stub = control_pb2_grpc.MonitorStub(channel)
-        while True:
-            with contextlib.suppress(grpc.RpcError):
-                stub.Status(
-                    control_pb2.StatusRequest(),
-                    metadata=(("authorization", f"Bearer {victim.token}"),),
-                    timeout=60,
-                )
-            yield
-
-
-def calls_that_fail(victim: Victim) -> Iterator[None]:
-    while True:
-        guest = victim.session()
-        for _ in range(20_000):
-            guest.send("sessionMemMap", address=guest.window, size=1 << 40)
-        guest.sync()
-        guest.socket.close()
-        yield
-
-
-def handles(victim: Victim) -> Iterator[None]:
-    while True:
-        guest = victim.session()
-        for slot in range(20_000):
-            guest.send("cuEventCreate", phEvent=handle("event", slot), Flags=0)
-        guest.sync()
-        guest.socket.close()
-        yield
-
-
-def deaths_in_mid_copy(victim: Victim) -> Iterator[None]:
-    while True:
-        guest = victim.session()
-        address = guest.map(4)
-        guest.write(address, bytes(4 << 20))
-        guest.ask_read(address, 4 << 20)
-        guest.socket.close()
-        yield
-
-
-def memory(victim: Victim) -> Iterator[None]:
-    while True:
-        guest = victim.session()
-        for page in range(64):
-            guest.send("sessionMemMap", address=guest.window + page * (2 << 20), size=2 << 20)
-            guest.write(guest.window + page * (2 << 20), bytes(2 << 20))
-        guest.sync()
-        guest.socket.close()
-        yield
-
-
-def kernels_that_are_long_to_compile(victim: Victim) -> Iterator[None]:
-    while True:
-        lines = b"".join(b"mad.lo.u32 %%r1, %%r2, %d, %%r1;\n" % (number % 977) for number in range(20_000))
-        image = LONG % (secrets.token_hex(8).encode(), lines)
-        guest = victim.session()
-        guest.load(image, handle("library", 0), hashlib.sha256(image).digest())
-        guest.send("sessionGetFunction", function=handle("kernel", 0), owner=handle("library", 0), index=0)
-        guest.launch(handle("kernel", 0), struct.pack("<Q", guest.map()), block=(1, 1, 1))
-        guest.sync()
-        guest.socket.close()
-        yield
-
-
-def kernels_without_end(victim: Victim) -> Iterator[None]:
-    while True:
-        guest = victim.session()
-        address = guest.map()
-        kernels.bind(guest, "wait_for")
-        guest.launch(handle("kernel", 0), struct.pack("<QQ", address, address + 8), block=(1, 1, 1))
-        time.sleep(1.0)
-        guest.socket.close()
-        yield
-
-
-def image_bombs(victim: Victim) -> Iterator[None]:
-    """A few kilobytes that expand without end, and texts that take long to read; each a new image."""
-    while True:
-        guest = victim.session()
-        for text in (kernels_text(b" " * (128 << 20)), b"/**/" * 200_000):
-            image = container([entry(text, flags=ZSTD)]) + secrets.token_bytes(8)
-            guest.load(image, handle("library", 0), hashlib.sha256(image).digest())
-        guest.socket.close()
-        yield
-
-
-def kernels_text(filling: bytes) -> bytes:
-    return b".version 8.0\n.target sm_80\n.address_size 64\n" + filling
-
-
-def printing(victim: Victim) -> Iterator[None]:
-    """Kernels that print, of a program that goes without having read a line."""
-    while True:
-        guest = victim.session()
-        kernel = kernels.bind(guest, "speak")
-        for _ in range(200):
-            guest.launch(kernel, b"", grid=(1000, 1, 1), block=(256, 1, 1))
-        guest.ask("cuCtxSynchronize")
-        time.sleep(0.5)  # what is printed piles up
-        guest.socket.close()
-        yield
-
-
-def launches_behind_a_kernel_without_end(victim: Victim) -> Iterator[None]:
-    """Until its launches wait; and memory is freed and allocated behind it, a quota at a time."""
-    while True:
-        guest = victim.session()
-        guest.socket.settimeout(2)
-        flag = guest.map()
-        kernel = kernels.bind(guest, "wait_for")
-        large = guest.quota - guest.granularity
-        with contextlib.suppress(TimeoutError):
-            for turn in range(4):
-                address = guest.window + (1 + turn) * guest.quota
-                guest.send("sessionMemMap", address=address, size=large)
-                guest.launch(kernel, struct.pack("<QQ", flag, flag + 8), block=(1, 1, 1))
-                guest.send("sessionMemUnmap", address=address, size=large)
-            for _ in range(100_000):
-                guest.launch(kernel, struct.pack("<QQ", flag, flag + 8), block=(1, 1, 1))
-        guest.socket.close()
-        yield
-
-
-def resumes(victim: Victim) -> Iterator[None]:
-    """Of sessions that there are, without their keys."""
-    while True:
-        for session in range(1, 20):
-            with connect(victim.tcp) as connection:
-                read_greeting(connection)
-                resume = Resume(
-                    PROTOCOL_VERSION, 0, secrets.token_bytes(32), session, 0, secrets.token_bytes(32)
-                ).pack()
-                connection.sendall(frame(Frame.RESUME, resume))
-                connection.recv(1 << 16)
-        yield
-
-
-def finds(victim: Victim) -> Iterator[None]:
-    """Of memory that others have exported, by guesses, each of which the monitor hears."""
-    while True:
-        guest = victim.session()
-        for _ in range(500):
-            asked = [
-                guest.ask("sessionImportFind", session=session, token=secrets.token_bytes(32))
-                for session in range(1, 33)
-            ]
-            for each in asked:
-                guest.answer(each)
-        guest.socket.close()
-        yield
-
-
-def half_handshakes(victim: Victim) -> Iterator[None]:
-    """Of TLS: a ClientHello that begins and does not go on (with GPUFERRY_TEST_TLS=1)."""
-    host, _, port = victim.tcp.removeprefix("tls://").rpartition(":")
-    held: list[socket.socket] = []
-    while True:
-        held.append(socket.create_connection((host, int(port))))
-        held[-1].sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
-        if len(held) > HELD:
-            held.pop(0).close()
-        yield
-
-
-ATTACKS: dict[str, Callable[[Victim], Iterator[None]]] = {
-    attack.__name__: attack
-    for attack in (
-        *(frames, strangers, wrong_tokens, silence, half_requests, bodies_in_parts, crowd_that_waits),
-        *(
-            calls_of_control,
-            calls_that_fail,
-            handles,
-            deaths_in_mid_copy,
-            memory,
-            kernels_that_are_long_to_compile,
-        ),
-        *(kernels_without_end, launches_behind_a_kernel_without_end, image_bombs, printing, resumes, finds),
-        half_handshakes,
-    )
-}
+POOL = 4
+JAIL_MEMORY = 1 << 30  # for what takes all that it can have
 
 
 def attack(name: str, victim: Victim) -> None:
@@ -366,6 +71,69 @@ def beside(name: str, victim: Victim) -> Iterator[subprocess.Popen[bytes]]:
             yield process
         finally:
             process.send_signal(signal.SIGKILL)
+
+
+def moves(stub: Any, attackers: Sequence[Any], metadata: Any) -> int:
+    """The operator moves each of the attacker's sessions as long as it lives. Returns how often."""
+    moved = 0
+    for session in attackers:
+        request = control_pb2.MigrateRequest(session=session.id, any=True)
+        with contextlib.suppress(grpc.RpcError):
+            while True:
+                *_, last = stub.Migrate(request, metadata=metadata, timeout=60)
+                moved += last.state == control_pb2.MIGRATION_STATE_DONE
+    return moved
+
+
+def takes_over(stub: Any, attackers: Sequence[Any], metadata: Any) -> int:
+    """The API servers of the attacker's sessions run its code. Returns how many."""
+    for session in attackers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(session.server_pid, signal.SIGUSR2)
+    return len(attackers)
+
+
+# What attackers cannot do by themselves, or need a hole for, it is done to each of their sessions.
+Done = Callable[[Any, Sequence[Any], Any], int]
+DONE: dict[str, Done] = {"scans_while_it_moves": moves, "taken_over": takes_over}
+
+
+@contextlib.contextmanager
+def done_to_sessions(server: Monitor, done: Done) -> Iterator[None]:
+    """Beside what runs in this context."""
+    metadata = (("authorization", f"Bearer {server.token}"),)
+    over, count = threading.Event(), 0
+
+    def go_on() -> None:
+        nonlocal count
+        known: set[int] = set()
+        with grpc.insecure_channel(server.control) as channel:
+            stub = control_pb2_grpc.MonitorStub(channel)
+            while not over.wait(0.1):
+                status = stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=60)
+                theirs = [one for one in status.sessions if one.tenant == "attacker" and one.server_pid]
+                new = [one for one in theirs if one.id not in known]
+                known |= {one.id for one in new}
+                count += done(stub, new, metadata)
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    assert count, "nothing was done to any session"
+
+
+def takeover(folder: Path) -> dict[str, str]:
+    """The environment of a monitor whose API servers can be taken over."""
+    jail = Path(__file__).parents[1] / "jail"
+    library = folder / "libtakeover.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, jail / "takeover.c"], check=True)
+    shutil.copy(Path(__file__).with_name("rampage.py"), folder / "payload.py")
+    folder.chmod(0o755)
+    return {"LD_PRELOAD": str(library)}
 
 
 def token(state: str, tenant: str) -> str:
@@ -404,37 +172,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
         table.add_column(column, justify="right")
     right = run([built("vector_add_driver")], native_environment()).stdout
     holds = True
-    with tempfile.TemporaryDirectory() as state:
-        mine, theirs = token(state, "bystander"), token(state, "attacker")
-        options = ("--pool", "4", "--http", "127.0.0.1:0", "--log-level", "warning")
-        with monitor(*options, environment={"GPUFERRY_STATE_DIR": state}) as server:
-            victim = Victim(server.tcp, published(server, "GPUFERRY_HTTP"), server.control, theirs)
-            for name in chosen.attacks or ATTACKS:
-                # The machine is shared: what is alone is measured again for each.
-                timed(server, mine, right)
-                alone = statistics.median(timed(server, mine, right) for _ in range(ALONE))
-                times: list[float] = []
-                with beside(name, victim) as attacking:
-                    ends = time.monotonic() + chosen.seconds
-                    while time.monotonic() < ends:
-                        times.append(timed(server, mine, right))
-                    assert attacking.poll() is None
-                    assert attacking.stdout
-                    deeds = len(attacking.stdout.read() or b"") + 1
-                late = max(times) - alone
-                holds &= late <= LATE_MOST
-                table.add_row(
-                    name.replace("_", " "),
-                    str(len(times)),
-                    f"{statistics.median(times):.2f} ({alone:.2f} alone)",
-                    f"{max(times):.2f}",
-                    f"{late:.2f}",
-                    str(deeds),
-                    "yes" if late <= LATE_MOST else "no",
-                )
-                Console(stderr=True).print(f"{name}: {late:.2f} s late at most, {len(times)} runs")
+    for name in chosen.attacks or ATTACKS:
+        alone, times, deeds = measured(name, chosen.seconds, right)
+        late = max(times) - alone
+        holds &= late <= LATE_MOST
+        table.add_row(
+            name.replace("_", " "),
+            str(len(times)),
+            f"{statistics.median(times):.2f} ({alone:.2f} alone)",
+            f"{max(times):.2f}",
+            f"{late:.2f}",
+            str(deeds),
+            "yes" if late <= LATE_MOST else "no",
+        )
+        Console(stderr=True).print(f"{name}: {late:.2f} s late at most, {len(times)} runs")
     Console(width=110).print(table)
     return 0 if holds else 1
+
+
+def measured(name: str, seconds: float, right: str) -> tuple[float, list[float], int]:
+    """Seconds of the program alone and of each run beside the attack, and what that did meanwhile. What is
+    alone is measured anew for each, because the machine is shared.
+    """
+    done = DONE.get(name)
+    with contextlib.ExitStack() as stack:
+        state = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        mine, theirs = token(str(state), "bystander"), token(str(state), "attacker")
+        devices = 2 if done is moves else 1
+        options = ["--pool", str(POOL // devices), "--http", "127.0.0.1:0", "--log-level", "warning"]
+        options += ["--jail-memory", str(JAIL_MEMORY)] if done is takes_over else []
+        environment = {"GPUFERRY_STATE_DIR": str(state), "GPUFERRY_SIM_DEVICES": str(devices)}
+        environment |= takeover(state) if done is takes_over else {}
+        server = stack.enter_context(monitor(*options, environment=environment))
+        victim = Victim(server.tcp, published(server, "GPUFERRY_HTTP"), server.control, theirs)
+        timed(server, mine, right)
+        alone = statistics.median(timed(server, mine, right) for _ in range(ALONE))
+        times: list[float] = []
+        deeds = 1
+        if done:
+            stack.enter_context(done_to_sessions(server, done))
+        attacking = stack.enter_context(beside(name, victim))
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            times.append(timed(server, mine, right))
+            assert attacking.stdout
+            deeds += len(attacking.stdout.read() or b"")  # a full pipe would hold the attacker up
+        assert attacking.poll() is None
+    return alone, times, deeds
 
 
 if __name__ == "__main__":

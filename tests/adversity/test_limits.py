@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from gpuferry.monitor.door.handshake import Extension
 
 from tests.adversity.running import remote
 from tests.adversity.sessions import open_session, session
@@ -25,6 +26,18 @@ def test_the_program_is_told_why_its_session_ended(monitor: harness.Monitor, set
         assert status != 0
         _, errors = program.finish()
         assert text in errors
+
+
+def test_a_limit_that_nothing_lives_to_see_ends_no_api_server(monitor: harness.Monitor) -> None:
+    """An API server ended itself over an order of more than 31 years, as did the next one that was given the
+    session; after some of them the GPU was taken out.
+    """
+    forever = b"\xff" * 4
+    before = {server.pid for server in monitor.status().servers}
+    extensions = {Extension.WALL_LIMIT: forever, Extension.IDLE_LIMIT: forever}
+    with session(monitor, extensions=extensions) as guest:
+        assert guest.sync().status == 0
+        assert {server.pid for server in monitor.status().servers} == before
 
 
 def test_the_program_is_told_its_place_in_the_queue(monitor: harness.Monitor) -> None:

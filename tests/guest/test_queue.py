@@ -37,12 +37,20 @@ def test_it_says_so_if_asked(server: FakeServer, guest: Guest) -> None:
     assert outcome.stdout == "0\n"
 
 
-def test_who_was_not_in_a_queue_is_told_at_once(server: FakeServer, guest: Guest) -> None:
-    server.leave = [(0, 0.0)]
+def test_who_is_dropped_at_the_door_comes_again(server: FakeServer, guest: Guest) -> None:
+    """A monitor with too many handshakes of one machine ends the oldest, which may be anybody's."""
+    server.leave = [(0, 0.0), (0, 0.0)]
+    outcome = guest(LINES)
+    assert (outcome.stdout, outcome.stderr) == ("0\n", "")
+    assert len({hello.nonce for hello in server.hellos}) == 3
+
+
+def test_who_is_dropped_again_and_again_is_told(server: FakeServer, guest: Guest) -> None:
+    server.leave = [(0, 0.0)] * 100
     outcome = guest(LINES)
     assert outcome.stdout == f"{UNAVAILABLE}\n"
     assert "closed the connection during the handshake" in outcome.stderr
-    assert len(server.hellos) == 1
+    assert len(server.hellos) == 5
 
 
 def test_a_refusal_is_final(server: FakeServer, guest: Guest) -> None:

@@ -49,7 +49,9 @@ DENIED = "Operation not permitted"
 
 @pytest.mark.parametrize("device", ["simulated", "gpu"])
 def test_nothing_that_makes_others_wait_or_signals_them(device: str) -> None:
-    """A close() that lingers, and a lease that must be broken, hold whoever has the file or the socket."""
+    """A close() that lingers, and a lease that must be broken, hold whoever has the file or the socket. With
+    the filter of before (setsockopt, and all of fcntl) all of these were through.
+    """
     done = subprocess.run(
         [sys.executable, "-c", TRIES, device], capture_output=True, text=True, timeout=60, check=True
     )

@@ -43,7 +43,9 @@ def test_who_never_stops_talking_keeps_nobody_waiting() -> None:
 
 
 def test_a_socket_beside_a_message_that_lingers_keeps_nobody_waiting() -> None:
-    """Whose buffer is full, and whose last close would wait until it is sent."""
+    """Whose buffer is full, and whose last close would wait until it is sent: it took 60.5 s when lingering
+    was not taken off.
+    """
 
     async def seconds() -> float:
         channel, theirs = channel_pair()

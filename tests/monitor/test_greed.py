@@ -101,7 +101,9 @@ def test_who_makes_its_figures_larger_than_those_are_takes_too_much(tmp_path: Pa
 
 
 def test_a_lease_of_the_file_makes_nobody_wait(tmp_path: Path) -> None:
-    """The kernel has whoever truncates by name wait for 45 s until it is given up, and says so by SIGIO."""
+    """The kernel has whoever truncates by name wait for 45 s until it is given up, and says so by SIGIO (45.6
+    s, when the file was truncated by name).
+    """
     before = signal.signal(signal.SIGIO, signal.SIG_IGN)
     path = Figures(tmp_path / "simdevice").make(0)
     os.truncate(path, LARGEST + 1)

@@ -240,7 +240,7 @@ def test_only_gpu_servers_hand_sessions_over(cluster: Any) -> None:
 
     server = running.servers()[one.tcp]
     for key_of, expected in ((tickets.session_key, True), (tickets.restore_key, False)):
-        ticket = tickets.issue(running.key, server.load.incarnation, "acme")
+        ticket = tickets.issue(running.key, server.load.incarnation, "acme", server.load.clock / 1000)
         key = key_of(running.key, ticket)
         extensions = {1: ticket, 6: frames.Restore(1, 0).pack()}
         if expected:

@@ -121,4 +121,5 @@ def test_who_comes_too_often_is_turned_away_at_the_door() -> None:
 def test_addresses_of_one_network_of_ipv6_are_one() -> None:
     assert origin("10.0.0.1") == "10.0.0.1"
     assert origin("2001:db8:1:2::3") == origin("2001:db8:1:2:ffff::1%eth0") == "2001:db8:1:2::/64"
+    assert origin("::ffff:10.0.0.1") == "10.0.0.1"  # all of IPv4 was one machine
     assert origin("2001:db8:1:3::3") != origin("2001:db8:1:2::3")

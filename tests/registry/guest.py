@@ -60,6 +60,7 @@ class Request:
     function: str = ""
     devices: int = 1
     extra: bytes = b""
+    resumable: bool = False
 
 
 @dataclass
@@ -78,7 +79,16 @@ def extension(kind: handshake.Extension, value: bytes) -> bytes:
 
 def hello(identity: Identity, server_nonce: bytes, nonce: bytes, request: Request) -> bytes:
     tenant = (proof.tenant_of(identity.token) or identity.tenant).encode()
-    fields = (frames.PROTOCOL_VERSION, 0, wire.SPEC_HASH, nonce, os.getpid(), request.memory, request.devices)
+    flags = frames.HelloFlag.RESUMABLE if request.resumable else 0
+    fields = (
+        frames.PROTOCOL_VERSION,
+        flags,
+        wire.SPEC_HASH,
+        nonce,
+        os.getpid(),
+        request.memory,
+        request.devices,
+    )
     fixed = frames.Hello.LAYOUT.pack(*fields, tenant, request.function.encode(), b"fake", b"")[:-32]
     extensions = (
         extension(handshake.Extension.TICKET, identity.ticket)

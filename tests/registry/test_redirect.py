@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -163,7 +164,7 @@ def test_a_ticket_is_of_no_use_to_others(cluster: Cluster) -> None:
     redirect = redirect_of(cluster.registry.address, cluster.identity)
     good = Identity(ticket=redirect.ticket, session_key=redirect.session_key)
     elsewhere = next(name for name in cluster.names if name != redirect.address)
-    forged = tickets.issue(secrets.token_bytes(32), redirect.ticket[16:32], "")
+    forged = tickets.issue(secrets.token_bytes(32), redirect.ticket[16:32], "", time.time())
     stolen = Identity(ticket=redirect.ticket, session_key=secrets.token_bytes(32))
     for address, identity, reason in (
         (redirect.address, stolen, Reason.DENIED),

@@ -12,6 +12,7 @@ from gpuferry.guest.endpoint import TLS_SCHEME
 from gpuferry.specs._generated import registry_pb2
 
 from ...store.interface import ABSENT, Store
+from .clocks import Clocks
 
 ROOT = "cluster/"
 REGISTERED, ALIVE = "cluster/server/", "cluster/alive/"
@@ -50,6 +51,7 @@ class Directory:
         self.store = store
         self._lease = lease
         self._changed = asyncio.Event()
+        self.clocks = Clocks()
         self.servers: list[registry_pb2.Server] = []
 
     async def follow(self) -> None:
@@ -63,6 +65,7 @@ class Directory:
             address = server.registration.address
             if before.get(address, False) != server.alive:
                 log.info("server is up" if server.alive else "server is silent", address=address)
+        self.clocks.note(servers)
         self.servers = servers
         self._changed.set()
         self._changed = asyncio.Event()

@@ -241,13 +241,17 @@ class Redirector:
         while True:
             change = self._directory.next_change()
             while not self._why_not(guest) and (server := self._choose(wish)):
-                ticket = tickets.issue(self._key, server.load.incarnation, guest.hello.tenant)
+                ticket = self._ticket(server, guest.hello.tenant)
                 if await self._take(server, tickets.number_of(ticket), guest):
                     return server, ticket
                 log.warning("server does not answer", address=server.registration.address)
                 self._dead.add(_beat(server))
             self._note_that_waits(waiting)
             await change.wait()
+
+    def _ticket(self, server: registry_pb2.Server, tenant: str) -> bytes:
+        now = self._directory.clocks.of(server)
+        return tickets.issue(self._key, server.load.incarnation, tenant, now)
 
     async def _take(self, server: registry_pb2.Server, number: bytes, guest: Guest) -> bool:
         """Whether the guest is on its way there; from here on it counts."""

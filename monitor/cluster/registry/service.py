@@ -27,6 +27,7 @@ ADDRESS_MOST = 255
 TEXT_MOST = 255
 NUMBER_SIZE = 16
 DEVICES_MOST = 256
+CLOCK_MOST = 1 << 53  # milliseconds
 
 Method = Callable[[Any, Any, Any], Awaitable[Any]]
 
@@ -57,6 +58,8 @@ def _check_load(load: registry_pb2.Load) -> None:
         raise ValueError(f"incarnation and tickets have {NUMBER_SIZE} bytes")
     if len(load.devices) > DEVICES_MOST:
         raise ValueError(f"{len(load.devices)} devices: at most {DEVICES_MOST} are believed")
+    if load.clock > CLOCK_MOST:
+        raise ValueError(f"no clock shows {load.clock} ms")
 
 
 def _errors(method: Method) -> Method:
@@ -106,8 +109,12 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
 
     @_errors
     async def List(self, request: registry_pb2.ListRequest, context: Any) -> registry_pb2.ListReply:
-        """All registered GPU servers."""
-        return registry_pb2.ListReply(servers=await self._directory.read())
+        """All registered GPU servers, with their clocks as of now."""
+        servers = await self._directory.read()
+        for server in servers:
+            if server.load.clock:
+                server.load.clock = int(self._directory.clocks.of(server) * 1000)
+        return registry_pb2.ListReply(servers=servers)
 
     async def Watch(
         self, request: registry_pb2.WatchRequest, context: Any

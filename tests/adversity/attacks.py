@@ -1,0 +1,374 @@
+"""What attackers do to a GPU server on which a bystander's program runs (bystander.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import grpc
+from gpuferry.monitor.door.handshake import resume_key
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc
+from gpuferry.specs._generated.frames import PROTOCOL_VERSION, Frame, Resume, frame
+
+from tests.apiserver import kernels
+from tests.apiserver.guest import Guest, handle
+from tests.fuzz.changing import Changing
+from tests.fuzz.hostile import Hostile
+from tests.fuzz.images import ZSTD, container, entry
+from tests.fuzz.parsers import TARGETS
+from tests.monitor.fake_guest import connect, read_frame, read_greeting
+from tests.registry.guest import Identity, Request, hello
+from tests.resume.test_handshake import ask, resume_body
+
+HELD = 150  # connections at once
+
+LONG = b""".version 7.5
+.target sm_80
+.address_size 64
+// %s
+.visible .entry k(.param .u64 p)
+{
+    .reg .u32 %%r<3>;
+    .reg .u64 %%d<2>;
+    ld.param.u64 %%d1, [p];
+    mov.u32 %%r1, %%tid.x;
+    mov.u32 %%r2, %%ctaid.x;
+    %s
+    st.global.u32 [%%d1], %%r1;
+    ret;
+}
+\0"""
+
+
+@dataclass(frozen=True)
+class Victim:
+    """Where attackers go, and what they have."""
+
+    tcp: str
+    http: str
+    control: str
+    token: str
+
+    def knock(self, token: str = "") -> socket.socket:
+        """A connection on which HELLO was said."""
+        connection = connect(self.tcp)
+        greeting = read_greeting(connection)
+        connection.sendall(hello(Identity(token or self.token), greeting, secrets.token_bytes(32), Request()))
+        return connection
+
+    def session(self) -> Guest:
+        """A session of the attacker's. Raises Ended if it is refused."""
+        guest = Guest(self.knock())
+        guest.receive_welcome()
+        return guest
+
+
+def frames(victim: Victim) -> Iterator[None]:
+    hostile = Hostile(1)
+    while True:
+        hostile.attack(victim.session())
+        yield
+
+
+def strangers(victim: Victim) -> Iterator[None]:
+    target = TARGETS["hello"]
+    changing = Changing(list(target.sound()), 1, target.words)
+    while True:
+        with connect(victim.tcp) as connection:
+            connection.sendall(changing.next())
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1 << 16):
+                pass
+        yield
+
+
+def wrong_tokens(victim: Victim) -> Iterator[None]:
+    while True:
+        with victim.knock(victim.token[:-8] + secrets.token_hex(4)) as connection:
+            connection.recv(1 << 16)
+        yield
+
+
+def silence(victim: Victim) -> Iterator[None]:
+    held: list[socket.socket] = []
+    while True:
+        held.append(connect(victim.tcp))
+        if len(held) > HELD:
+            held.pop(0).close()
+        yield
+
+
+def half_requests(victim: Victim) -> Iterator[None]:
+    host, _, port = victim.http.removeprefix("http://").rpartition(":")
+    held: list[socket.socket] = []
+    while True:
+        held.append(socket.create_connection((host, int(port))))
+        held[-1].sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
+        if len(held) > HELD:
+            held.pop(0).close()
+        yield
+
+
+def bodies_in_parts(victim: Victim) -> Iterator[None]:
+    host, _, port = victim.http.removeprefix("http://").rpartition(":")
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port))) as connection:
+            connection.sendall(b"POST /login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            connection.sendall(b"1\r\na\r\n" * 100_000)
+        yield
+
+
+def crowd_that_waits(victim: Victim) -> Iterator[None]:
+    held: list[socket.socket] = []
+    while True:
+        held.append(victim.knock())
+        if len(held) > HELD:
+            held.pop(0).close()
+        yield
+
+
+def calls_of_control(victim: Victim) -> Iterator[None]:
+    with grpc.insecure_channel(victim.control) as channel:
+        stub = control_pb2_grpc.MonitorStub(channel)
+        while True:
+            with contextlib.suppress(grpc.RpcError):
+                stub.Status(
+                    control_pb2.StatusRequest(),
+                    metadata=(("authorization", f"Bearer {victim.token}"),),
+                    timeout=60,
+                )
+            yield
+
+
+def calls_that_fail(victim: Victim) -> Iterator[None]:
+    while True:
+        guest = victim.session()
+        for _ in range(20_000):
+            guest.send("sessionMemMap", address=guest.window, size=1 << 40)
+        guest.sync()
+        guest.socket.close()
+        yield
+
+
+def handles(victim: Victim) -> Iterator[None]:
+    while True:
+        guest = victim.session()
+        for slot in range(20_000):
+            guest.send("cuEventCreate", phEvent=handle("event", slot), Flags=0)
+        guest.sync()
+        guest.socket.close()
+        yield
+
+
+def deaths_in_mid_copy(victim: Victim) -> Iterator[None]:
+    while True:
+        guest = victim.session()
+        address = guest.map(4)
+        guest.write(address, bytes(4 << 20))
+        guest.ask_read(address, 4 << 20)
+        guest.socket.close()
+        yield
+
+
+def memory(victim: Victim) -> Iterator[None]:
+    while True:
+        guest = victim.session()
+        for page in range(64):
+            guest.send("sessionMemMap", address=guest.window + page * (2 << 20), size=2 << 20)
+            guest.write(guest.window + page * (2 << 20), bytes(2 << 20))
+        guest.sync()
+        guest.socket.close()
+        yield
+
+
+def kernels_that_are_long_to_compile(victim: Victim) -> Iterator[None]:
+    while True:
+        lines = b"".join(b"mad.lo.u32 %%r1, %%r2, %d, %%r1;\n" % (number % 977) for number in range(20_000))
+        image = LONG % (secrets.token_hex(8).encode(), lines)
+        guest = victim.session()
+        guest.load(image, handle("library", 0), hashlib.sha256(image).digest())
+        guest.send("sessionGetFunction", function=handle("kernel", 0), owner=handle("library", 0), index=0)
+        guest.launch(handle("kernel", 0), struct.pack("<Q", guest.map()), block=(1, 1, 1))
+        guest.sync()
+        guest.socket.close()
+        yield
+
+
+def kernels_without_end(victim: Victim) -> Iterator[None]:
+    while True:
+        guest = victim.session()
+        address = guest.map()
+        kernels.bind(guest, "wait_for")
+        guest.launch(handle("kernel", 0), struct.pack("<QQ", address, address + 8), block=(1, 1, 1))
+        time.sleep(1.0)
+        guest.socket.close()
+        yield
+
+
+def image_bombs(victim: Victim) -> Iterator[None]:
+    """A few kilobytes that expand without end, and texts that take long to read; each a new image."""
+    while True:
+        guest = victim.session()
+        for text in (kernels_text(b" " * (128 << 20)), b"/**/" * 200_000):
+            image = container([entry(text, flags=ZSTD)]) + secrets.token_bytes(8)
+            guest.load(image, handle("library", 0), hashlib.sha256(image).digest())
+        guest.socket.close()
+        yield
+
+
+def kernels_text(filling: bytes) -> bytes:
+    return b".version 8.0\n.target sm_80\n.address_size 64\n" + filling
+
+
+def printing(victim: Victim) -> Iterator[None]:
+    """Kernels that print, of a program that goes without having read a line."""
+    while True:
+        guest = victim.session()
+        kernel = kernels.bind(guest, "speak")
+        for _ in range(200):
+            guest.launch(kernel, b"", grid=(1000, 1, 1), block=(256, 1, 1))
+        guest.ask("cuCtxSynchronize")
+        time.sleep(0.5)  # what is printed piles up
+        guest.socket.close()
+        yield
+
+
+def launches_behind_a_kernel_without_end(victim: Victim) -> Iterator[None]:
+    """Until its launches wait; and memory is freed and allocated behind it, a quota at a time."""
+    while True:
+        guest = victim.session()
+        guest.socket.settimeout(2)
+        flag = guest.map()
+        kernel = kernels.bind(guest, "wait_for")
+        large = guest.quota - guest.granularity
+        with contextlib.suppress(TimeoutError):
+            for turn in range(4):
+                address = guest.window + (1 + turn) * guest.quota
+                guest.send("sessionMemMap", address=address, size=large)
+                guest.launch(kernel, struct.pack("<QQ", flag, flag + 8), block=(1, 1, 1))
+                guest.send("sessionMemUnmap", address=address, size=large)
+            for _ in range(100_000):
+                guest.launch(kernel, struct.pack("<QQ", flag, flag + 8), block=(1, 1, 1))
+        guest.socket.close()
+        yield
+
+
+def resumes(victim: Victim) -> Iterator[None]:
+    """Of sessions that there are, without their keys."""
+    while True:
+        for session in range(1, 20):
+            with connect(victim.tcp) as connection:
+                read_greeting(connection)
+                resume = Resume(
+                    PROTOCOL_VERSION, 0, secrets.token_bytes(32), session, 0, secrets.token_bytes(32)
+                ).pack()
+                connection.sendall(frame(Frame.RESUME, resume))
+                connection.recv(1 << 16)
+        yield
+
+
+def finds(victim: Victim) -> Iterator[None]:
+    """Of memory that others have exported, by guesses, each of which the monitor hears."""
+    while True:
+        guest = victim.session()
+        for _ in range(500):
+            asked = [
+                guest.ask("sessionImportFind", session=session, token=secrets.token_bytes(32))
+                for session in range(1, 33)
+            ]
+            for each in asked:
+                guest.answer(each)
+        guest.socket.close()
+        yield
+
+
+def half_handshakes(victim: Victim) -> Iterator[None]:
+    """Of TLS: a ClientHello that begins and does not go on (with GPUFERRY_TEST_TLS=1)."""
+    host, _, port = victim.tcp.removeprefix("tls://").rpartition(":")
+    held: list[socket.socket] = []
+    while True:
+        held.append(socket.create_connection((host, int(port))))
+        held[-1].sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        if len(held) > HELD:
+            held.pop(0).close()
+        yield
+
+
+def comes_back_with_gigabytes(victim: Victim) -> Iterator[None]:
+    """To its own session, whose key it has, with frames of all sizes and no sense."""
+    while True:
+        with connect(victim.tcp) as connection:
+            greeting, nonce = read_greeting(connection), secrets.token_bytes(32)
+            wish = Request(resumable=True)
+            connection.sendall(hello(Identity(victim.token), greeting, nonce, wish))
+            guest = Guest(connection)
+            guest.receive_welcome()
+        key = resume_key(Identity(victim.token).key, greeting + nonce)
+        with contextlib.suppress(OSError), connect(victim.tcp) as connection:
+            ask(connection, resume_body(read_greeting(connection), guest.session, key, 0))
+            assert read_frame(connection)[0] == Frame.RESUMED
+            for _ in range(64):
+                connection.sendall(secrets.token_bytes(16) + bytes(16 << 20))
+        yield
+
+
+def scans_while_it_moves(victim: Victim) -> Iterator[None]:
+    """Images that take long to look through, variables without number, and memory full of what could be an
+    address of one; the operator moves the session (`bystander.moves`).
+    """
+    text = [b".version 8.0\n.target sm_80\n.address_size 64\n", b"/**/" * 100_000, b"\n" * 1_000_000]
+    text += [b".visible .global .u64 v%d[2];\n" % number for number in range(20_000)]
+    while True:
+        guest = victim.session()
+        address = guest.map(32)
+        for page in range(32):
+            guest.write(
+                address + page * guest.granularity, struct.pack("<Q", address) * (guest.granularity // 8)
+            )
+        for slot in range(4):
+            yield
+            image = b"".join([*text, b"// %s\n\0" % secrets.token_hex(8).encode()])
+            guest.load(image, handle("library", slot), hashlib.sha256(image).digest())
+        ends = time.monotonic() + 3
+        while time.monotonic() < ends:
+            guest.sync()
+            yield
+        guest.socket.close()
+
+
+def taken_over(victim: Victim) -> Iterator[None]:
+    """A session whose API server runs code of the attacker's (`bystander.takes_over`, rampage.py)."""
+    while True:
+        guest = victim.session()
+        with contextlib.suppress(TimeoutError):
+            guest.socket.settimeout(3)
+            guest.expect_end()
+        guest.socket.close()
+        yield
+
+
+ATTACKS: dict[str, Callable[[Victim], Iterator[None]]] = {
+    attack.__name__: attack
+    for attack in (
+        *(frames, strangers, wrong_tokens, silence, half_requests, bodies_in_parts, crowd_that_waits),
+        *(
+            calls_of_control,
+            calls_that_fail,
+            handles,
+            deaths_in_mid_copy,
+            memory,
+            kernels_that_are_long_to_compile,
+        ),
+        *(kernels_without_end, launches_behind_a_kernel_without_end, image_bombs, printing, resumes, finds),
+        half_handshakes,
+        comes_back_with_gigabytes,
+        scans_while_it_moves,
+        taken_over,
+    )
+}
