@@ -4,7 +4,8 @@ set -uo pipefail
 bin=$1/bin
 failed=0
 step() {
-    echo "check: $*"
+    local said="$*"
+    echo "check: ${said:0:100}"
     "$@" || failed=1
 }
 # What pytest makes of a test file to show its assertions is kept, so that no worker makes it again.

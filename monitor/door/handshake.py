@@ -22,9 +22,7 @@ from .mac import mac
 from .tokens import proof as tenant_proof
 
 LABELS_MOST = 1024  # bytes: they are kept, compared and shown for as long as the guest waits
-LIFE_MOST = (
-    1_000_000_000  # seconds; nothing lives longer, and API servers believe no more (apiserver/orders.py)
-)
+LIFE_MOST = 1_000_000_000  # seconds; nothing lives longer, and API servers believe no more
 ADVICE = ": install the same gpuferry on both machines"
 
 
