@@ -206,6 +206,7 @@ void sim_image_keep(struct sim_image *image);
 
 /* fault.c */
 void sim_faults_arm(void);
+void sim_faults_forget(void); /* after a fork, in the child */
 
 /* print.c */
 void sim_output_init(struct sim_output *output);

@@ -11,6 +11,7 @@ static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { SIGNALS = sizeof signals / sizeof *signals };
 
 static struct sigaction previous[SIGNALS];
+static pthread_mutex_t arming = PTHREAD_MUTEX_INITIALIZER; /* grids begin on many threads */
 
 /* What the handler found, for the code that it makes the fiber go on with. One fault per thread at a time. */
 struct fault {
@@ -102,10 +103,16 @@ void sim_faults_arm(void) {
         return;
     struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
     sigemptyset(&ours.sa_mask);
-    for (int i = 0; i < SIGNALS; i++) {
+    pthread_mutex_lock(&arming);
+    for (int i = SIGNALS; i-- > 0;) { /* the one that is looked at comes last */
         if (sigaction(signals[i], NULL, &current) != 0 || is_ours(&current))
             continue;
         previous[i] = current;
         sigaction(signals[i], &ours, NULL);
     }
+    pthread_mutex_unlock(&arming);
+}
+
+void sim_faults_forget(void) {
+    pthread_mutex_init(&arming, NULL);
 }

@@ -41,6 +41,7 @@ static void init_lock(void) {
 static void after_fork_in_child(void) {
     init_lock();
     sim_workers_forget();
+    sim_faults_forget();
     sim_heap_forget();
     threads = idle = 0;
     runs = NULL;
