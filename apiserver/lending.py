@@ -32,7 +32,7 @@ class FromCopies:
         return self._core.mappings()
 
     def drop_aliases(self) -> None:
-        """Do nothing: there are none."""
+        """Do nothing: the copies are read where they are, so nothing was mapped for it."""
 
     def read(self, address: int, buffer: memoryview) -> None:
         """What the session's memory holds there. Raises OSError: a disk cannot be read."""

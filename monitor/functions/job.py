@@ -14,7 +14,7 @@ from .stream import Stream
 
 
 class State(enum.Enum):
-    """How far an invocation is."""
+    """The states of an invocation, from its arrival to its answer."""
 
     WAITING = "waiting"
     STARTING = "starting"  # a replica is, for it
@@ -24,7 +24,7 @@ class State(enum.Enum):
 
 @dataclass(eq=False)
 class Job:
-    """An invocation on its way."""
+    """An invocation that was accepted, until it is answered."""
 
     number: int
     function: Function

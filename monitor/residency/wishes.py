@@ -180,7 +180,7 @@ class Wishes:
         return wish.bytes - entry.allowance - self._books.free(device) if self._elastic else 0
 
     async def _give(self, entry: Entry, wish: Wish) -> bool:
-        """There is room for it."""
+        """Allow the session what it wishes for, and tell it. Returns False if nothing came of it."""
         before = entry.allowance
         self._books.allow(entry, wish.bytes)
         if not wish.away:

@@ -95,24 +95,24 @@ def wrong_tokens(victim: Victim) -> Iterator[None]:
         yield
 
 
-def silence(victim: Victim) -> Iterator[None]:
+def crowd(come: Callable[[], socket.socket], says: bytes = b"") -> Iterator[None]:
+    """Connections that say so much and no more; of the last ones, HELD stay open."""
     held: list[socket.socket] = []
     while True:
-        held.append(connect(victim.tcp))
+        held.append(come())
+        held[-1].sendall(says)
         if len(held) > HELD:
             held.pop(0).close()
         yield
+
+
+def silence(victim: Victim) -> Iterator[None]:
+    return crowd(lambda: connect(victim.tcp))
 
 
 def half_requests(victim: Victim) -> Iterator[None]:
     host, _, port = victim.http.removeprefix("http://").rpartition(":")
-    held: list[socket.socket] = []
-    while True:
-        held.append(socket.create_connection((host, int(port))))
-        held[-1].sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
-        if len(held) > HELD:
-            held.pop(0).close()
-        yield
+    return crowd(lambda: socket.create_connection((host, int(port))), b"GET / HTTP/1.1\r\nX-Slow: ")
 
 
 def bodies_in_parts(victim: Victim) -> Iterator[None]:
@@ -291,13 +291,8 @@ def finds(victim: Victim) -> Iterator[None]:
 def half_handshakes(victim: Victim) -> Iterator[None]:
     """Of TLS: a ClientHello that begins and does not go on (with GPUFERRY_TEST_TLS=1)."""
     host, _, port = victim.tcp.removeprefix("tls://").rpartition(":")
-    held: list[socket.socket] = []
-    while True:
-        held.append(socket.create_connection((host, int(port))))
-        held[-1].sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
-        if len(held) > HELD:
-            held.pop(0).close()
-        yield
+    begun = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+    return crowd(lambda: socket.create_connection((host, int(port))), begun)
 
 
 def comes_back_with_gigabytes(victim: Victim) -> Iterator[None]:

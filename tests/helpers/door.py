@@ -37,7 +37,7 @@ class Door:
         self.join()
 
     def close(self) -> None:
-        """Stop to accept connections."""
+        """Close the listening socket: nobody else comes in."""
         with contextlib.suppress(OSError):  # it may be closed already
             self._listening.shutdown(socket.SHUT_RDWR)
         self._accepting.join()

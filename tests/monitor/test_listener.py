@@ -52,7 +52,7 @@ def test_a_crowd_does_not_fill_what_the_system_keeps_for_the_listener() -> None:
 
 
 class Reception:
-    """Takes whoever proves itself."""
+    """A door that accepts every guest whose proof is right."""
 
     def __init__(self) -> None:
         self.came: list[Guest] = []

@@ -85,7 +85,7 @@ class House:
         self.answer(said, order.number, AWAY[0])
 
     async def goes(self, said: Any) -> None:
-        """As an operator wants."""
+        """Send the session's memory away, as `session evict` does."""
         asked = asyncio.ensure_future(self.steward.evict(said.key))
         await self.leaves(said)
         await asked

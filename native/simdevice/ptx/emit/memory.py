@@ -286,7 +286,7 @@ def _store_async(e: FunctionEmitter, m: Modifiers) -> None:
 
 
 def _fill(e: FunctionEmitter, m: Modifiers) -> None:
-    """Shared memory with zeros."""
+    """`st.bulk`: fill a span of shared memory with zeros."""
     m.flag("weak")
     space = m.choice("shared::cta")
     target, size, value = e.operands(3)
