@@ -369,6 +369,15 @@ cdef class Core:
         return self.s.waiters.tasks > 0 or self.s.residency.waiting
 
     @property
+    def waits_in_call(self) -> bool:
+        """Whether a call that has begun waits for the session's memory, or for room: until then it cannot be held."""
+        cdef bint waits
+        pthread_mutex_lock(&self.s.lock)
+        waits = self.s.residency.waiting and self.s.residency.in_call
+        pthread_mutex_unlock(&self.s.lock)
+        return waits
+
+    @property
     def bell(self) -> int:
         """An eventfd that rings when a kernel is launched in a session that was left to itself."""
         return self.s.sending.output.bell

@@ -20,8 +20,9 @@ from .log import Log
 from .outbox import Outbox
 
 HOLD_SECONDS = 0.1  # for the dispatcher to come to the end of a call
-ROOM_SECONDS = 600.0  # that a call waits for room of a monitor which says nothing at all
+LEND_SECONDS = 10.0  # likewise, of a session that moves out of its copies, however busy the machine is
 INSIST_SECONDS = 2.0  # likewise, and for the device to come to rest, of one that works
+ROOM_SECONDS = 600.0  # that a call waits for room of a monitor which says nothing at all
 
 MOVES = "it is being moved"
 
@@ -135,12 +136,19 @@ class Residing:
             while self._busy and not stop():
                 self._changed.wait(0.05)
             self._lent = self._core.absent and not self._busy and not self._over
-        # Who waits for its memory between two calls can be held, who does so within one cannot.
-        if self._lent and not self._core.hold(HOLD_SECONDS):
-            self._lent = False
-        if self._lent:
-            self._core.proceed()
-        return self._copies if self._lent else None
+        if self._lent and self._between_calls(stop):
+            return self._copies
+        self._lent = False
+        return None
+
+    def _between_calls(self, stop: Callable[[], bool]) -> bool:
+        """Whether the dispatcher came to the end of a call. Who waits for its memory within one does not."""
+        deadline = time.monotonic() + LEND_SECONDS
+        while not self._core.hold(HOLD_SECONDS):
+            if self._core.waits_in_call or stop() or time.monotonic() > deadline:
+                return False
+        self._core.proceed()
+        return True
 
     def stay(self, stop: Callable[[], bool], patience: float) -> str:
         """See to it that the memory is on the device, and stays until `leave` is ordered again. Returns why

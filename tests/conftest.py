@@ -62,4 +62,5 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     if report.failed:
         report.sections += logs.sections()
+    logs.forget()
     return report

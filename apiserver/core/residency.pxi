@@ -97,6 +97,7 @@ cdef bint wait_for_memory(Session *s, uint64_t wanted, bint in_call) noexcept no
     s.residency.refused = False
     s.residency.told = False
     s.residency.wished = True
+    s.residency.in_call = in_call
     s.residency.waiting = True
     eventfd_write(s.sending.output.bell, 1)
     while not s.state.ending:

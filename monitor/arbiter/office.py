@@ -21,6 +21,7 @@ from ..policy.sharing import Sharing
 from ..pool.api_server import ApiServer, PoolListener, State
 from ..pool.channel import ChannelBroken
 from ..service.restarts import Restarts
+from ..service.waiting import within
 from .gpu import Use
 from .shares import Wishes
 from .words import new_page
@@ -142,22 +143,24 @@ class Office(PoolListener):
 
     async def _listen(self, control: socket.socket) -> None:
         """Until it closes its end, or says nothing for long."""
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                data = await asyncio.wait_for(loop.sock_recv(control, PACKET_MOST), PING_SECONDS)
-            except asyncio.TimeoutError:
-                if time.monotonic() > self._heard + SILENT_SECONDS:
-                    log.error("the arbiter of turns does not answer", arbiter=self.pid)
-                    return
-                self._order({"do": "ping"})
-                continue
-            except OSError:
-                return
-            if not data:
-                return
+        while data := await self._packet(control):
             self._heard = time.monotonic()
             self._hear(json.loads(data))
+
+    async def _packet(self, control: socket.socket) -> bytes:
+        """The next thing that it says, as it is asked to now and then; nothing: it is gone, or hangs."""
+        receiving = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(control, PACKET_MOST))
+        try:
+            while not (await asyncio.wait({receiving}, timeout=PING_SECONDS))[0]:
+                if time.monotonic() > self._heard + SILENT_SECONDS:
+                    log.error("the arbiter of turns does not answer", arbiter=self.pid)
+                    return b""
+                self._order({"do": "ping"})
+            return receiving.result()
+        except OSError:
+            return b""
+        finally:
+            receiving.cancel()
 
     def _lose(self) -> None:
         control, self._control = self._control, None
@@ -206,7 +209,7 @@ class Office(PoolListener):
             return
         self._asking.append(answered)
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(answered, REPORT_SECONDS)
+            await within(REPORT_SECONDS, answered)
         if answered in self._asking:
             self._asking.remove(answered)
 

@@ -23,6 +23,7 @@ from ..pool.api_server import ApiServer, PoolListener
 from ..pool.channel import ChannelBroken, HasFileno
 from ..pool.pool import Pool
 from ..residency.steward import Steward
+from ..service.waiting import within
 from ..sessions.decision import Impossible, Placement
 from ..sessions.events import Announcer, Event, Kind
 from ..sessions.placement import DeviceRoom, Placer
@@ -580,7 +581,7 @@ class Broker(PoolListener):
             log.info("waiting for sessions", count=len(self.sessions), seconds=round(left, 1))
             self._session_over.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._session_over.wait(), left)
+                await within(left, self._session_over.wait())
         return not self.sessions
 
     def rooms(self) -> Iterable[DeviceRoom]:

@@ -15,6 +15,7 @@ from gpuferry.native.tls.stream import Connection, TlsSocket
 from gpuferry.specs._generated.frames import NONCE_SIZE, Header
 from gpuferry.specs._generated.frames import Hello as HelloFrame
 
+from ..service.waiting import within
 from .handshake import (
     Claim,
     Hello,
@@ -167,7 +168,7 @@ async def _say_goodbye(guest: Connection, frame: bytes) -> None:
 async def dismiss(connection: Connection, frame: bytes) -> None:
     """Send a last frame (REFUSED or REDIRECT) so that it arrives, then close."""
     with contextlib.closing(connection), contextlib.suppress(OSError, asyncio.TimeoutError):
-        await asyncio.wait_for(_say_goodbye(connection, frame), FAREWELL_SECONDS)
+        await within(FAREWELL_SECONDS, _say_goodbye(connection, frame))
 
 
 class Farewells:

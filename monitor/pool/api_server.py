@@ -18,6 +18,7 @@ import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from ..service.processes import start_time
+from ..service.waiting import within
 from .channel import Channel, ChannelBroken, Descriptor, HasFileno, channel_pair
 from .health import Health
 from .process import Adopted, Launch, Process
@@ -491,7 +492,7 @@ class ApiServer:
         try:
             if not asked:  # one that does not answer is not asked again and again
                 self.send(node_pb2.ToServer(stats=node_pb2.StatsRequest()))
-            await asyncio.wait_for(waiter, limit)
+            await within(limit, waiter)
         except (ChannelBroken, asyncio.TimeoutError):
             pass
         finally:

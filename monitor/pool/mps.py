@@ -20,6 +20,7 @@ from ..devices.choice import server_environment
 from ..policy.portion import FULL
 from ..service.processes import start_time
 from ..service.restarts import Restarts
+from ..service.waiting import within
 from ..settings.errors import ConfigError
 from .process import Adopted
 
@@ -82,7 +83,7 @@ class Mps:
     async def ready(self, limit: float) -> None:
         """Wait until the daemon answers. Raises MpsError after so many seconds."""
         try:
-            await asyncio.wait_for(self._up.wait(), limit)
+            await within(limit, self._up.wait())
         except asyncio.TimeoutError:
             raise MpsError(None, f"{PROGRAM} does not answer") from None
 
@@ -170,7 +171,7 @@ class Mps:
             start_new_session=True,
         )
         try:
-            output, _ = await asyncio.wait_for(child.communicate(f"{command}\n".encode()), limit)
+            output, _ = await within(limit, child.communicate(f"{command}\n".encode()))
         except asyncio.TimeoutError:
             raise MpsError(None, f"{PROGRAM} does not answer within {limit:g} s") from None
         finally:
@@ -190,7 +191,7 @@ class Mps:
         with contextlib.suppress(OSError):
             await self._ask("quit")
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(daemon.wait(), QUIT_SECONDS)
+            await within(QUIT_SECONDS, daemon.wait())
         self._kill()
 
     def _kill(self) -> None:

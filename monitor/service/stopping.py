@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from .waiting import within
+
 
 class Stopping:
     """Asked once, the daemon ends gracefully; asked twice, now."""
@@ -20,5 +22,5 @@ class Stopping:
     async def pause(self, seconds: float) -> bool:
         """Sleep so many seconds. Returns False if the daemon was asked to stop meanwhile."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self.asked.wait(), seconds)
+            await within(seconds, self.asked.wait())
         return not self.asked.is_set()

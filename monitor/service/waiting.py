@@ -11,6 +11,7 @@ Result = TypeVar("Result")
 
 async def within(seconds: float, work: Awaitable[Result]) -> Result:
     """The work's result. Raises TimeoutError if there is none in time, or the work was cancelled elsewhere.
+    It is over then.
 
     Before Python 3.12 asyncio.wait_for forgets a cancellation that comes at the moment when the work ends.
     """
@@ -21,7 +22,9 @@ async def within(seconds: float, work: Awaitable[Result]) -> Result:
             raise asyncio.TimeoutError
         return task.result()
     finally:
-        task.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
 
 
 async def until(stopping: asyncio.Event, tasks: Iterable[asyncio.Task[None]]) -> None:

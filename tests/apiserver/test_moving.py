@@ -57,3 +57,20 @@ def test_another_monitor_is_told_that_memory_is_wanted_back_for_a_move() -> None
         stopped.set()
         mover.join()
         residing.close()
+
+
+@pytest.mark.parametrize("within_call", [False, True])
+def test_copies_are_lent_however_long_a_busy_machine_takes(within_call: bool) -> None:
+    """Its dispatcher comes late to the end of a call, but within one that waits for memory it never will."""
+    attempts = iter([False, False, False, True])
+    core = SimpleNamespace(
+        absent=True,
+        waits_in_call=within_call,
+        hold=lambda _: next(attempts),
+        proceed=lambda: None,
+    )
+    residing = Residing(cast(Any, core), 1, Log())
+    lent = residing.lend(lambda: False)
+    assert (lent is None) is within_call
+    assert len(list(attempts)) == (3 if within_call else 0)
+    residing.close()

@@ -8,19 +8,32 @@ from pathlib import Path
 
 SHOWN = 20_000  # characters, the last ones
 
-_kept: list[Path] = []
+_written: list[Path] = []
+_of_failures: list[tuple[str, str]] = []
 
 
 @contextlib.contextmanager
 def shown_on_failure(log: Path) -> Iterator[None]:
-    """Show the end of this log with a failure of the test inside the block."""
-    _kept.append(log)
+    """Show the end of this log with a failure of the test inside the block, even if it is gone by then."""
+    _written.append(log)
     try:
         yield
+    except BaseException:
+        _of_failures.append(_end_of(log))
+        raise
     finally:
-        _kept.remove(log)
+        _written.remove(log)
+
+
+def _end_of(log: Path) -> tuple[str, str]:
+    return str(log), log.read_text(errors="replace")[-SHOWN:]
 
 
 def sections() -> list[tuple[str, str]]:
-    """Title and text of each log that is being written."""
-    return [(str(log), log.read_text(errors="replace")[-SHOWN:]) for log in _kept if log.exists()]
+    """Title and text of each log that is being written, or was when the test failed."""
+    return [*_of_failures, *(_end_of(log) for log in _written if log.exists())]
+
+
+def forget() -> None:
+    """The next test's failure is none of these logs' business."""
+    _of_failures.clear()

@@ -257,43 +257,42 @@ def failing(
 def _started(
     *options: str, server: str | None, cli: tuple[Sequence[str], dict[str, str]], **changes: str | None
 ) -> Iterator[Started]:
-    folder = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
-    runtime = os.path.join(folder, "run")
-    ours, theirs = socket.socketpair()
-    ours.settimeout(DEADLINE)
-    log = Path(folder, "log")
-    successors: list[subprocess.Popen[str]] = []
-    lasting = contextlib.ExitStack()  # until all has ended: a successor has the same
-    (port,) = lasting.enter_context(lasting_ports(1))
-    lasting.enter_context(shown_on_failure(log))
-    defaults = ["--listen", f"127.0.0.1:{port}", "--grace", "0", "--orphan-grace", "0", *QUIET, *LIVENESS]
-    defaults += ["--parent-fd", str(theirs.fileno())]
-    with theirs, log.open("w") as stderr:
-        settings = environment(runtime, GPUFERRY_APISERVER=server, **changes)
-        command, more = cli
-        process = Popen(
-            [*command, "monitor", *defaults, *options],
-            env=settings | more,
-            stdin=subprocess.DEVNULL,
-            stderr=stderr,
-            pass_fds=(theirs.fileno(),),
-            text=True,
-        )
-    try:
-        yield Started(runtime, process, ours, log, settings, successors)
-    finally:
-        ours.close()
-        below = set[int]()
-        for one in (process, *successors):
-            below |= descendants(one.pid)
-            if one.poll() is None:
-                one.terminate()
+    with contextlib.ExitStack() as lasting:  # until all has ended: a successor has the same
+        folder = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
+        lasting.callback(shutil.rmtree, folder, ignore_errors=True)
+        runtime = os.path.join(folder, "run")
+        ours, theirs = socket.socketpair()
+        ours.settimeout(DEADLINE)
+        log = Path(folder, "log")
+        successors: list[subprocess.Popen[str]] = []
+        (port,) = lasting.enter_context(lasting_ports(1))
+        lasting.enter_context(shown_on_failure(log))
+        defaults = ["--listen", f"127.0.0.1:{port}", "--grace", "0", "--orphan-grace", "0", *QUIET, *LIVENESS]
+        defaults += ["--parent-fd", str(theirs.fileno())]
+        with theirs, log.open("w") as stderr:
+            settings = environment(runtime, GPUFERRY_APISERVER=server, **changes)
+            command, more = cli
+            process = Popen(
+                [*command, "monitor", *defaults, *options],
+                env=settings | more,
+                stdin=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=(theirs.fileno(),),
+                text=True,
+            )
         try:
-            for one in (process, *successors):
-                one.wait(DEADLINE)
+            yield Started(runtime, process, ours, log, settings, successors)
         finally:
-            for pid in alive(below):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            shutil.rmtree(folder, ignore_errors=True)
-            lasting.close()
+            ours.close()
+            below = set[int]()
+            for one in (process, *successors):
+                below |= descendants(one.pid)
+                if one.poll() is None:
+                    one.terminate()
+            try:
+                for one in (process, *successors):
+                    one.wait(DEADLINE)
+            finally:
+                for pid in alive(below):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)

@@ -78,3 +78,9 @@ def test_who_waits_for_a_limited_time_waits_by_the_monotonic_clock() -> None:
         for condition in TIMED.findall(text):
             name = re.split(r"[.>&]", condition)[-1].strip()
             assert name not in by_default, f"{path}: {name}"
+
+
+def test_nobody_waits_in_a_way_that_forgets_a_cancellation() -> None:
+    """As asyncio.wait_for does before Python 3.12: monitor/service/waiting.py has what does not."""
+    callers = [path for path in sources() if "asyncio.wait_for(" in path.read_text(errors="replace")]
+    assert callers == []

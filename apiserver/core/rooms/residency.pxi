@@ -15,6 +15,7 @@ cdef struct Residency:
     bint absent                 # nothing is on the device: the dispatcher waits before the next call
     bint unmapped               # so are the pages that show memory elsewhere
     bint waiting                # the dispatcher does: for its memory, or for room
+    bint in_call                # and within a call, so that it cannot be held until it has it
     bint leaving                # somebody takes the memory away, and may do so even in the middle of a call that waits for room
     bint wished                 # the dispatcher wants room, or its memory,
     bint told                   # and the monitor was told
