@@ -151,7 +151,8 @@ def test_options_are_given_to_the_driver(tmp_path: Path) -> None:
 def test_what_it_makes_compiles(tmp_path: Path) -> None:
     """With a family of which not a line is written by hand: the engine for Cython, the guest for C."""
     engine = tmp_path / "apiserver"
-    shutil.copytree(ROOT / "apiserver" / "core", engine / "core")
+    for folder in ("core", "faces"):
+        shutil.copytree(ROOT / "apiserver" / folder, engine / folder)
     shutil.copy(ROOT / "apiserver" / "_core.pyx", engine)
     for path, text in outputs(grown(tmp_path)).items():
         if path.startswith(("apiserver/", "guest/", "native/")):

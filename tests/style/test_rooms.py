@@ -109,6 +109,7 @@ def read_rooms(engine: Path) -> dict[str, Room]:
 def files(engine: Path) -> list[Path]:
     return [
         *sorted((engine / "core").glob("*.pxi")),
+        *sorted((engine / "faces").glob("*.pxi")),
         *sorted((engine / "_generated").glob("*.pxi")),
         *sorted(engine.glob("*.pyx")),
     ]

@@ -2,7 +2,7 @@
 # Holds: what only a session needs that comes from another server.
 # Lock: none; the dispatcher's
 # Home: restore_ops
-# Changed by: _core
+# Changed by: service
 # Read by: book conditionals graphs receive residency textures turn
 # Offers: begin_arrival drop_copy_streams end_restore receive_beside
 

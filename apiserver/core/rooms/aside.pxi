@@ -2,7 +2,7 @@
 # Holds: physical memory a second time, at the same offset of another range.
 # Lock: move.lock; in a session that is being restored it is the dispatcher's
 # Home: aside
-# Changed by: _core
+# Changed by: contents
 # Read by: memory
 # Offers: alias_mappings aside_of clear_aside descriptor drop_aside drop_aside_idle drop_unwanted is_aside map_aside
 #   prepare_aside read_aside read_by retain

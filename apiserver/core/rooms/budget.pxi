@@ -3,7 +3,7 @@
 # Lock: lock; also read without it, as a hint
 # Home: budget
 # Changed by: -
-# Read by: _core
+# Read by: service
 # Offers: affords begin_budget is_exhausted spend spend_apart unspend
 
 cdef struct Budget:

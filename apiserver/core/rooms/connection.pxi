@@ -3,7 +3,7 @@
 # Lock: lock; the dispatcher reads without it what only it changes. Of `tls`, what sends has sending.lock.
 # Home: connection socket
 # Changed by: receive
-# Read by: _core hold log residency restore_ops scrub send turn
+# Read by: hold log residency restore_ops scrub send service stillness turn
 # Offers: begin_connection detach drop_stale find_relayed_tail guest_moved is_written linger receive_attached
 #   receive_some restore_counts resume_session save_tls send_some take_connection wait_for_guest write_rest
 

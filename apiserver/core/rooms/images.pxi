@@ -2,7 +2,7 @@
 # Holds: images as they came, and the variables that were handed out of them.
 # Lock: lock
 # Home: images
-# Changed by: _core
+# Changed by: service
 # Read by: -
 # Offers: append begin_images borrow_bytes drop_all_bytes drop_function drop_image end_receiving
 #   find_function_or_kernel find_kernel find_library find_module find_module_or_library find_variable forget_forms

@@ -3,7 +3,7 @@
 # Lock: none; the dispatcher's
 # Home: receive
 # Changed by: session_ops
-# Read by: _core output restore_ops scrub
+# Read by: output restore_ops scrub stillness
 # Offers: begin_input drop_last limit_to pass_rest put_before read_ahead read_payload refuse_payload reserve_input serve_frames
 #   serve_only unread_bytes widen_input
 

@@ -3,7 +3,7 @@
 # Lock: lock; `tailing` is also read without it
 # Home: journal
 # Changed by: -
-# Read by: _core memory session_ops
+# Read by: memory session_ops stillness
 # Offers: begin_journal context_slot digest_of drop_kept end_tail follow forget_changes forget_kept keep
 #   note_use write_frame write_journal write_tail
 

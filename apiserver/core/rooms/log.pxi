@@ -3,7 +3,7 @@
 # Lock: sending.lock
 # Home: log
 # Changed by: -
-# Read by: _core connection send
+# Read by: connection send stillness
 # Offers: acknowledged begin_log drop_log find_boundary flush_log may_go_on_at push_log read_log restore_log
 #   rewind_log send_log
 

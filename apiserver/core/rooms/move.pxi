@@ -2,7 +2,7 @@
 # Holds: what whoever moves the session has in the primary context.
 # Lock: move.lock; in a session that is being restored it is the dispatcher's
 # Home: hash pointers
-# Changed by: _core
+# Changed by: contents service
 # Read by: aside
 # Offers: drop_hasher drop_side_stream end_move hash_pages pointer_into pointer_on_device prepare_side_stream
 

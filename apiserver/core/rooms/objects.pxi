@@ -3,7 +3,7 @@
 # Lock: lock; the dispatcher, which alone changes tables, reads them without
 # Home: handles
 # Changed by: context_ops journal scrub
-# Read by: _core
+# Read by: service
 # Offers: context_in find find_any first_owned forget next_elder put put_primaries put_under reserve_tables youngest
 
 cdef struct Entry:

@@ -2,7 +2,7 @@
 # Holds: what kernels print, and what a simulated device says.
 # Lock: sending.lock; `bell` never changes, and `resting` is a hint
 # Home: output
-# Changed by: _core
+# Changed by: service
 # Read by: connection residency restore_ops sharing
 # Offers: begin_output capture_output discard_output expect_output forward_output prepare_messages
 

@@ -2,8 +2,8 @@
 # Holds: whether the session's memory is on the device, how much of it may be there, and what was written since a copy was made.
 # Lock: lock; `written` and `changes` are the dispatcher's, or whoever's for whom it stands still
 # Home: residency
-# Changed by: _core
-# Read by: _core receive
+# Changed by: residence service
+# Read by: receive
 # Offers: ask_room await_memory awaits_room begin_residency bring_back clear_pages end_copies forget_written hung_up is_allowed is_blank is_physical is_quiet
 #   limit_room may_be_there note_quiet note_work note_written pin_copy read_pages refuse_room says_something send_away settle_back
 #   take_wish unpin_copy write_pages

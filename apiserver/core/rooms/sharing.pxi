@@ -4,7 +4,7 @@
 # Lock: lock; what is per extent or page, `coming` and `left` need book.lock
 # Home: shared_moves sharing
 # Changed by: -
-# Read by: _core
+# Read by: contents
 # Offers: awaits_import begin_sharing begins_at carry_nothing carry_orphans deliver_import end_event_export
 #   end_extent_exports end_sharing give_up_imports is_imported is_own leave_extents list_exports list_imports
 #   list_opened_events next_wanted parts_of_export shares_memory

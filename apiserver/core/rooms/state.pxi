@@ -3,7 +3,8 @@
 # Lock: lock; flags are also read without it, where it does not matter to see them a little later
 # Home: state hold
 # Changed by: -
-# Read by: _core connection memory receive records residency restore_ops scrub send staging turn waiters
+# Read by: connection contents memory receive records residence residency restore_ops scrub send service staging
+#   stillness turn waiters
 # Offers: begin_service begin_state drain_session end_service end_session hold_session latch leave_session malformed
 #   prepare_wake release_session restore_latched stand_still take_latched
 

@@ -2,8 +2,8 @@
 # Holds: counters.
 # Lock: none; each counter has one writer: the dispatcher, or under sending.lock whoever answers
 # Home: stats
-# Changed by: receive send graphs session_ops
-# Read by: _core scrub
+# Changed by: graphs receive send session_ops
+# Read by: scrub service stillness
 # Offers: begin_stats count may_never_end now restore_stats
 
 cdef struct Calls:              # of one operation

@@ -2,7 +2,7 @@
 # Holds: whether the session may work now, as the arbiter of its GPUs says.
 # Lock: lock; of it `news_fd` and `news_page`. `gated`, `changed` and `over` are hints, the rest is the dispatcher's
 # Home: turn
-# Changed by: _core
+# Changed by: contents
 # Read by: connection hold receive
 # Offers: await_frame begin_turn end_turns_of finish_turn give_up_turn leave_line may_work open_turns prepare_turns
 #   rest_turn ring_turn turn_state

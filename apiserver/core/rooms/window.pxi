@@ -3,7 +3,8 @@
 # Lock: window.lock; `mapped` needs it, `unmaps` and `lane` need `lock`, and the rest is the dispatcher's
 # Home: memory
 # Changed by: -
-# Read by: _core aliases aside book context_ops journal residency restore_ops scrub shared_moves sharing
+# Read by: aliases aside book contents context_ops journal residence residency restore_ops scrub service shared_moves
+#   sharing
 # Offers: admit_behind_work all_marked allow_access begin_window check_unmapped gpu_at in_window is_backed is_mapped is_there_still
 #   map_memory mark mark_pages may_read may_touch may_write next_mapping note_touched on_pages open_memory page_of
 #   place reach release_mapping renew_mapping reserve_window run_unmap set_access unmap_all unmap_behind_work
