@@ -252,7 +252,8 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue,
     for (int redirects = 0; redirects <= REDIRECTS_MOST; redirects++) {
         char why[256] = "no address", next[GF_ADDRESS_MAX];
         bool open = gf_transport_open(transport, place, why, sizeof why);
-        if (!open && gf_queue_broke(queue)) {
+        bool dropped = !open && transport->reached && hung_up() && gf_queue_dropped(queue);
+        if (dropped || (!open && gf_queue_broke(queue))) {
             return result;
         }
         if (!open) {

@@ -161,7 +161,9 @@ bool gf_transport_open(struct gf_transport *transport, const char *address, char
     transport->fd = connect_tcp(host, port, why, why_size);
     transport->reached = transport->fd >= 0;
     if (transport->reached && secure && !gf_transport_secure(transport, host, why, why_size)) {
+        int error = errno;
         gf_transport_close(transport);
+        errno = error;
     }
     return transport->fd >= 0;
 }

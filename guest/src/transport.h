@@ -18,7 +18,7 @@ struct gf_transport {
 #define GF_TLS_SCHEME "tls://"
 
 /* Connects to "host:port", "[v6]:port", either of them behind "tls://", or "unix:/path". False with the cause
- * in `why`. */
+ * in `why`, and where somebody was reached with errno: 0 if the peer hung up while it shook hands. */
 bool gf_transport_open(struct gf_transport *transport, const char *address, char *why, size_t why_size);
 /* Whether who was told `from` may go on to `to`: never from TLS to clear. */
 bool gf_transport_may_follow(const char *from, const char *to);

@@ -48,6 +48,7 @@ struct attempt {
     struct secrets secrets;
     char *why;
     size_t why_size;
+    bool hung_up; /* the peer, before all was said */
 };
 
 static int64_t now_ms(void) {
@@ -93,6 +94,14 @@ static bool wait_for(struct attempt *a, short event) {
     return ready > 0 || (ready < 0 && errno == EINTR);
 }
 
+/* The socket failed with this errno, or (0) the peer closed it. Returns false. */
+static bool told_of(struct attempt *a, int error) {
+    a->hung_up = error == 0 || error == ECONNRESET || error == EPIPE;
+    snprintf(a->why, a->why_size, "%s",
+             error == 0 ? "it closed the connection during the TLS handshake" : strerror(error));
+    return false;
+}
+
 /* What libssl has to say goes to the socket. */
 static bool say(struct attempt *a) {
     char data[1024];
@@ -100,8 +109,7 @@ static bool say(struct attempt *a) {
         for (int done = 0; done < size;) {
             ssize_t sent = send(a->fd, data + done, (size_t)(size - done), MSG_NOSIGNAL | MSG_DONTWAIT);
             if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-                snprintf(a->why, a->why_size, "%s", strerror(errno));
-                return false;
+                return told_of(a, errno);
             }
             done += sent > 0 ? (int)sent : 0;
             if (sent < 0 && !wait_for(a, POLLOUT)) {
@@ -119,9 +127,7 @@ static bool read_exactly(struct attempt *a, uint8_t *data, size_t size) {
         }
         ssize_t got = recv(a->fd, data + done, size - done, MSG_DONTWAIT);
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
-            snprintf(a->why, a->why_size, "%s",
-                     got == 0 ? "it closed the connection during the TLS handshake" : strerror(errno));
-            return false;
+            return told_of(a, got == 0 ? 0 : errno);
         }
         done += got > 0 ? (size_t)got : 0;
     }
@@ -271,6 +277,7 @@ struct gf_tls *gf_tls_connect(int fd, const struct gf_tls_peer *peer, int timeou
         snprintf(why, why_size,
                  "TLS needs OpenSSL's libssl on this machine, and there is none (%s): install libssl3",
                  cause);
+        errno = EPROTO;
         return NULL;
     }
     a.crypto = gf_crypto_load(cause, sizeof cause);
@@ -290,5 +297,6 @@ struct gf_tls *gf_tls_connect(int fd, const struct gf_tls_peer *peer, int timeou
     if (a.context != NULL) {
         a.ssl->SSL_CTX_free(a.context);
     }
+    errno = a.hung_up ? 0 : EPROTO;
     return tls;
 }

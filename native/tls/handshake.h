@@ -8,6 +8,7 @@ struct gf_tls_peer {
     const char *authority; /* PEM file of the authorities to believe; null: the system's */
 };
 
-/* On a connected, blocking socket. Null with the cause, and what to do, in `why`. */
+/* On a connected, blocking socket. Null with the cause, and what to do, in `why`; errno is 0 then if the peer
+ * hung up, EPROTO otherwise. */
 struct gf_tls *gf_tls_connect(int fd, const struct gf_tls_peer *peer, int timeout_ms, char *why,
                               size_t why_size);

@@ -156,6 +156,19 @@ def test_cut_at_random(secure: Monitor, name: str, most: int) -> None:
         assert cutter.cuts > 0
 
 
+def test_who_is_dropped_within_the_tls_handshake_comes_again(secure: Monitor) -> None:
+    """As in clear: a monitor with too many handshakes of one machine ends the oldest, which may be anybody's."""
+    with Cutter(secure.tcp, [(None, 10), (100, None)]) as cutter:
+        outcome = through(cutter, secure, PYTHON)
+        assert (outcome.status, outcome.stderr, cutter.cuts) == (0, "", 2)
+
+
+def test_who_is_dropped_there_again_and_again_is_told(secure: Monitor) -> None:
+    with Cutter(secure.tcp, [(None, 10)] * 100) as cutter:
+        refused(through(cutter, secure, PYTHON), "closed the connection during the TLS handshake")
+        assert cutter.cuts == 5
+
+
 # -- who is not believed
 
 
