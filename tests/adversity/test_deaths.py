@@ -150,7 +150,7 @@ def test_a_session_that_ends_without_a_monitor_is_reported_to_the_next() -> None
             monitor.process.wait(harness.DEADLINE)
         monitor = monitor.succeed(*options, constants=harness.PATIENT)
         assert monitor.wait_idle(1).servers[0].pid == server
-        harness.wait_until(lambda: '"session ended"' in monitor.log.read_text(), "report")
+        monitor.wait_for_log('"session ended"')
 
 
 def test_without_another_monitor_all_ends() -> None:

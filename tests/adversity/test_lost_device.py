@@ -37,4 +37,4 @@ def test_a_device_that_is_lost(tmp_path: Path) -> None:
             Bystander(other).is_fine()
             status = monitor.wait_for(lambda status: len(status.sessions) == 1, "end of the session")
             assert status.sessions[0].device == 1
-            assert '"event": "device taken out", "gpu": 0' in monitor.log.read_text()
+            monitor.wait_for_log('"event": "device taken out", "gpu": 0')

@@ -280,7 +280,7 @@ def test_one_that_claims_anothers_session_is_ended_alone(tmp_path: Path) -> None
         os.kill(running.pid, signal.SIGUSR2)
         harness.wait_until(lambda: not harness.alive({running.pid}), "its end")
         text = f"it spoke of session {number}, which it was never given"
-        harness.wait_until(lambda: text in running.monitor.log.read_text(), "the reason")
+        running.monitor.wait_for_log(text)
         running.bystander.is_fine()
 
 

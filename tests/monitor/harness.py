@@ -172,6 +172,10 @@ class Monitor:
             watching.cancel()
         raise AssertionError(f"{what}: the monitor stopped; log:\n{self.log.read_text()}")
 
+    def wait_for_log(self, said: str) -> None:
+        """Until its log says so: what a log tells of may be seen before it is written."""
+        wait_until(lambda: said in self.log.read_text(), f"{said!r} in its log")
+
     def wait_idle(self, count: int, seconds: float = DEADLINE) -> Any:
         return self.wait_for(
             lambda status: sum(device.pool_idle for device in status.devices) == count,

@@ -66,7 +66,7 @@ def test_a_session_ends_with_its_time_whatever_its_api_server_does(monitor: harn
     limit = {WALL_LIMIT: (1).to_bytes(4, "little")}
     with FakeGuest(monitor.address, monitor.token, extensions=limit) as guest:
         assert guest.connection.recv(1) == b""
-    assert "its limit of 1 s is over" in monitor.log.read_text()
+    monitor.wait_for_log("its limit of 1 s is over")
 
 
 def test_who_makes_a_leases_book_larger_than_one_is_ended(monitor: harness.Monitor) -> None:
@@ -75,7 +75,7 @@ def test_who_makes_a_leases_book_larger_than_one_is_ended(monitor: harness.Monit
         before = pids(monitor)
         with Process(monitor, program):
             harness.wait_until(lambda: not harness.alive(before), "its end")
-    assert "took more of the disk than it was given" in monitor.log.read_text()
+    monitor.wait_for_log("took more of the disk than it was given")
 
 
 def test_what_is_larger_than_a_book_is_given_back(tmp_path: Path) -> None:

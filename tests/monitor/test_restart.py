@@ -224,7 +224,7 @@ def test_nobody_is_adopted_who_shows_no_order() -> None:
         successor = monitor.succeed(*options)
         status = successor.wait_idle(2)
         assert not status.sessions
-        assert "session 77 was never given to it" in monitor.log.read_text()
+        monitor.wait_for_log("session 77 was never given to it")
         harness.wait_until(lambda: not harness.alive(before), "end of all that lied")
 
 
@@ -237,4 +237,4 @@ def test_nobody_speaks_of_a_session_that_it_was_never_given(monitor: harness.Mon
         harness.wait_until(lambda: not harness.alive({meddler.server_pid}), "its end")
         assert bystander.echo(b"on") == b"on"
         assert bystander.server_pid in {session.server_pid for session in monitor.status().sessions}
-        assert "which it was never given" in monitor.log.read_text()
+        monitor.wait_for_log("which it was never given")

@@ -423,7 +423,7 @@ def test_a_device_where_nothing_lives_is_taken_out() -> None:
         failing = control_pb2.DEVICE_STATE_FAILING
         status = monitor.wait_for(lambda status: status.devices[1].state == failing, "failing device")
         assert status.devices[0].state == control_pb2.DEVICE_STATE_UP
-        assert '"event": "device taken out", "gpu": 1' in monitor.log.read_text()
+        monitor.wait_for_log('"event": "device taken out", "gpu": 1')
         with FakeGuest(monitor.address, monitor.token):
             assert [session.device for session in monitor.status().sessions] == [0]
 
@@ -456,7 +456,7 @@ def test_running_sessions_have_time_to_end() -> None:
         waiting = connect(monitor.address)
         nonce = read_greeting(waiting)
         monitor.process.send_signal(signal.SIGTERM)
-        harness.wait_until(lambda: "waiting for sessions" in monitor.log.read_text(), "draining")
+        monitor.wait_for_log("waiting for sessions")
         with waiting:
             waiting.sendall(hello_frame(nonce, monitor.token))
             with pytest.raises(Refused) as caught:
@@ -484,7 +484,7 @@ def test_a_second_signal_ends_it_now() -> None:
         FakeGuest(monitor.address, monitor.token),
     ):
         monitor.process.send_signal(signal.SIGTERM)
-        harness.wait_until(lambda: "waiting for sessions" in monitor.log.read_text(), "draining")
+        monitor.wait_for_log("waiting for sessions")
         monitor.process.send_signal(signal.SIGTERM)
         assert monitor.process.wait(harness.DEADLINE) == 0
 

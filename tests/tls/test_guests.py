@@ -157,7 +157,7 @@ def test_cut_at_random(secure: Monitor, name: str, most: int) -> None:
 
 
 def test_who_is_dropped_within_the_tls_handshake_comes_again(secure: Monitor) -> None:
-    """As in clear: a monitor with too many handshakes of one machine ends the oldest, which may be anybody's."""
+    """As in clear: a monitor with too many handshakes of one machine ends the oldest, whoever that is."""
     with Cutter(secure.tcp, [(None, 10), (100, None)]) as cutter:
         outcome = through(cutter, secure, PYTHON)
         assert (outcome.status, outcome.stderr, cutter.cuts) == (0, "", 2)
