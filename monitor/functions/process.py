@@ -23,6 +23,7 @@ FLOOD_BYTES = 1 << 20  # of output, after which a stream rests, so that one func
 REST_SECONDS = 0.25
 KILL_SECONDS = 10.0  # that a supervisor has to end all, before it is killed itself
 PROCESSES_MOST = 512  # of a replica
+LOOKS = 3
 OWN = (b"RssAnon", b"RssShmem", b"VmSwap")  # of memory: what no file would bring back
 EXACTLY = (b"Pss_Anon", b"Pss_Shmem", b"SwapPss")  # the same, shared out among those who have it
 
@@ -138,11 +139,7 @@ class Process:
         """
         family = descendants(self._popen.pid, PROCESSES_MOST + 1)
         self.members = len(family)
-        self.weighed = sum(_sum(pid, "status", OWN) for pid in family)
-        if self.weighed > limit:
-            self.weighed = sum(
-                _sum(pid, "smaps_rollup", EXACTLY) or _sum(pid, "status", OWN) for pid in family
-            )
+        self.weighed = weight(family, limit)
         return self.weighed
 
 
@@ -193,6 +190,20 @@ class Stream:
         for line in self._lines.rest():
             self._heard(self._name, line)
         self._pipe.close()
+
+
+def weight(family: Sequence[int], limit: int) -> int:
+    """Bytes of memory of these processes' own, shared memory too. Above the limit what several share counts
+    once, by the least of some looks: what one forks while it is looked at counts as its own and as its
+    child's part.
+    """
+    weighed = sum(_sum(pid, "status", OWN) for pid in family)
+    for _ in range(LOOKS):
+        if weighed <= limit:
+            break
+        exactly = sum(_sum(pid, "smaps_rollup", EXACTLY) or _sum(pid, "status", OWN) for pid in family)
+        weighed = min(weighed, exactly)
+    return weighed
 
 
 def _sum(pid: int, file: str, names: Sequence[bytes]) -> int:
