@@ -204,7 +204,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
 
     key = page_key(config.page_key_file, config.token)
     hide(key)
-    membership = Membership(config, cluster, broker, pool, tenancy, billing.reports)
+    membership = Membership(config, cluster, broker, pool, steward, tenancy, billing.reports)
     callers = Callers(config.token, membership.holds, tenancy)
     identity = premises.identity
     looks = Looks(broker, pool, gpus, tenancy)

@@ -54,7 +54,7 @@ class Copies:
     # -- files
 
     @property
-    def _host_free(self) -> int:
+    def host_left(self) -> int:
         """Bytes that copies may still have of host memory: of what they may have, and of what there is."""
         return min(self._books.host_free, max(self._available() - self._books.host_promised, 0))
 
@@ -76,21 +76,21 @@ class Copies:
         if not size and not entry.host_promised:
             return []
         for needless in self._books.needless():
-            if self._host_free >= size:
+            if self.host_left >= size:
                 break
             if needless is not entry and not self._is_busy(needless.server):
                 await self.give_up(needless)
-        if self._host_free < size and not ahead:
+        if self.host_left < size and not ahead:
             await self._demote_for(entry, size)
         # What was promised to it may have been taken by others on this machine, before it was written.
         if entry.host_promised and self._available() < entry.host_promised:
             raise NoRoom(
                 f"this machine has not the {entry.host_promised} bytes left that its copies may need"
             )
-        memory = min(size, self._host_free // PAGE * PAGE)
+        memory = min(size, self.host_left // PAGE * PAGE)
         rest = size - memory
         if rest > self._books.disk_free:
-            short = self._books.host_free - self._host_free
+            short = self._books.host_free - self.host_left
             why = f" ({short} more may be used, which this machine has not left)" if short else ""
             raise NoRoom(
                 f"{size} bytes are needed for its copy: {memory} of host memory (--away-memory){why}"
@@ -136,7 +136,7 @@ class Copies:
         """
         away = [one for one in self._books.in_host_memory() if one.used_at < entry.used_at]
         for one in sorted(away, key=lambda one: one.used_at):
-            if self._host_free >= size:
+            if self.host_left >= size:
                 return
             stays = self._is_wanted(one) or one.server in self._demoted or self._is_busy(one.server)
             if not stays and one.host_bytes <= self._books.disk_free:

@@ -21,6 +21,7 @@ from .files import PAGE, CopyFile
 from .invocations import Invocations, Where
 from .line import Wish
 from .orders import Orders
+from .outlook import Outlook, idle_bytes
 from .policy import Candidate, Turn, leavers
 from .wishes import LOOK_SECONDS, Wishes
 
@@ -240,6 +241,11 @@ class Steward(PoolListener):
         """Ask all that have memory of the device for their figures."""
         servers = [self._servers[one.server] for one in self.books.on(device) if one.server in self._servers]
         await asyncio.gather(*(server.refresh_stats(ASK_SECONDS) for server in servers))
+
+    async def look(self) -> None:
+        """Have fresh figures of all sessions, where others' memory may have to leave for somebody."""
+        if self.elastic:
+            await asyncio.gather(*(self.refresh(device) for device in self.gpus()))
 
     def _candidates(self, device: int) -> list[Candidate]:
         now = time.monotonic()
@@ -483,6 +489,22 @@ class Steward(PoolListener):
         if entry is None:
             raise KeyError(session)
         return entry
+
+    def copies_left(self) -> tuple[int, int]:
+        """Bytes that copies may still have of host memory and of the disk."""
+        return self._copies.host_left, self.books.disk_free
+
+    def outlook(self, device: int, copies_left: int) -> Outlook:
+        """What there is of the device's memory. `copies_left`: bytes for copies of what leaves."""
+        here = {one.session: one for one in self._candidates(device)}
+        resident = [(entry, here[entry.session]) for entry in self.books.on(device) if entry.session in here]
+        memory = self.gpus().get(device, 0)
+        return Outlook(
+            memory,
+            memory - self.books.free(device),
+            idle_bytes(resident, copies_left) if self.elastic else 0,
+            sum(self.wishes.used(entry) for entry in self.books.on(device) if entry.away),
+        )
 
     def entries(self) -> dict[int, Entry]:
         """Return, for each session that has memory here, where it is."""
