@@ -264,3 +264,17 @@ def test_a_line_counts_who_is_passed() -> None:
     line.drop(1)
     assert line.first(lambda *_: True) == 50, "one that is brought ahead of its turn stands behind all others"
     assert line.moved_at == 1.0
+
+
+def test_an_answer_is_noted_before_the_next_word_is_heard(tmp_path: Path) -> None:
+    """Else what comes with it in one packet would be judged by what was."""
+
+    async def main(house: House) -> None:
+        crowd = house.begin(GIB, 0, mapped=GIB)
+        asked = asyncio.ensure_future(house.steward.evict(crowd.key))
+        order = await crowd.told("leave")
+        house.answer(crowd, order.number, AWAY[0])
+        assert (house.allowance(crowd), house.steward.entries()[crowd.session].away) == (0, True)
+        await asked
+
+    run(main, tmp_path)
