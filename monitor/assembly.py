@@ -181,6 +181,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         room.waiting,
         books,
     )
+    steward.on_stranded = broker.move_away
     usage = UsageBook(state_directory(config.state) / USAGE, is_tenant)
     billing = Billing(broker, usage, tenancy, ledger.inherited)
     announcer.subscribe(billing.happened)

@@ -54,6 +54,8 @@ class Steward(PoolListener):
         self._servers: dict[int, ApiServer] = {}
         self._returning: set[int] = set()  # keys of API servers that were ordered to bring theirs back
         self.on_place: Callable[[int, Residence], None] | None = None  # hears where an API server's memory is
+        # Moves a session to another device, or says why not.
+        self.on_stranded: Callable[[int, int], str | None] = lambda session, device: "nobody moves sessions"
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
         self._orders = Orders(self._servers, self._note)
         self._copies = Copies(
@@ -436,6 +438,20 @@ class Steward(PoolListener):
             if entry.devices != (gpu,) and (why := begin(entry.session, gpu)):
                 log.debug("a session was not moved", session=entry.session, gpu=gpu, reason=why)
                 self._tell_again(program)
+
+    def rehouse(self, entry: Entry, devices: Sequence[int]) -> None:
+        """The session's memory finds no place on its device beside what stays there; on these it would."""
+        reason = "no other GPU has a place for it"
+        for device in devices:
+            if not (refusal := self.on_stranded(entry.session, device)):
+                return
+            reason = f"GPU {device}: {refusal}"
+        log.warning(
+            "a session finds no place beside what does not leave its GPU",
+            session=entry.session,
+            gpu=entry.devices[0],
+            reason=reason,
+        )
 
     async def dismiss(self, program: bytes) -> None:
         """No invocation of the program is expected: send away what it has, if that can be. Who invokes it is

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -22,6 +22,7 @@ LOOK_SECONDS = 0.01  # until who works is looked at again
 STUCK_SECONDS = 0.1  # likewise, where nobody's memory finds a place
 SLACK = 64 << 20  # bytes
 CALL_SECONDS = 25.0  # that nothing comes of a call's wish, whatever was tried: then it is out of memory
+PLACE_SECONDS = 25.0  # that one that is away finds no place beside what stays: then it is wanted elsewhere
 
 log = structlog.get_logger()
 
@@ -40,6 +41,9 @@ class Room(Protocol):
 
     async def bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
         """The session's memory returns to its device, where it may have so many bytes."""
+
+    def rehouse(self, entry: Entry, devices: Sequence[int]) -> None:
+        """The session's memory finds no place on its device; on these it would."""
 
 
 class Wishes:
@@ -218,7 +222,10 @@ class Wishes:
         held_back = line.held_back()
         for key, wish in list(line.items()):
             entry = self._books.get(key)
-            if wish.away or entry is None:
+            if entry is None:
+                continue
+            if wish.away:
+                self._rehouse_stranded(line, entry, wish, now)
                 continue
             began = line.stuck.setdefault(key, now)
             if not self.fits(entry, wish.bytes):
@@ -232,6 +239,15 @@ class Wishes:
                 continue
             if now > began + CALL_SECONDS:
                 await self._refuse(entry, wish, why)
+
+    def _rehouse_stranded(self, line: Line, entry: Entry, wish: Wish, now: float) -> None:
+        """Whoever stays on its device may do so for ever: another device may have a place for it."""
+        if self.fits(entry, wish.bytes):
+            line.stuck.pop(entry.server, None)
+        elif now > line.stuck.setdefault(entry.server, now) + PLACE_SECONDS:
+            line.stuck[entry.server] = now
+            others = [device for device in self._books.memory() if device not in entry.devices]
+            self._room.rehouse(entry, [each for each in others if self._fits_on(each, entry, wish.bytes)])
 
     async def _refuse(self, entry: Entry, wish: Wish, why: str) -> None:
         log.warning(

@@ -278,3 +278,35 @@ def test_an_answer_is_noted_before_the_next_word_is_heard(tmp_path: Path) -> Non
         await asked
 
     run(main, tmp_path)
+
+
+def test_who_finds_no_place_beside_what_stays_goes_to_another_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would wait for as long as the other one lives, which has begun to share what it had."""
+    monkeypatch.setattr(governed, "PLACE_SECONDS", WAITS)
+
+    async def main(house: House) -> None:
+        moved: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+        refused = list[int]()
+
+        def move(session: int, device: int) -> str | None:
+            if not refused:
+                refused.append(session)
+                return "it may not move now"
+            if not moved.done():
+                moved.set_result((session, device))
+            return None
+
+        house.steward.on_stranded = move
+        away, small = (house.begin(size, 0, mapped=size) for size in (GIB, GIB // 4))
+        await house.goes(away)
+        await house.goes(small)
+        house.begin(2 * GIB, 0, mapped=GIB + GIB // 2, stays="it shares memory with others")
+        house.begin(2 * GIB, 1, mapped=2 * GIB)  # it can leave
+        house.wants(small, GIB // 4, away=True)
+        house.wants(away, GIB, away=True)
+        await house.returns(small, GIB // 4)
+        assert (await moved, refused) == ((away.session, 1), [away.session])
+
+    run(main, tmp_path)
