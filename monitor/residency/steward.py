@@ -21,7 +21,7 @@ from .files import PAGE, CopyFile
 from .invocations import Invocations, Where
 from .line import Wish
 from .orders import Orders
-from .outlook import Outlook, idle_bytes
+from .outlook import Outlook, exchange_bytes, idle_bytes
 from .policy import Candidate, Turn, leavers
 from .wishes import LOOK_SECONDS, Wishes
 
@@ -93,8 +93,11 @@ class Steward(PoolListener):
         """
         self._servers[server.key] = server
         self._copies.are_gone(self.books.get(server.key))
-        # What is free may have been made so for one of those that wait.
-        asks = any(self.wishes.line(device) for device in server.devices)
+        # What is free may have been made so for one of those that wait, or are away.
+        asks = any(
+            self.wishes.line(device) or any(one.away for one in self.books.on(device))
+            for device in server.devices
+        )
         entry = self.books.begin(server.key, grant.session, server.devices, grant.memory_quota, asks)
         if len(entry.devices) > 1 and not self.wishes.fits(entry, entry.allowance):
             self.books.allow(
@@ -190,7 +193,7 @@ class Steward(PoolListener):
                 return  # what somebody waits for comes first
             with contextlib.suppress(NoRoom):
                 calls = self._calls_of(entry)
-                await self._send_away(entry, copy_only=True)
+                await self._send_away(entry, copy_only=True, spare=0)
                 entry.copied_calls = calls
 
     def _calls_of(self, entry: Entry) -> int:
@@ -213,16 +216,19 @@ class Steward(PoolListener):
             if self._server_of(one.session) != key and one.session not in wish.spared
         ]
         chosen = leavers(able, lack, time.monotonic() - wish.since, wish.ahead)
-        left = await asyncio.gather(*(self._try_to_send(one.session, one.idle == 0) for one in chosen))
+        # Of one that comes back, the copies are needless then.
+        spare = 0 if wish.away else self._exchange_bytes(device, self.books.get(key), wish.bytes)
+        orders = (self._try_to_send(one.session, one.idle == 0, spare) for one in chosen)
+        left = await asyncio.gather(*orders)
         return any(left)
 
-    async def _try_to_send(self, session: int, insist: bool) -> bool:
+    async def _try_to_send(self, session: int, insist: bool, spare: int) -> bool:
         key = self._server_of(session)
         entry = self.books.get(key) if key is not None else None
         if entry is None:
             return False
         try:
-            await self._send_away(entry, insist=insist, hurry=True)
+            await self._send_away(entry, insist=insist, hurry=True, spare=spare)
         except NoRoom as error:
             log.debug("a session did not leave its device", session=session, reason=str(error))
             return False
@@ -302,9 +308,17 @@ class Steward(PoolListener):
             self._tell_arbiter(entry)
 
     async def _send_away(
-        self, entry: Entry, *, insist: bool = False, copy_only: bool = False, hurry: bool = False
+        self,
+        entry: Entry,
+        *,
+        insist: bool = False,
+        copy_only: bool = False,
+        hurry: bool = False,
+        spare: int | None = None,
     ) -> node_pb2.Resides:
-        """Raises NoRoom."""
+        """`spare`: bytes that must be left for others' copies; None: what those of its device need. Raises
+        NoRoom.
+        """
         if entry.server in self._leaving:
             raise NoRoom("it is leaving already")
         self._leaving.add(entry.server)
@@ -319,8 +333,10 @@ class Steward(PoolListener):
                     raise NoRoom("its copies are about to be given up")
             wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
             entry.used_at = began - (self._idle(entry, server.stats.idle_seconds) if server else 0.0)
+            if spare is None:
+                spare = self._exchange_bytes(entry.devices[0])
             for _ in range(LEAVE_ATTEMPTS):
-                told = await self._leave(entry, wanted, insist, copy_only, hurry)
+                told = await self._leave(entry, wanted, insist, copy_only, hurry, spare)
                 if not told.missing:
                     break
                 wanted = told.missing
@@ -342,10 +358,10 @@ class Steward(PoolListener):
                 self._tell_arbiter(entry)
 
     async def _leave(
-        self, entry: Entry, wanted: int, insist: bool, copy_only: bool, hurry: bool
+        self, entry: Entry, wanted: int, insist: bool, copy_only: bool, hurry: bool, spare: int
     ) -> node_pb2.Resides:
         most = entry.quota * len(entry.devices) - entry.copy_bytes
-        files = await self._copies.files(entry, min(wanted, most), ahead=copy_only)
+        files = await self._copies.files(entry, min(wanted, most), copy_only, spare)
         try:
             order = node_pb2.Leave(
                 session=entry.session,
@@ -360,6 +376,30 @@ class Steward(PoolListener):
         if told is None:
             raise NoRoom("its API server is gone, or does not answer")
         return told
+
+    def _exchange_bytes(self, device: int, grows: Entry | None = None, size: int = 0) -> int:
+        """Room for copies that is needed so that whoever is away can come back in place of others. `grows`:
+        one that has so many bytes then.
+        """
+        memory, sizes = self.books.memory().get(device, 0), [size]
+        for one in self.books.on(device):
+            used = min(self.wishes.used(one), one.quota)
+            if self.wishes.stays(one):
+                memory -= used
+            elif one is not grows:
+                sizes.append(used)
+        return exchange_bytes(sizes, memory)
+
+    def shuts_out(self, entry: Entry, size: int) -> bool:
+        """Whether those that are away could not come back in place of this session if it had so many bytes:
+        there would be no room for its copy.
+        """
+        return any(
+            self._exchange_bytes(device, entry, size) > self._copies.left()
+            for device in entry.devices
+            if any(one.away for one in self.books.on(device) if one is not entry)
+            and not self.wishes.stays(entry)
+        )
 
     async def bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
         """Have the session's memory brought back to its device, where it may have so many bytes. Returns what

@@ -42,6 +42,9 @@ class Room(Protocol):
     async def bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
         """The session's memory returns to its device, where it may have so many bytes."""
 
+    def shuts_out(self, entry: Entry, size: int) -> bool:
+        """Whether those that are away could not come back if the session had so many bytes."""
+
     def rehouse(self, entry: Entry, devices: Sequence[int]) -> None:
         """The session's memory finds no place on its device; on these it would."""
 
@@ -116,7 +119,7 @@ class Wishes:
         entry = self._books.get(key)
         if entry is None:
             return True  # it is dropped at once
-        if self._room.is_busy(key) or not self.fits(entry, wish.bytes):
+        if self._room.is_busy(key) or not self._may_have(entry, wish):
             return False
         return not any(self._is_preceded(other, key) for other in entry.devices if other != device)
 
@@ -124,9 +127,13 @@ class Wishes:
         line = self._lines[device]
         earlier = ((other, line[other], self._books.get(other)) for other in line.before(key))
         return key in line.held_back() or any(
-            entry and self.fits(entry, wish.bytes) and not self._room.is_busy(other)
+            entry and self._may_have(entry, wish) and not self._room.is_busy(other)
             for other, wish, entry in earlier
         )
+
+    def _may_have(self, entry: Entry, wish: Wish) -> bool:
+        shuts_out = not wish.away and self._elastic and self._room.shuts_out(entry, wish.bytes)
+        return not shuts_out and self.fits(entry, wish.bytes)
 
     def fits(self, entry: Entry, size: int) -> bool:
         """Return whether there is room for so many bytes of it once everybody has left who can; and, if they
@@ -140,13 +147,14 @@ class Wishes:
         for other in self._books.on(device):
             if other is entry:
                 continue
-            if self._stays(other):
+            if self.stays(other):
                 left -= min(self.used(other), other.allowance)
             else:
                 largest = max(largest, self.used(other))
-        return left >= (largest if self._stays(entry) else 0)
+        return left >= (largest if self.stays(entry) else 0)
 
-    def _stays(self, entry: Entry) -> bool:
+    def stays(self, entry: Entry) -> bool:
+        """Whether its memory does not leave its devices."""
         server = self._servers.get(entry.server)
         told = server is not None and server.stats.session == entry.session and server.stats.stays
         return len(entry.devices) > 1 or bool(told)
@@ -230,6 +238,8 @@ class Wishes:
             began = line.stuck.setdefault(key, now)
             if not self.fits(entry, wish.bytes):
                 why = "there is no room for it beside what does not leave the GPU"
+            elif self._elastic and self._room.shuts_out(entry, wish.bytes):
+                why = "it could not make room again for those that are away: no room is left for its copy"
             elif key in held_back:
                 why = "others that came earlier find no room beside what does not leave the GPU"
             elif key == first and self._lack(device, entry, wish) > 0:

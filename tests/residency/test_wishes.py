@@ -225,7 +225,10 @@ def test_who_can_be_given_nothing_is_passed_by_so_many_and_no_more(tmp_path: Pat
         await house.goes(away)
         old = house.begin(MIB, 0, mapped=MIB)
         await house.goes(old)
-        stays = house.begin(GIB, 0, mapped=GIB, stays="it shares memory with others")
+        stays = house.begin(GIB, 0)
+        house.wants(stays, GIB)
+        await house.gets(stays, GIB)
+        stays.stats.stays = "it shares memory with others"
         house.wants(away, 2 * GIB, away=True)
         for _ in range(OVERTAKERS):
             young = house.begin(4 * MIB, 0)
@@ -302,7 +305,10 @@ def test_who_finds_no_place_beside_what_stays_goes_to_another_device(
         away, small = (house.begin(size, 0, mapped=size) for size in (GIB, GIB // 4))
         await house.goes(away)
         await house.goes(small)
-        house.begin(2 * GIB, 0, mapped=GIB + GIB // 2, stays="it shares memory with others")
+        stays = house.begin(2 * GIB, 0)
+        house.wants(stays, GIB + GIB // 2)
+        await house.gets(stays, GIB + GIB // 2)
+        stays.stats.stays = "it shares memory with others"
         house.begin(2 * GIB, 1, mapped=2 * GIB)  # it can leave
         house.wants(small, GIB // 4, away=True)
         house.wants(away, GIB, away=True)
