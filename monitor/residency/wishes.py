@@ -22,6 +22,7 @@ LOOK_SECONDS = 0.01  # until who works is looked at again
 STUCK_SECONDS = 0.1  # likewise, where nobody's memory finds a place
 SLACK = 64 << 20  # bytes
 CALL_SECONDS = 25.0  # that nothing comes of a call's wish, whatever was tried: then it is out of memory
+TRY_SECONDS = 3.0  # for one that has waited so long in vain behind others
 PLACE_SECONDS = 25.0  # that one that is away finds no place beside what stays: then it is wanted elsewhere
 
 log = structlog.get_logger()
@@ -199,7 +200,7 @@ class Wishes:
             # A little more, where nobody else has it: who grows need not ask each time.
             free = min(self._books.free(device) for device in entry.devices)
             more = max(0, min(SLACK, entry.quota - wish.bytes, free))
-            if self.fits(entry, wish.bytes + more):
+            if self._may_have(entry, replace(wish, bytes=wish.bytes + more)):
                 self._books.allow(entry, wish.bytes + more)
             self._granted(entry)
             allow = node_pb2.Allow(session=entry.session, allowance=entry.allowance)
@@ -243,7 +244,8 @@ class Wishes:
             elif key in held_back:
                 why = "others that came earlier find no room beside what does not leave the GPU"
             elif key == first and self._lack(device, entry, wish) > 0:
-                began, why = max(began, line.moved_at), "nobody leaves the GPU"
+                tried = began + TRY_SECONDS - CALL_SECONDS
+                began, why = max(wish.since, line.moved_at, tried), "nobody leaves the GPU"
             else:
                 del line.stuck[key]
                 continue

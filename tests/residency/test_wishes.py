@@ -8,12 +8,14 @@ from typing import Any, cast
 
 import pytest
 from gpuferry.monitor.policy.queues import OVERTAKERS
+from gpuferry.monitor.residency import steward
 from gpuferry.monitor.residency import wishes as governed
 from gpuferry.monitor.residency.books import AWAY, RESIDENT
 from gpuferry.monitor.residency.line import Line, Wish
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
 
+from tests.apiserver.test_limits import Clock
 from tests.residency.test_liars import GIB, Said, plenty
 
 MIB = 1 << 20
@@ -314,5 +316,32 @@ def test_who_finds_no_place_beside_what_stays_goes_to_another_device(
         house.wants(away, GIB, away=True)
         await house.returns(small, GIB // 4)
         assert (await moved, refused) == ((away.session, 1), [away.session])
+
+    run(main, tmp_path)
+
+
+def test_who_has_waited_behind_others_in_vain_is_refused_soon_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can leave, for copies have no room. That is tried for each, and waited for once."""
+    clock = Clock()
+    for module in (governed, steward):
+        monkeypatch.setattr(module, "time", clock)
+
+    async def main(house: House) -> None:
+        house.steward = steward.Steward(4.0, 0, 0, tmp_path, plenty)
+        house.steward.grantable(0, 2 * GIB)
+        house.begin(2 * GIB, 0, mapped=2 * GIB)
+        first, second = (house.begin(GIB, 0) for _ in range(2))
+        for each in (first, second):
+            house.wants(each, GIB)
+        await asyncio.sleep(WAITS)
+        clock.now += governed.CALL_SECONDS + 1
+        await house.is_refused(first)
+        clock.now += 1
+        await asyncio.sleep(WAITS)
+        assert not second.orders
+        clock.now += governed.TRY_SECONDS + 1
+        await house.is_refused(second)
 
     run(main, tmp_path)
