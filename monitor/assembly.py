@@ -181,6 +181,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         room.waiting,
         books,
     )
+    steward.on_stranded = broker.move_away
     usage = UsageBook(state_directory(config.state) / USAGE, is_tenant)
     billing = Billing(broker, usage, tenancy, ledger.inherited)
     announcer.subscribe(billing.happened)
@@ -204,7 +205,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
 
     key = page_key(config.page_key_file, config.token)
     hide(key)
-    membership = Membership(config, cluster, broker, pool, tenancy, billing.reports)
+    membership = Membership(config, cluster, broker, pool, steward, tenancy, billing.reports)
     callers = Callers(config.token, membership.holds, tenancy)
     identity = premises.identity
     looks = Looks(broker, pool, gpus, tenancy)

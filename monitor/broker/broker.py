@@ -479,6 +479,16 @@ class Broker(PoolListener):
             return None
         return self._orders.begin(session, target, strategy, timeout)
 
+    def move_away(self, number: int, device: int) -> str | None:
+        """Begin to move a session whose memory finds no place where it is. Returns why it cannot be."""
+        try:
+            self.migrate(number, ToDevice(device), Strategy.STRATEGY_AUTO, 0.0)
+        except KeyError:
+            return "it is over"
+        except CannotMove as error:
+            return error.reason
+        return None
+
     def rehome(self, number: int, device: int) -> None:
         """Move the session with this number, as who invokes its program wants it: to a device that it did not
         ask for, too. Raises KeyError or CannotMove.

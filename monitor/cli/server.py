@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gpuferry.specs._generated import registry_pb2
 
 SCHEMA, SCHEMA_ONE = "gpuferry.servers/1", "gpuferry.server/1"
+SCHEMA_PROGRAMS = "gpuferry.server.programs/1"
 
 app = typer.Typer(name="server", help="The GPU servers of a cluster.", no_args_is_help=True)
 
@@ -62,6 +63,8 @@ def _plain(server: registry_pb2.Server) -> dict[str, Any]:
         "version": load.version,
         "sessions": load.sessions,
         "waiting": load.waiting,
+        "away_memory_left": load.away_memory_left,
+        "away_disk_left": load.away_disk_left,
         "devices": [
             {
                 "ordinal": device.ordinal,
@@ -69,6 +72,10 @@ def _plain(server: registry_pb2.Server) -> dict[str, Any]:
                 "simulated": device.simulated,
                 "memory_grantable": device.memory_grantable,
                 "memory_granted": device.memory_granted,
+                "memory": device.memory,
+                "memory_resident": device.memory_resident,
+                "memory_idle": device.memory_idle,
+                "memory_away": device.memory_away,
                 "places": device.places,
                 "idle": device.idle,
             }
@@ -91,6 +98,7 @@ def _print_list(reply: registry_pb2.ListReply, as_json: bool, indent: int | None
         devices = server.load.devices
         granted = sum(device.memory_granted for device in devices)
         grantable = sum(device.memory_grantable for device in devices)
+        away = sum(device.memory_away for device in devices)
         rows.append(
             (
                 server.registration.address,
@@ -99,10 +107,11 @@ def _print_list(reply: registry_pb2.ListReply, as_json: bool, indent: int | None
                 f"{server.load.sessions}" if server.alive else "-",
                 f"{server.load.waiting}" if server.alive else "-",
                 f"{format_size(granted)} of {format_size(grantable)}" if server.alive else "-",
+                format_size(away) if server.alive else "-",
                 ",".join(f"{label.name}={label.value}" for label in server.registration.labels) or "-",
             )
         )
-    print_table(("ADDRESS", "STATE", "DEVICES", "SESSIONS", "WAITING", "MEMORY", "LABELS"), rows)
+    print_table(("ADDRESS", "STATE", "DEVICES", "SESSIONS", "WAITING", "MEMORY", "AWAY", "LABELS"), rows)
 
 
 @app.command()
@@ -187,11 +196,66 @@ def show(
                 str(device["ordinal"]),
                 device["name"] or "-",
                 f"{format_size(device['memory_granted'])} of {format_size(device['memory_grantable'])}",
+                f"{format_size(device['memory_resident'])} of {format_size(device['memory'])}",
+                format_size(device["memory_idle"]),
+                format_size(device["memory_away"]),
                 f"{device['idle']} of {device['places']}",
             )
             for device in plain["devices"]
         ]
-        print_table(("DEVICE", "NAME", "MEMORY GRANTED", "IDLE"), rows)
+        print_table(("DEVICE", "NAME", "MEMORY GRANTED", "RESIDENT", "CAN LEAVE", "AWAY", "IDLE"), rows)
+        left = plain["away_memory_left"], plain["away_disk_left"]
+        if any(left):
+            print("for what leaves: {} of host memory, {} of the disk".format(*map(format_size, left)))
+
+
+@app.command()
+def programs(
+    function: Annotated[
+        str | None, typer.Option("--function", metavar="NAME", help="Only programs of this function")
+    ] = None,
+    registry: Registry = None,
+    key: KeyFile = None,
+    as_json: Json = False,
+    timeout: Timeout = 5.0,
+) -> None:
+    """Print which programs are on which GPU server, and where their memory is."""
+    from gpuferry.specs._generated import registry_pb2
+
+    found = [
+        {
+            "server": server.registration.address,
+            "tenant": one.tenant,
+            "function": one.function,
+            "devices": list(one.devices),
+            "sessions": one.sessions,
+            "resident": one.resident,
+            "away": one.away,
+        }
+        for server in _call("List", registry_pb2.ListRequest(), registry, key, timeout).servers
+        for one in server.load.programs
+        if function in (None, one.function)
+    ]
+    if as_json:
+        print(json.dumps({"schema": SCHEMA_PROGRAMS, "programs": found}, indent=2))
+        return
+    from gpuferry.guest.units import format_size
+
+    from .tables import print_table
+
+    rows = [
+        (
+            str(one["server"]),
+            ",".join(map(str, one["devices"])) or "-",
+            str(one["tenant"] or "-"),
+            str(one["function"] or "-"),
+            str(one["sessions"]),
+            format_size(one["resident"]),
+            format_size(one["away"]),
+        )
+        for one in found
+    ]
+    print_table(("SERVER", "DEVICES", "TENANT", "FUNCTION", "SESSIONS", "RESIDENT", "AWAY"), rows)
 
 
 @app.command()

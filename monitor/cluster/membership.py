@@ -7,7 +7,7 @@ import contextlib
 import hmac
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 
 import grpc
 import structlog
@@ -20,6 +20,7 @@ from ..door.tickets import TicketDesk
 from ..door.tokens import proof
 from ..door.tokens.book import TokenBook
 from ..pool.pool import Pool
+from ..residency.steward import Steward
 from ..service.dial import dial_async
 from ..settings.folders import state_directory, store_path
 from ..settings.limits import Limits
@@ -54,7 +55,9 @@ def clamp(number: float, least: float, most: float) -> float:
 class Heartbeat:
     """Tells the registry how this server is: one replica after another, until one listens."""
 
-    def __init__(self, cluster: Cluster, key: bytes, load: Callable[[], registry_pb2.Load]) -> None:
+    def __init__(
+        self, cluster: Cluster, key: bytes, load: Callable[[], Awaitable[registry_pb2.Load]]
+    ) -> None:
         self._cluster = cluster
         self._registries = list(cluster.registries)
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -92,7 +95,7 @@ class Heartbeat:
         await asyncio.gather(*(channel.close(None) for channel in channels))
 
     async def _beat(self) -> registry_pb2.HeartbeatReply | None:
-        load = self._load()
+        load = await self._load()
         load.sequence = next(self._sequence)
         request = registry_pb2.HeartbeatRequest(load=load)
         complaint = ""
@@ -130,6 +133,7 @@ class Membership:
         cluster: Cluster,
         broker: Broker,
         pool: Pool,
+        steward: Steward,
         tenancy: Tenancy,
         reports: Callable[[int], list[tenants_pb2.Report]],
     ) -> None:
@@ -137,6 +141,7 @@ class Membership:
         self._cluster = cluster
         self._broker = broker
         self._pool = pool
+        self._steward = steward
         self._tenancy = tenancy
         self._reports = reports
         self._killed: set[tuple[str, float]] = set()
@@ -166,8 +171,9 @@ class Membership:
             with contextlib.suppress(StoreError):
                 await self._local.close()
 
-    def _load(self, address: str) -> registry_pb2.Load:
-        load = describe(self._config, self._broker, self._pool)
+    async def _load(self, address: str) -> registry_pb2.Load:
+        await self._steward.look()
+        load = describe(self._config, self._broker, self._pool, self._steward)
         load.address = (self._config.advertise or address).removeprefix(TLS_SCHEME)
         load.tls = bool(self._cluster.identity)
         if self._desk:

@@ -100,6 +100,7 @@ class Proven:
     tenant: str | None  # None: as the guest says
     key: bytes = field(repr=False)  # the server proves itself with it
     invited: bool = False  # by a registry
+    vouched: bool = False  # the name it gives itself: where it is sent to, that is proven
 
 
 @dataclass(frozen=True)
@@ -478,7 +479,7 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
         resumable=bool(said.flags & HelloFlag.RESUMABLE),
         agreement=agreement,
         devices=max(said.devices, 1),
-        proven=proven.tenant is not None,
+        proven=proven.tenant is not None or proven.vouched,
     )
     return _extended(hello, claim, proven) if claim.extensions else hello
 

@@ -208,8 +208,8 @@ class Books:
         return [one for one in self._entries.values() if one.away and one.host_bytes]
 
     def needless(self) -> list[Entry]:
-        """Those whose copies in host memory could be given up, because their memory is on its device; those
-        that came back first, first.
+        """Those whose copies could be given up, because their memory is on its device; those that came back
+        first, first.
         """
-        found = [one for one in self._entries.values() if one.where == RESIDENT and one.host_bytes]
+        found = [one for one in self._entries.values() if one.where == RESIDENT and one.copy_bytes]
         return sorted(found, key=lambda one: one.came_at)

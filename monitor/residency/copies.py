@@ -54,15 +54,16 @@ class Copies:
     # -- files
 
     @property
-    def _host_free(self) -> int:
+    def host_left(self) -> int:
         """Bytes that copies may still have of host memory: of what they may have, and of what there is."""
         return min(self._books.host_free, max(self._available() - self._books.host_promised, 0))
 
-    async def files(self, entry: Entry, size: int, ahead: bool) -> list[CopyFile]:
+    async def files(self, entry: Entry, size: int, ahead: bool, spare: int = 0) -> list[CopyFile]:
         """Files of so many bytes in all, in memory as far as there is any; they are in the books. Raises
-        NoRoom.
+        NoRoom, also if fewer than `spare` would be left for copies of others.
         """
         try:
+            self._check_spare(entry, size, spare)
             files = await self._files(entry, -(-max(size, 0) // PAGE) * PAGE, ahead)
         except NoRoom as error:
             if entry.server not in self._refused and not ahead:
@@ -72,25 +73,44 @@ class Copies:
         self._refused.discard(entry.server)
         return files
 
+    def left(self, leaves: Entry | None = None) -> int:
+        """Bytes that copies may still have, of host memory and the disk, once those are given up that nobody
+        needs. `leaves`: it needs its own.
+        """
+        needless = sum(one.copy_bytes for one in self._books.needless() if one is not leaves)
+        return self.host_left + self._books.disk_free + needless
+
+    def _check_spare(self, entry: Entry, size: int, spare: int) -> None:
+        if spare and self.left(entry) < size + spare:
+            raise NoRoom(
+                f"{size} bytes are needed for its copy, and {spare} for copies of those that leave when it"
+                f" comes back: {self.left(entry)} of host memory (--away-memory) and disk (--disk) are left"
+            )
+
     async def _files(self, entry: Entry, size: int, ahead: bool) -> list[CopyFile]:
         if not size and not entry.host_promised:
             return []
         for needless in self._books.needless():
-            if self._host_free >= size:
+            if self.host_left >= size:
                 break
-            if needless is not entry and not self._is_busy(needless.server):
+            if needless is not entry and needless.host_bytes and not self._is_busy(needless.server):
                 await self.give_up(needless)
-        if self._host_free < size and not ahead:
+        if self.host_left < size and not ahead:
             await self._demote_for(entry, size)
         # What was promised to it may have been taken by others on this machine, before it was written.
         if entry.host_promised and self._available() < entry.host_promised:
             raise NoRoom(
                 f"this machine has not the {entry.host_promised} bytes left that its copies may need"
             )
-        memory = min(size, self._host_free // PAGE * PAGE)
+        for needless in self._books.needless():
+            if self.host_left + self._books.disk_free >= size:
+                break
+            if needless is not entry and not self._is_busy(needless.server):
+                await self.give_up(needless)
+        memory = min(size, self.host_left // PAGE * PAGE)
         rest = size - memory
         if rest > self._books.disk_free:
-            short = self._books.host_free - self._host_free
+            short = self._books.host_free - self.host_left
             why = f" ({short} more may be used, which this machine has not left)" if short else ""
             raise NoRoom(
                 f"{size} bytes are needed for its copy: {memory} of host memory (--away-memory){why}"
@@ -136,7 +156,7 @@ class Copies:
         """
         away = [one for one in self._books.in_host_memory() if one.used_at < entry.used_at]
         for one in sorted(away, key=lambda one: one.used_at):
-            if self._host_free >= size:
+            if self.host_left >= size:
                 return
             stays = self._is_wanted(one) or one.server in self._demoted or self._is_busy(one.server)
             if not stays and one.host_bytes <= self._books.disk_free:

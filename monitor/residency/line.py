@@ -29,7 +29,7 @@ class Line(dict[int, Wish]):
     def __init__(self) -> None:
         super().__init__()
         self.moved_at = -math.inf  # when there was last more room, or somebody had what it wished for
-        self.stuck: dict[int, float] = {}  # calls that can have nothing, by key: since when
+        self.stuck: dict[int, float] = {}  # those that can have nothing, by key: since when
         self._passed: dict[int, int] = {}  # by how many calls, by key
 
     def first(self, able: Callable[[int, Wish], bool]) -> int | None:

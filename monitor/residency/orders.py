@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -23,9 +24,19 @@ BYTES_PER_SECOND = 64 << 20
 log = structlog.get_logger()
 
 
+@dataclass(eq=False)
+class _Given:
+    """An order that was not answered yet. Whoever gave one that is late waits for it no longer."""
+
+    entry: Entry
+    hears: Callable[[node_pb2.Resides], None] | None  # of a late answer
+    answer: asyncio.Future[node_pb2.Resides]
+    late: bool = False
+
+
 class Orders:
-    """Those that were given and not answered yet, on the event loop's thread. `note` hears of each answer,
-    and whether it is late: whoever gave the order waits for it no longer.
+    """Those that were given and not answered yet, on the event loop's thread. `note` hears of each answer
+    before anything else of the API server is heard, and whether it is late.
     """
 
     def __init__(
@@ -36,8 +47,8 @@ class Orders:
         # Another monitor's orders may be under way, whose answers shall not be taken for answers to ours.
         self._numbers = itertools.count(secrets.randbelow(1 << 31) + 1)
         # By key of the API server that was asked, and number: nobody answers for another.
-        self._answers: dict[tuple[int, int], asyncio.Future[node_pb2.Resides]] = {}
-        self._late: dict[asyncio.Task[None], int] = {}  # who hears of a late answer, and whose: a key
+        self._given: dict[tuple[int, int], _Given] = {}
+        self._watches: set[asyncio.Task[None]] = set()
 
     async def give(
         self,
@@ -67,55 +78,46 @@ class Orders:
         message = node_pb2.ToServer(
             leave=leave, come_back=come_back, allow=allow, forget=forget, demote=demote
         )
-        answer: asyncio.Future[node_pb2.Resides] = asyncio.get_running_loop().create_future()
-        self._answers[entry.server, number] = answer
+        given = _Given(entry, late, asyncio.get_running_loop().create_future())
+        self._given[entry.server, number] = given
         try:
             server.send(message, *files)
         except ChannelBroken:
-            del self._answers[entry.server, number]
+            del self._given[entry.server, number]
             return None
-        hearing = asyncio.ensure_future(self._hear(entry, server, number, answer, late))
+        watch = asyncio.ensure_future(self._watch(server, number, given.answer))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
         patience = IN_LINE_SECONDS + size / BYTES_PER_SECOND if hurry else None
-        await asyncio.wait({hearing}, timeout=patience)
-        if not hearing.done():
-            self._late[hearing] = entry.server
-            hearing.add_done_callback(self._late.pop)
-            return None
-        return answer.result() if answer.done() else None
+        await asyncio.wait({watch}, timeout=patience)
+        given.late = not watch.done() and not given.answer.done()
+        return given.answer.result() if given.answer.done() else None
 
-    async def _hear(
-        self,
-        entry: Entry,
-        server: ApiServer,
-        number: int,
-        answer: asyncio.Future[node_pb2.Resides],
-        late: Callable[[node_pb2.Resides], None] | None,
-    ) -> None:
-        """The answer to an order, however late; who owes it for too long is ended."""
+    async def _watch(self, server: ApiServer, number: int, answer: asyncio.Future[node_pb2.Resides]) -> None:
+        """Wait for the answer to an order, however late; who owes it for too long is ended."""
         gone = asyncio.ensure_future(server.over.wait())
         waiting: set[asyncio.Future[Any]] = {answer, gone}
         try:
             await asyncio.wait(waiting, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone.cancel()
-            self._answers.pop((entry.server, number), None)
-        if answer.done():
-            if (told := answer.result()).reason != "the session is over":
-                is_late = asyncio.current_task() in self._late
-                self._note(entry, told, is_late)
-                if is_late and late:
-                    late(told)
-        elif not server.over.is_set():
+            self._given.pop((server.key, number), None)
+        if not answer.done() and not server.over.is_set():
             log.error("an API server does not say what became of its memory", server=server.pid)
             server.kill("it did not answer an order")
 
     def answered(self, server: ApiServer, told: node_pb2.Resides) -> bool:
         """An order was carried out, or was not. Returns whether it was one of these."""
-        answer = self._answers.pop((server.key, told.number), None)
-        if answer and not answer.done():
-            answer.set_result(told)
-        return answer is not None
+        given = self._given.pop((server.key, told.number), None)
+        if given is None:
+            return False
+        given.answer.set_result(told)
+        if told.reason != "the session is over":
+            self._note(given.entry, told, given.late)
+            if given.late and given.hears:
+                given.hears(told)
+        return True
 
     def is_late(self, key: int) -> bool:
         """Whether the API server owes an answer for which nobody waits any longer."""
-        return key in self._late.values()
+        return any(given.late and server == key for (server, _), given in self._given.items())

@@ -21,6 +21,7 @@ from .files import PAGE, CopyFile
 from .invocations import Invocations, Where
 from .line import Wish
 from .orders import Orders
+from .outlook import Outlook, exchange_bytes, idle_bytes
 from .policy import Candidate, Turn, leavers
 from .wishes import LOOK_SECONDS, Wishes
 
@@ -53,6 +54,8 @@ class Steward(PoolListener):
         self._servers: dict[int, ApiServer] = {}
         self._returning: set[int] = set()  # keys of API servers that were ordered to bring theirs back
         self.on_place: Callable[[int, Residence], None] | None = None  # hears where an API server's memory is
+        # Moves a session to another device, or says why not.
+        self.on_stranded: Callable[[int, int], str | None] = lambda session, device: "nobody moves sessions"
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
         self._orders = Orders(self._servers, self._note)
         self._copies = Copies(
@@ -90,8 +93,11 @@ class Steward(PoolListener):
         """
         self._servers[server.key] = server
         self._copies.are_gone(self.books.get(server.key))
-        # What is free may have been made so for one of those that wait.
-        asks = any(self.wishes.line(device) for device in server.devices)
+        # What is free may have been made so for one of those that wait, or are away.
+        asks = any(
+            self.wishes.line(device) or any(one.away for one in self.books.on(device))
+            for device in server.devices
+        )
         entry = self.books.begin(server.key, grant.session, server.devices, grant.memory_quota, asks)
         if len(entry.devices) > 1 and not self.wishes.fits(entry, entry.allowance):
             self.books.allow(
@@ -187,7 +193,7 @@ class Steward(PoolListener):
                 return  # what somebody waits for comes first
             with contextlib.suppress(NoRoom):
                 calls = self._calls_of(entry)
-                await self._send_away(entry, copy_only=True)
+                await self._send_away(entry, copy_only=True, spare=0)
                 entry.copied_calls = calls
 
     def _calls_of(self, entry: Entry) -> int:
@@ -210,16 +216,19 @@ class Steward(PoolListener):
             if self._server_of(one.session) != key and one.session not in wish.spared
         ]
         chosen = leavers(able, lack, time.monotonic() - wish.since, wish.ahead)
-        left = await asyncio.gather(*(self._try_to_send(one.session, one.idle == 0) for one in chosen))
+        # Of one that comes back, the copies are needless then.
+        spare = 0 if wish.away else self._exchange_bytes(device, self.books.get(key), wish.bytes)
+        orders = (self._try_to_send(one.session, one.idle == 0, spare) for one in chosen)
+        left = await asyncio.gather(*orders)
         return any(left)
 
-    async def _try_to_send(self, session: int, insist: bool) -> bool:
+    async def _try_to_send(self, session: int, insist: bool, spare: int) -> bool:
         key = self._server_of(session)
         entry = self.books.get(key) if key is not None else None
         if entry is None:
             return False
         try:
-            await self._send_away(entry, insist=insist, hurry=True)
+            await self._send_away(entry, insist=insist, hurry=True, spare=spare)
         except NoRoom as error:
             log.debug("a session did not leave its device", session=session, reason=str(error))
             return False
@@ -240,6 +249,11 @@ class Steward(PoolListener):
         """Ask all that have memory of the device for their figures."""
         servers = [self._servers[one.server] for one in self.books.on(device) if one.server in self._servers]
         await asyncio.gather(*(server.refresh_stats(ASK_SECONDS) for server in servers))
+
+    async def look(self) -> None:
+        """Have fresh figures of all sessions, where others' memory may have to leave for somebody."""
+        if self.elastic:
+            await asyncio.gather(*(self.refresh(device) for device in self.gpus()))
 
     def _candidates(self, device: int) -> list[Candidate]:
         now = time.monotonic()
@@ -294,9 +308,17 @@ class Steward(PoolListener):
             self._tell_arbiter(entry)
 
     async def _send_away(
-        self, entry: Entry, *, insist: bool = False, copy_only: bool = False, hurry: bool = False
+        self,
+        entry: Entry,
+        *,
+        insist: bool = False,
+        copy_only: bool = False,
+        hurry: bool = False,
+        spare: int | None = None,
     ) -> node_pb2.Resides:
-        """Raises NoRoom."""
+        """`spare`: bytes that must be left for others' copies; None: what those of its device need. Raises
+        NoRoom.
+        """
         if entry.server in self._leaving:
             raise NoRoom("it is leaving already")
         self._leaving.add(entry.server)
@@ -311,8 +333,10 @@ class Steward(PoolListener):
                     raise NoRoom("its copies are about to be given up")
             wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
             entry.used_at = began - (self._idle(entry, server.stats.idle_seconds) if server else 0.0)
+            if spare is None:
+                spare = self._exchange_bytes(entry.devices[0])
             for _ in range(LEAVE_ATTEMPTS):
-                told = await self._leave(entry, wanted, insist, copy_only, hurry)
+                told = await self._leave(entry, wanted, insist, copy_only, hurry, spare)
                 if not told.missing:
                     break
                 wanted = told.missing
@@ -334,10 +358,10 @@ class Steward(PoolListener):
                 self._tell_arbiter(entry)
 
     async def _leave(
-        self, entry: Entry, wanted: int, insist: bool, copy_only: bool, hurry: bool
+        self, entry: Entry, wanted: int, insist: bool, copy_only: bool, hurry: bool, spare: int
     ) -> node_pb2.Resides:
         most = entry.quota * len(entry.devices) - entry.copy_bytes
-        files = await self._copies.files(entry, min(wanted, most), ahead=copy_only)
+        files = await self._copies.files(entry, min(wanted, most), copy_only, spare)
         try:
             order = node_pb2.Leave(
                 session=entry.session,
@@ -352,6 +376,30 @@ class Steward(PoolListener):
         if told is None:
             raise NoRoom("its API server is gone, or does not answer")
         return told
+
+    def _exchange_bytes(self, device: int, grows: Entry | None = None, size: int = 0) -> int:
+        """Room for copies that is needed so that whoever is away can come back in place of others. `grows`:
+        one that has so many bytes then.
+        """
+        memory, sizes = self.books.memory().get(device, 0), [size]
+        for one in self.books.on(device):
+            used = min(self.wishes.used(one), one.quota)
+            if self.wishes.stays(one):
+                memory -= used
+            elif one is not grows:
+                sizes.append(used)
+        return exchange_bytes(sizes, memory)
+
+    def shuts_out(self, entry: Entry, size: int) -> bool:
+        """Whether those that are away could not come back in place of this session if it had so many bytes:
+        there would be no room for its copy.
+        """
+        return any(
+            self._exchange_bytes(device, entry, size) > self._copies.left()
+            for device in entry.devices
+            if any(one.away for one in self.books.on(device) if one is not entry)
+            and not self.wishes.stays(entry)
+        )
 
     async def bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
         """Have the session's memory brought back to its device, where it may have so many bytes. Returns what
@@ -431,6 +479,20 @@ class Steward(PoolListener):
                 log.debug("a session was not moved", session=entry.session, gpu=gpu, reason=why)
                 self._tell_again(program)
 
+    def rehouse(self, entry: Entry, devices: Sequence[int]) -> None:
+        """The session's memory finds no place on its device beside what stays there; on these it would."""
+        reason = "no other GPU has a place for it"
+        for device in devices:
+            if not (refusal := self.on_stranded(entry.session, device)):
+                return
+            reason = f"GPU {device}: {refusal}"
+        log.warning(
+            "a session finds no place beside what does not leave its GPU",
+            session=entry.session,
+            gpu=entry.devices[0],
+            reason=reason,
+        )
+
     async def dismiss(self, program: bytes) -> None:
         """No invocation of the program is expected: send away what it has, if that can be. Who invokes it is
         told where its memory is, be it where it was.
@@ -483,6 +545,22 @@ class Steward(PoolListener):
         if entry is None:
             raise KeyError(session)
         return entry
+
+    def copies_left(self) -> tuple[int, int]:
+        """Bytes that copies may still have of host memory and of the disk."""
+        return self._copies.host_left, self.books.disk_free
+
+    def outlook(self, device: int, copies_left: int) -> Outlook:
+        """What there is of the device's memory. `copies_left`: bytes for copies of what leaves."""
+        here = {one.session: one for one in self._candidates(device)}
+        resident = [(entry, here[entry.session]) for entry in self.books.on(device) if entry.session in here]
+        memory = self.gpus().get(device, 0)
+        return Outlook(
+            memory,
+            memory - self.books.free(device),
+            idle_bytes(resident, copies_left) if self.elastic else 0,
+            sum(self.wishes.used(entry) for entry in self.books.on(device) if entry.away),
+        )
 
     def entries(self) -> dict[int, Entry]:
         """Return, for each session that has memory here, where it is."""

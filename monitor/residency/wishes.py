@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -22,6 +22,8 @@ LOOK_SECONDS = 0.01  # until who works is looked at again
 STUCK_SECONDS = 0.1  # likewise, where nobody's memory finds a place
 SLACK = 64 << 20  # bytes
 CALL_SECONDS = 25.0  # that nothing comes of a call's wish, whatever was tried: then it is out of memory
+TRY_SECONDS = 3.0  # for one that has waited so long in vain behind others
+PLACE_SECONDS = 25.0  # that one that is away finds no place beside what stays: then it is wanted elsewhere
 
 log = structlog.get_logger()
 
@@ -40,6 +42,12 @@ class Room(Protocol):
 
     async def bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
         """The session's memory returns to its device, where it may have so many bytes."""
+
+    def shuts_out(self, entry: Entry, size: int) -> bool:
+        """Whether those that are away could not come back if the session had so many bytes."""
+
+    def rehouse(self, entry: Entry, devices: Sequence[int]) -> None:
+        """The session's memory finds no place on its device; on these it would."""
 
 
 class Wishes:
@@ -112,7 +120,7 @@ class Wishes:
         entry = self._books.get(key)
         if entry is None:
             return True  # it is dropped at once
-        if self._room.is_busy(key) or not self.fits(entry, wish.bytes):
+        if self._room.is_busy(key) or not self._may_have(entry, wish):
             return False
         return not any(self._is_preceded(other, key) for other in entry.devices if other != device)
 
@@ -120,9 +128,13 @@ class Wishes:
         line = self._lines[device]
         earlier = ((other, line[other], self._books.get(other)) for other in line.before(key))
         return key in line.held_back() or any(
-            entry and self.fits(entry, wish.bytes) and not self._room.is_busy(other)
+            entry and self._may_have(entry, wish) and not self._room.is_busy(other)
             for other, wish, entry in earlier
         )
+
+    def _may_have(self, entry: Entry, wish: Wish) -> bool:
+        shuts_out = not wish.away and self._elastic and self._room.shuts_out(entry, wish.bytes)
+        return not shuts_out and self.fits(entry, wish.bytes)
 
     def fits(self, entry: Entry, size: int) -> bool:
         """Return whether there is room for so many bytes of it once everybody has left who can; and, if they
@@ -136,13 +148,14 @@ class Wishes:
         for other in self._books.on(device):
             if other is entry:
                 continue
-            if self._stays(other):
+            if self.stays(other):
                 left -= min(self.used(other), other.allowance)
             else:
                 largest = max(largest, self.used(other))
-        return left >= (largest if self._stays(entry) else 0)
+        return left >= (largest if self.stays(entry) else 0)
 
-    def _stays(self, entry: Entry) -> bool:
+    def stays(self, entry: Entry) -> bool:
+        """Whether its memory does not leave its devices."""
         server = self._servers.get(entry.server)
         told = server is not None and server.stats.session == entry.session and server.stats.stays
         return len(entry.devices) > 1 or bool(told)
@@ -187,7 +200,7 @@ class Wishes:
             # A little more, where nobody else has it: who grows need not ask each time.
             free = min(self._books.free(device) for device in entry.devices)
             more = max(0, min(SLACK, entry.quota - wish.bytes, free))
-            if self.fits(entry, wish.bytes + more):
+            if self._may_have(entry, replace(wish, bytes=wish.bytes + more)):
                 self._books.allow(entry, wish.bytes + more)
             self._granted(entry)
             allow = node_pb2.Allow(session=entry.session, allowance=entry.allowance)
@@ -218,20 +231,35 @@ class Wishes:
         held_back = line.held_back()
         for key, wish in list(line.items()):
             entry = self._books.get(key)
-            if wish.away or entry is None:
+            if entry is None:
+                continue
+            if wish.away:
+                self._rehouse_stranded(line, entry, wish, now)
                 continue
             began = line.stuck.setdefault(key, now)
             if not self.fits(entry, wish.bytes):
                 why = "there is no room for it beside what does not leave the GPU"
+            elif self._elastic and self._room.shuts_out(entry, wish.bytes):
+                why = "it could not make room again for those that are away: no room is left for its copy"
             elif key in held_back:
                 why = "others that came earlier find no room beside what does not leave the GPU"
             elif key == first and self._lack(device, entry, wish) > 0:
-                began, why = max(began, line.moved_at), "nobody leaves the GPU"
+                tried = began + TRY_SECONDS - CALL_SECONDS
+                began, why = max(wish.since, line.moved_at, tried), "nobody leaves the GPU"
             else:
                 del line.stuck[key]
                 continue
             if now > began + CALL_SECONDS:
                 await self._refuse(entry, wish, why)
+
+    def _rehouse_stranded(self, line: Line, entry: Entry, wish: Wish, now: float) -> None:
+        """Whoever stays on its device may do so for ever: another device may have a place for it."""
+        if self.fits(entry, wish.bytes):
+            line.stuck.pop(entry.server, None)
+        elif now > line.stuck.setdefault(entry.server, now) + PLACE_SECONDS:
+            line.stuck[entry.server] = now
+            others = [device for device in self._books.memory() if device not in entry.devices]
+            self._room.rehouse(entry, [each for each in others if self._fits_on(each, entry, wish.bytes)])
 
     async def _refuse(self, entry: Entry, wish: Wish, why: str) -> None:
         log.warning(

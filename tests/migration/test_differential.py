@@ -154,6 +154,8 @@ WAITING = {
     "host_errors",
     "host_exit",
     "host_function",
+    "host_function_beside",
+    "loads_beside_host_functions",
     "mapped_polling",
     "moving_graph_nodes",
     "primary_threads",
@@ -161,6 +163,7 @@ WAITING = {
     "registered_mailbox",
     "stream_values",
     "texture_objects",
+    "threads_without_context",
 }
 WAITS = ("functions of the program that stand in streams", "the device is still at work")
 # They are several processes, which a monitor brings together; they move together, and to no other server.

@@ -161,3 +161,65 @@ def test_labels_of_another_tenant_do_not_meet_unless_the_operator_says_so() -> N
     servers[0].load.labels_of_all = True
     servers[0].load.devices[0].company[0].scope = ""
     assert choose("least-loaded", servers, wish(scope="other"), {}) == "b"
+
+
+# -- memory that is there, and memory that is promised
+
+
+def elastic(
+    address: str, resident: int, idle: int = 0, sessions: int = 1, memory: int = 16 * GIB, times: int = 3
+) -> registry_pb2.Server:
+    """A server of one GPU that promises its memory several times."""
+    made = server(address, sessions, granted=resident, grantable=times * memory)
+    (device,) = made.load.devices
+    device.memory, device.memory_resident, device.memory_idle = memory, resident, idle
+    return made
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_program_goes_where_others_need_not_make_room_for_it(policy: str) -> None:
+    """Then where those do who are idle, then where all take turns; then it waits."""
+    busy, idle, free = (
+        elastic("a", 14 * GIB),
+        elastic("b", 14 * GIB, 12 * GIB),
+        elastic("c", 4 * GIB, sessions=3),
+    )
+    assert choose(policy, [busy, idle, free], Wish(8 * GIB), {}) == "c"
+    assert choose(policy, [busy, idle], Wish(8 * GIB), {}) == "b"
+    assert choose(policy, [busy], Wish(8 * GIB), {}) == "a"
+    small = Wish(2 * GIB)
+    assert choose(policy, [busy, free], small, {}) == choose(
+        policy, [server("a", 1), server("c", 3)], small, {}
+    )
+    full = elastic("d", 0, sessions=4)  # its API servers are all taken
+    assert choose(policy, [full, busy], Wish(8 * GIB), {}) == "a"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_those_on_their_way_have_their_memory_there(policy: str) -> None:
+    servers = [elastic("a", 4 * GIB), elastic("b", 14 * GIB, 12 * GIB, sessions=3)]
+    coming = Wish(8 * GIB)
+    assert choose(policy, servers, Wish(4 * GIB), {"a": 1}, {"a": [coming]}) == "a"
+    assert choose(policy, servers, Wish(6 * GIB), {"a": 1}, {"a": [coming]}) == "b"
+
+
+def test_no_session_gets_more_than_its_gpu_has_however_often_that_is_promised() -> None:
+    servers = [elastic("a", 0), elastic("b", 0, sessions=3, memory=24 * GIB, times=1)]
+    assert choose("least-loaded", servers, Wish(20 * GIB), {}) == "b"
+    assert choose("least-loaded", servers, Wish(32 * GIB), {}) is None
+
+
+def test_who_asks_for_nothing_wants_what_is_usual() -> None:
+    servers = [server("a", granted=14 * GIB), server("b", sessions=3)]
+    assert choose("least-loaded", servers, ANY, {}) == "a"
+    for one in servers:
+        one.load.devices[0].memory_usual = 4 * GIB
+    assert choose("least-loaded", servers, ANY, {}) == "b"
+
+
+def test_a_function_goes_where_it_is_loaded_if_that_is_as_good() -> None:
+    servers = [server("a"), server("b")]
+    assert choose("least-loaded", servers, ANY, {}, holders=["b"]) == "b"
+    assert choose("most-packed", servers, ANY, {}, holders=["b"]) == "b"
+    assert choose("kubeshare", servers, ANY, {}, holders=["b"]) == "b"
+    assert choose("least-loaded", [servers[0], server("b", sessions=1)], ANY, {}, holders=["b"]) == "a"

@@ -63,9 +63,11 @@ def impostor() -> Iterator[Impostor]:
 def beat(impostor: Impostor, count: int) -> list[Any]:
     """What a monitor takes for an answer to its first heartbeats."""
 
+    async def load() -> registry_pb2.Load:
+        return registry_pb2.Load(address="gpu-a:7700")
+
     async def main() -> list[Any]:
-        cluster = Cluster(KEY, [impostor.address])
-        heartbeat = Heartbeat(cluster, KEY, lambda: registry_pb2.Load(address="gpu-a:7700"))
+        heartbeat = Heartbeat(Cluster(KEY, [impostor.address]), KEY, load)
         try:
             await heartbeat._dial()
             return [await heartbeat._beat() for _ in range(count)]

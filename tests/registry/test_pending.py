@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from gpuferry.monitor.door import handshake, tickets
@@ -35,7 +35,7 @@ class Server:
         with connection:
             connection.sendall(handshake.greeting(secrets.token_bytes(32)))
 
-    def beat(self, *came: bytes) -> None:
+    def beat(self, *came: bytes, programs: Sequence[registry_pb2.Program] = ()) -> None:
         """Its two API servers are idle; with these tickets guests came whose sessions are over."""
         sequence = next(self._sequence)
         load = registry_pb2.Load(
@@ -44,6 +44,7 @@ class Server:
             sequence=sequence,
             accepting=True,
             tickets=[tickets.number_of(ticket) for ticket in came],
+            programs=programs,
         )
         load.devices.add(places=2, idle=2, memory_grantable=GIB)
         self._registry.call("Heartbeat", registry_pb2.HeartbeatRequest(load=load))

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from subprocess import PIPE
 
@@ -18,6 +18,7 @@ from gpuferry.specs._generated import control_pb2
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.running import guest_environment
 from tests.helpers.warm import CLI, Popen
+from tests.ipc.members import program
 from tests.migration.gate import attempts
 from tests.residency.lodgers import MIB, Lodger, Operator, lodgers
 
@@ -26,11 +27,16 @@ DEVICE = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "128MiB", "GPUFERRY_S
 
 @contextlib.contextmanager
 def crowded(
-    *options: str, memory: str = "128MiB", times: str = "4", pool: int = 3, **more: str
+    *options: str,
+    memory: str = "128MiB",
+    times: str = "4",
+    pool: int = 3,
+    constants: Mapping[str, float] | None = None,
+    **more: str,
 ) -> Iterator[tuple[Monitor, Operator]]:
     environment = DEVICE | {"GPUFERRY_SIM_MEMORY": memory} | more
     flags = ("--pool", str(pool), "--oversubscribe", times, *options)
-    with monitor(*flags, environment=environment) as server:
+    with monitor(*flags, environment=environment, constants=constants) as server:
         operator = Operator(server)
         try:
             yield server, operator
@@ -279,3 +285,27 @@ def test_room_is_made_for_who_has_several_devices() -> None:
         for one in [*programs, both]:
             one.finish()
         operator.until_none_is_left()
+
+
+def test_who_finds_no_place_beside_memory_that_is_shared_goes_to_another_device() -> None:
+    """A program that shares half of the device keeps another one's memory out, for as long as it lives."""
+    with (
+        crowded(
+            pool=2,
+            constants={"gpuferry.monitor.residency.wishes:PLACE_SECONDS": 0.1},
+            GPUFERRY_SIM_DEVICES="2",
+        ) as (server, operator),
+        contextlib.ExitStack() as stack,
+    ):
+        (one,) = stack.enter_context(lodgers(server, [96 * MIB]))
+        one.ready()
+        number = operator.session().id
+        operator.evict(number)
+        environment = guest_environment(
+            server.settings() | {"GPUFERRY_MEMORY": f"{64 * MIB}", "GPUFERRY_LABELS": "gpu=0"}
+        )
+        (sharing,) = stack.enter_context(program(environment, 1))
+        assert sharing.handle(sharing.allocate(64))
+        one.work()
+        assert (operator.where(number), operator.sessions()[number].device) == ("resident", 1)
+        one.finish()

@@ -8,12 +8,14 @@ from typing import Any, cast
 
 import pytest
 from gpuferry.monitor.policy.queues import OVERTAKERS
+from gpuferry.monitor.residency import steward
 from gpuferry.monitor.residency import wishes as governed
 from gpuferry.monitor.residency.books import AWAY, RESIDENT
 from gpuferry.monitor.residency.line import Line, Wish
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
 
+from tests.apiserver.test_limits import Clock
 from tests.residency.test_liars import GIB, Said, plenty
 
 MIB = 1 << 20
@@ -225,7 +227,10 @@ def test_who_can_be_given_nothing_is_passed_by_so_many_and_no_more(tmp_path: Pat
         await house.goes(away)
         old = house.begin(MIB, 0, mapped=MIB)
         await house.goes(old)
-        stays = house.begin(GIB, 0, mapped=GIB, stays="it shares memory with others")
+        stays = house.begin(GIB, 0)
+        house.wants(stays, GIB)
+        await house.gets(stays, GIB)
+        stays.stats.stays = "it shares memory with others"
         house.wants(away, 2 * GIB, away=True)
         for _ in range(OVERTAKERS):
             young = house.begin(4 * MIB, 0)
@@ -264,3 +269,79 @@ def test_a_line_counts_who_is_passed() -> None:
     line.drop(1)
     assert line.first(lambda *_: True) == 50, "one that is brought ahead of its turn stands behind all others"
     assert line.moved_at == 1.0
+
+
+def test_an_answer_is_noted_before_the_next_word_is_heard(tmp_path: Path) -> None:
+    """Else what comes with it in one packet would be judged by what was."""
+
+    async def main(house: House) -> None:
+        crowd = house.begin(GIB, 0, mapped=GIB)
+        asked = asyncio.ensure_future(house.steward.evict(crowd.key))
+        order = await crowd.told("leave")
+        house.answer(crowd, order.number, AWAY[0])
+        assert (house.allowance(crowd), house.steward.entries()[crowd.session].away) == (0, True)
+        await asked
+
+    run(main, tmp_path)
+
+
+def test_who_finds_no_place_beside_what_stays_goes_to_another_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would wait for as long as the other one lives, which has begun to share what it had."""
+    monkeypatch.setattr(governed, "PLACE_SECONDS", WAITS)
+
+    async def main(house: House) -> None:
+        moved: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+        refused = list[int]()
+
+        def move(session: int, device: int) -> str | None:
+            if not refused:
+                refused.append(session)
+                return "it may not move now"
+            if not moved.done():
+                moved.set_result((session, device))
+            return None
+
+        house.steward.on_stranded = move
+        away, small = (house.begin(size, 0, mapped=size) for size in (GIB, GIB // 4))
+        await house.goes(away)
+        await house.goes(small)
+        stays = house.begin(2 * GIB, 0)
+        house.wants(stays, GIB + GIB // 2)
+        await house.gets(stays, GIB + GIB // 2)
+        stays.stats.stays = "it shares memory with others"
+        house.begin(2 * GIB, 1, mapped=2 * GIB)  # it can leave
+        house.wants(small, GIB // 4, away=True)
+        house.wants(away, GIB, away=True)
+        await house.returns(small, GIB // 4)
+        assert (await moved, refused) == ((away.session, 1), [away.session])
+
+    run(main, tmp_path)
+
+
+def test_who_has_waited_behind_others_in_vain_is_refused_soon_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can leave, for copies have no room. That is tried for each, and waited for once."""
+    clock = Clock()
+    for module in (governed, steward):
+        monkeypatch.setattr(module, "time", clock)
+
+    async def main(house: House) -> None:
+        house.steward = steward.Steward(4.0, 0, 0, tmp_path, plenty)
+        house.steward.grantable(0, 2 * GIB)
+        house.begin(2 * GIB, 0, mapped=2 * GIB)
+        first, second = (house.begin(GIB, 0) for _ in range(2))
+        for each in (first, second):
+            house.wants(each, GIB)
+        await asyncio.sleep(WAITS)
+        clock.now += governed.CALL_SECONDS + 1
+        await house.is_refused(first)
+        clock.now += 1
+        await asyncio.sleep(WAITS)
+        assert not second.orders
+        clock.now += governed.TRY_SECONDS + 1
+        await house.is_refused(second)
+
+    run(main, tmp_path)

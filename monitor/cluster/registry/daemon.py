@@ -68,7 +68,7 @@ class Registry:
                 directory, config.cluster_key, config.policy, config.max_wait, tenancy, identity
             )
             stack.push_async_callback(redirector.close)
-            authority = AnyOf([OwnToken(config.token), Tenants(book)])
+            authority = AnyOf([OwnToken(config.token, vouched=True), Tenants(book)])
             room = shares()
             listener = Listener(
                 listen_tcp(config.listen),

@@ -26,6 +26,7 @@ from ...service.waiting import within
 from ...tenants.tenancy import Tenancy
 from .choose import Wish, choose, eligible, why_none
 from .directory import Directory, way_to
+from .programs import Programs
 
 WAITING_MOST = 1000
 PROBE_SECONDS = 1.0
@@ -72,6 +73,7 @@ class Sent:
     sequence: int  # of the heartbeat that it was sent at
     tenant: str
     wish: Wish
+    program: bytes = b""  # that it is a process of; empty: it has one only
 
 
 @dataclass(eq=False)
@@ -112,6 +114,7 @@ class Redirector:
         self._sent: dict[bytes, Sent] = {}  # by the number of its ticket
         self._dead: set[tuple[str, int]] = set()  # by heartbeat: the next one knows better
         self._seen: list[registry_pb2.Server] | None = None  # the view by which these are right
+        self._programs = Programs()  # of that view
 
     def arrive(self, guests: Sequence[Guest]) -> None:
         """Choose a server for each guest, in the background."""
@@ -178,6 +181,8 @@ class Redirector:
 
     def _check_possible(self, guest: Guest) -> None:
         """Raise Refusal if the tenant's limits never allow what its guest asks for."""
+        if self._home(guest):
+            return
         share, hello = self._tenancy.share(guest.hello.tenant), guest.hello
         request = Request(0, hello.memory, devices=hello.devices, tenant=hello.tenant, portion=hello.portion)
         if never := Holdings(lambda _: share).never(request):
@@ -185,7 +190,9 @@ class Redirector:
             raise Refusal(Reason.NO_CAPACITY, text, CudaError.OUT_OF_MEMORY if memory else None)
 
     def _why_not(self, guest: Guest) -> str:
-        """Which limit the tenant has reached in the whole cluster; empty: none."""
+        """Which limit the tenant has reached in the whole cluster; empty: none, or its program is here."""
+        if self._home(guest):
+            return ""
         tenant = guest.hello.tenant
         share = self._tenancy.share(tenant)
         reports = [one for server in self._servers() for one in server.load.tenants if one.tenant == tenant]
@@ -240,7 +247,7 @@ class Redirector:
         wish = _wish(guest)
         while True:
             change = self._directory.next_change()
-            while not self._why_not(guest) and (server := self._choose(wish)):
+            while not self._why_not(guest) and (server := self._choose(wish, guest)):
                 ticket = self._ticket(server, guest.hello.tenant)
                 if await self._take(server, tickets.number_of(ticket), guest):
                     return server, ticket
@@ -257,7 +264,9 @@ class Redirector:
         """Whether the guest is on its way there; from here on it counts."""
         load, address = server.load, server.registration.address
         tenant = guest.hello.tenant
-        self._sent[number] = Sent(address, load.incarnation, load.sequence, tenant, _wish(guest))
+        self._sent[number] = Sent(
+            address, load.incarnation, load.sequence, tenant, _wish(guest), guest.hello.program_id
+        )
         greeted = False
         try:
             greeted = await _greets(way_to(server), self._identity)
@@ -273,19 +282,32 @@ class Redirector:
             self._look(servers)
         return servers
 
-    def _choose(self, wish: Wish) -> registry_pb2.Server | None:
+    def _home(self, guest: Guest) -> str | None:
+        """Where other processes of the guest's program are, or go: whatever it asks for, it shares what they
+        have. None: it is the first.
+        """
+        self._servers()
+        program = guest.hello.program_id
+        on_its_way = (one.address for one in self._sent.values() if program and one.program == program)
+        return self._programs.home(program) or next(on_its_way, None)
+
+    def _choose(self, wish: Wish, guest: Guest) -> registry_pb2.Server | None:
         servers = self._servers()
         candidates = [server for server in servers if _beat(server) not in self._dead]
+        if home := self._home(guest):
+            return next((one for one in candidates if one.registration.address == home), None)
         pending = Counter(sent.address for sent in self._sent.values())
         wishes: defaultdict[str, list[Wish]] = defaultdict(list)
         for sent in self._sent.values():
             wishes[sent.address].append(sent.wish)
-        address = choose(self._policy, candidates, wish, pending, wishes)
+        holders = self._programs.holders(guest.hello.tenant, guest.hello.function)
+        address = choose(self._policy, candidates, wish, pending, wishes, holders)
         return next((one for one in candidates if one.registration.address == address), None)
 
     def _look(self, servers: list[registry_pb2.Server]) -> None:
         """A heartbeat may be older than the arrival of a guest, and still be read later: it says who came."""
         self._seen = servers
+        self._programs = Programs(servers)
         self._dead &= {_beat(server) for server in servers}
         loads = {server.registration.address: server.load for server in servers}
         came = {number for load in loads.values() for number in load.tickets}

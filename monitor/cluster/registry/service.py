@@ -19,6 +19,7 @@ from ...tenants.book import LimitBook
 from ...tenants.messages import from_message, to_message
 from .accounts import ClusterUsage
 from .directory import Directory, NotIdle, Unknown
+from .programs import ID_SIZE, PROGRAMS_MOST
 
 BEATS_PER_LEASE = 4
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -52,12 +53,17 @@ def _check_address(address: str) -> None:
 def _check_load(load: registry_pb2.Load) -> None:
     """What one server says, others read, and operators see on their terminals."""
     texts = [load.address, load.version, *(device.name for device in load.devices)]
+    texts += [text for one in load.programs for text in (one.tenant, one.function)]
     if not all(text.isprintable() and len(text) <= TEXT_MOST for text in texts):
         raise ValueError("its texts are too long, or hold control characters")
     if len(load.incarnation) not in (0, NUMBER_SIZE) or any(len(one) != NUMBER_SIZE for one in load.tickets):
         raise ValueError(f"incarnation and tickets have {NUMBER_SIZE} bytes")
     if len(load.devices) > DEVICES_MOST:
         raise ValueError(f"{len(load.devices)} devices: at most {DEVICES_MOST} are believed")
+    if len(load.programs) > PROGRAMS_MOST:
+        raise ValueError(f"{len(load.programs)} programs: at most {PROGRAMS_MOST} are believed")
+    if any(len(one.id) not in (0, ID_SIZE) or len(one.devices) > DEVICES_MOST for one in load.programs):
+        raise ValueError(f"a program has {ID_SIZE} bytes of a digest, or none, and devices of its server")
     if load.clock > CLOCK_MOST:
         raise ValueError(f"no clock shows {load.clock} ms")
 
