@@ -7,6 +7,7 @@
 #include "fiber.h"
 #include "stacks.h"
 #include "kernel_abi.h"
+#include "launches.h"
 #include "loader.h"
 #include "log.h"
 #include <pthread.h>
@@ -41,6 +42,7 @@ struct sim_run {
     _Atomic int error;      /* CUresult */
     _Atomic bool heap_full; /* malloc has returned NULL */
     struct sim_output output;
+    struct sim_launches launches;
     uint32_t workspace[2]; /* of cooperative groups: size, barrier */
     /* under the pool's lock */
     uint32_t workers;
@@ -203,6 +205,8 @@ void sim_kernel_await(struct sim_kernel *kernel, uint64_t expected_ns);
 /* image.c: makes optimised code, which the next blocks run. */
 void sim_kernel_optimise(struct sim_kernel *kernel);
 void sim_image_keep(struct sim_image *image);
+/* The kernel whose address in device code that is. */
+bool sim_image_find_handle(const struct sim_image *image, uint64_t handle, uint32_t *kernel);
 
 /* fault.c */
 void sim_faults_arm(void);

@@ -120,6 +120,7 @@ static bool read_kernel(struct sim_image *image, const struct tables *t, uint32_
                                  .cluster = {k->cluster[0], k->cluster[1], k->cluster[2]},
                                  .most_cluster = k->most_cluster,
                                  .explicit_cluster = k->explicit_cluster,
+                                 .handle = k->handle,
                                  .ptx_version = header->target,
                                  .binary_version = header->binary ? header->binary : (uint32_t)image->cc};
     image->kernels[i].info = &image->kernel_infos[i];
@@ -343,6 +344,15 @@ uint32_t sim_image_kernel_count(const struct sim_image *image) {
 
 const struct sim_kernel_info *sim_image_kernel(const struct sim_image *image, uint32_t index) {
     return &image->kernel_infos[index];
+}
+
+bool sim_image_find_handle(const struct sim_image *image, uint64_t handle, uint32_t *kernel) {
+    for (uint32_t i = 0; handle != 0 && i < image->header->kernel_count; i++)
+        if (image->kernel_infos[i].handle == handle) {
+            *kernel = i;
+            return true;
+        }
+    return false;
 }
 
 uint32_t sim_image_variable_count(const struct sim_image *image) {
