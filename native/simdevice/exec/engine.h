@@ -20,6 +20,8 @@ enum { WARP = SIM_WARP_SIZE, BARRIERS = 16, MAX_BLOCK_THREADS = 1024 };
 struct sim_kernel {
     const struct sim_kernel_info *info;
     struct sim_image *image;
+    struct sim_kernel *all; /* the image's */
+    uint32_t count;
     struct sim_object objects[2];            /* as made first, and optimised later */
     _Atomic(const struct sim_object *) code; /* what blocks that begin now run; NULL: there is none yet */
     _Atomic uint64_t block_ns;               /* running mean of what a block takes */
@@ -205,8 +207,6 @@ void sim_kernel_await(struct sim_kernel *kernel, uint64_t expected_ns);
 /* image.c: makes optimised code, which the next blocks run. */
 void sim_kernel_optimise(struct sim_kernel *kernel);
 void sim_image_keep(struct sim_image *image);
-/* The kernel whose address in device code that is. */
-bool sim_image_find_handle(const struct sim_image *image, uint64_t handle, uint32_t *kernel);
 
 /* fault.c */
 void sim_faults_arm(void);

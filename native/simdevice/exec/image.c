@@ -125,6 +125,8 @@ static bool read_kernel(struct sim_image *image, const struct tables *t, uint32_
                                  .binary_version = header->binary ? header->binary : (uint32_t)image->cc};
     image->kernels[i].info = &image->kernel_infos[i];
     image->kernels[i].image = image;
+    image->kernels[i].all = image->kernels;
+    image->kernels[i].count = header->kernel_count;
     return image->kernel_infos[i].name != NULL &&
            (uint64_t)k->first_param + k->param_count <= header->param_count;
 }
@@ -344,15 +346,6 @@ uint32_t sim_image_kernel_count(const struct sim_image *image) {
 
 const struct sim_kernel_info *sim_image_kernel(const struct sim_image *image, uint32_t index) {
     return &image->kernel_infos[index];
-}
-
-bool sim_image_find_handle(const struct sim_image *image, uint64_t handle, uint32_t *kernel) {
-    for (uint32_t i = 0; handle != 0 && i < image->header->kernel_count; i++)
-        if (image->kernel_infos[i].handle == handle) {
-            *kernel = i;
-            return true;
-        }
-    return false;
 }
 
 uint32_t sim_image_variable_count(const struct sim_image *image) {

@@ -24,7 +24,7 @@ enum {             /* cudaError_t */
 
 struct sim_launch {
     struct sim_launch *next;
-    uint32_t kernel; /* in the image of the grid that launched it */
+    struct sim_kernel *kernel;
     uint32_t grid[3], block[3], shared;
     uint32_t depth;
     void *room;                    /* where the kernel that launches it puts the parameters */
@@ -74,11 +74,19 @@ static bool fits(const struct sim_kernel_info *info, const struct sim_launch *la
            (uint64_t)info->shared_static + launch->shared <= SHARED_PER_BLOCK;
 }
 
+/* The kernel whose address in device code that is, of the image that `one` is of. */
+static struct sim_kernel *find(const struct sim_kernel *one, uint64_t handle) {
+    for (uint32_t i = 0; handle != 0 && i < one->count; i++)
+        if (one->all[i].info->handle == handle)
+            return &one->all[i];
+    return NULL;
+}
+
 static uint32_t prepare(struct sim_run *run, uint64_t handle, struct sim_launch *asked, void **room) {
-    struct sim_image *image = run->grid->kernel->image;
-    if (!sim_image_find_handle(image, handle, &asked->kernel))
+    asked->kernel = find(run->grid->kernel, handle);
+    if (asked->kernel == NULL)
         return INVALID_DEVICE_FUNCTION;
-    const struct sim_kernel_info *info = sim_image_kernel(image, asked->kernel);
+    const struct sim_kernel_info *info = asked->kernel->info;
     if (!fits(info, asked))
         return INVALID_CONFIGURATION;
     struct sim_launch *launch = malloc(sizeof *launch + info->param_bytes);
@@ -139,7 +147,7 @@ uint32_t sim_rt_launch(struct sim_thread *t, void *room, uint64_t stream) {
     struct sim_launch *launch = claim(launches, room);
     if (launch == NULL)
         return fail(launches, INVALID_VALUE);
-    memcpy(launch->params, room, sim_image_kernel(run->grid->kernel->image, launch->kernel)->param_bytes);
+    memcpy(launch->params, room, launch->kernel->info->param_bytes);
     sim_heap_give(room);
     launch->room = NULL;
     if (stream == TAIL)
@@ -181,7 +189,7 @@ void sim_launches_put(struct sim_launches *launches, struct sim_launch_queue *le
 }
 
 bool sim_launches_take(struct sim_launch_queue *left, const struct sim_grid *parent, struct sim_grid *grid,
-                       uint32_t *depth, void **parameters, CUresult *result) {
+                       uint32_t *depth, void **parameters) {
     struct sim_launch *launch = left->first;
     if (launch == NULL)
         return false;
@@ -199,7 +207,6 @@ bool sim_launches_take(struct sim_launch_queue *left, const struct sim_grid *par
     grid->first = 0;
     grid->shared_dynamic = launch->shared;
     grid->params = launch->params;
-    if (*result == CUDA_SUCCESS)
-        *result = sim_kernel_prepare(parent->kernel->image, launch->kernel, &grid->kernel);
+    grid->kernel = launch->kernel;
     return true;
 }

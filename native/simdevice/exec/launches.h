@@ -26,7 +26,7 @@ struct sim_launches {
 
 /* Puts what a grid has launched before all that is left to run, and forgets the rest. */
 void sim_launches_put(struct sim_launches *launches, struct sim_launch_queue *left);
-/* The next one as a grid like `parent`, or the error because of which it cannot run. False: none is left.
+/* The next one as a grid like `parent`, of a kernel that may not be compiled yet. False: none is left.
  * `parameters` keeps the grid's parameters until it is freed. */
 bool sim_launches_take(struct sim_launch_queue *left, const struct sim_grid *parent, struct sim_grid *grid,
-                       uint32_t *depth, void **parameters, CUresult *result);
+                       uint32_t *depth, void **parameters);

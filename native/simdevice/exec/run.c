@@ -233,7 +233,10 @@ CUresult sim_grid_run(const struct sim_grid *grid) {
         return CUDA_SUCCESS;
     pthread_once(&once, init);
     CUresult result = run_one(grid, 0, &left);
-    while (sim_launches_take(&left, grid, &launched, &depth, &parameters, &result)) {
+    while (sim_launches_take(&left, grid, &launched, &depth, &parameters)) {
+        struct sim_kernel *kernel = launched.kernel;
+        if (result == CUDA_SUCCESS)
+            result = sim_kernel_prepare(kernel->image, (uint32_t)(kernel - kernel->all), &launched.kernel);
         if (result == CUDA_SUCCESS)
             result = run_one(&launched, depth, &left);
         free(parameters);
