@@ -138,6 +138,18 @@ static int is_text(const char *data) {
     return 1;
 }
 
+/* A fatbin that holds nothing. */
+static CUresult pick_nothing(struct gf_image *picked) {
+    static const struct gf_fatbin nothing = {GF_FATBIN_MAGIC, 1, sizeof nothing, 0};
+    char *made = malloc(sizeof nothing);
+    if (made == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(made, &nothing, sizeof nothing);
+    *picked = (struct gf_image){made, sizeof nothing, made};
+    return CUDA_SUCCESS;
+}
+
 /* Separate compilation: `data` holds what nvcc linked, which is machine code only. Where that does not suit
  * the device, it is the driver that links, from what the list holds: all of it is shipped (WIRE.md 7, link
  * set). */
@@ -149,10 +161,15 @@ static CUresult pick_link_set(const void *const *list, const struct gf_target *t
         head.count++;
     }
     size_t size = sizeof head + head.count * sizeof(uint64_t);
-    CUresult result = head.count == 0 ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    int any = 0;
     char *all = malloc(size);
     for (uint32_t i = 0; i < head.count && result == CUDA_SUCCESS && all != NULL; i++) {
         result = pick_entry(list[i], target, &set);
+        any |= result == CUDA_SUCCESS;
+        if (result == CUDA_ERROR_NO_BINARY_FOR_GPU) { /* it may be a library that the driver has a text of */
+            result = pick_nothing(&set);
+        }
         if (result == CUDA_SUCCESS) {
             uint64_t offset = (size + 7) / 8 * 8;
             char *grown = realloc(all, offset + set.size);
@@ -168,9 +185,11 @@ static CUresult pick_link_set(const void *const *list, const struct gf_target *t
             free(set.made);
         }
     }
-    if (all == NULL || result != CUDA_SUCCESS) {
+    if (all == NULL || result != CUDA_SUCCESS || !any) {
         free(all);
-        return all == NULL ? CUDA_ERROR_OUT_OF_MEMORY : result;
+        return all == NULL              ? CUDA_ERROR_OUT_OF_MEMORY
+               : result != CUDA_SUCCESS ? result
+                                        : CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
     memcpy(all, &head, sizeof head);
     *picked = (struct gf_image){all, size, all};

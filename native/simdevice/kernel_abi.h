@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 7
+#define SIM_KERNEL_ABI 8
 
 struct sim_block;
 
@@ -169,6 +169,14 @@ void sim_rt_exit(
 int32_t sim_rt_vprintf(struct sim_thread *t, const char *format, const void *arguments);
 void *sim_rt_malloc(struct sim_thread *t, uint64_t size);
 void sim_rt_free(struct sim_thread *t, void *pointer);
+/* Launches of kernels by kernels. The first gives room for the parameters of the kernel with that handle, or
+ * NULL; the second launches it, and gives a cudaError_t; the third gives that of the grid's last launch that
+ * failed, and forgets it if `clear`. */
+void *sim_rt_launch_room(struct sim_thread *t, uint64_t handle, uint32_t grid_x, uint32_t grid_y,
+                         uint32_t grid_z, uint32_t block_x, uint32_t block_y, uint32_t block_z,
+                         uint32_t shared);
+uint32_t sim_rt_launch(struct sim_thread *t, void *room, uint64_t stream);
+uint32_t sim_rt_launch_error(struct sim_thread *t, uint32_t clear);
 uint64_t sim_rt_clock64(struct sim_thread *t);
 uint64_t sim_rt_globaltimer(struct sim_thread *t);
 /* Where %envreg1 (high half) and %envreg2 (low half) point: the grid's own 64 bits for cooperative groups'

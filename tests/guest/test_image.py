@@ -158,17 +158,34 @@ def test_what_nvcc_linked_goes_before_its_parts() -> None:
     assert pick(wrapped) == container(linked)
 
 
-def test_parts_are_shipped_as_a_link_set_and_unpacked_on_the_server() -> None:
-    parts = [container(Entry(PTX, 80, b"one"), Entry(PTX, 90, b"too new")), container(Entry(PTX, 75, b"two"))]
-    shipped = pick(Wrapped(2, container(), parts))
-    assert isinstance(shipped, bytes)
+def unpacked(shipped: bytes, sizes: list[int]) -> list[bytes]:
+    """The first bytes of each part, as the server's driver finds them."""
     buffer = ctypes.create_string_buffer(shipped, len(shipped))
     address = LIBRARY.gf_link_set_wrap(buffer, ctypes.c_size_t(len(shipped)))
     wrapper = Wrapper.from_address(address)
-    listed = (ctypes.c_void_p * 3).from_address(wrapper.rest or 0)
-    wanted = [container(Entry(PTX, 80, b"one")), container(Entry(PTX, 75, b"two"))]
-    assert (wrapper.magic, wrapper.version, listed[2]) == (0x466243B1, 2, None)
-    assert [ctypes.string_at(listed[i] or 0, len(wanted[i])) for i in range(2)] == wanted
+    listed = (ctypes.c_void_p * (len(sizes) + 1)).from_address(wrapper.rest or 0)
+    assert (wrapper.magic, wrapper.version, listed[len(sizes)]) == (0x466243B1, 2, None)
+    parts = [ctypes.string_at(listed[i] or 0, size) for i, size in enumerate(sizes)]
     LIBC.free(ctypes.c_void_p(address))
     for size in range(len(shipped)):
         assert LIBRARY.gf_link_set_wrap(buffer, ctypes.c_size_t(size)) is None
+    return parts
+
+
+def test_parts_are_shipped_as_a_link_set_and_unpacked_on_the_server() -> None:
+    parts = [container(Entry(PTX, 80, b"one"), Entry(PTX, 90, b"too new")), container(Entry(PTX, 75, b"two"))]
+    shipped = pick(Wrapped(2, container(), parts))
+    wanted = [container(Entry(PTX, 80, b"one")), container(Entry(PTX, 75, b"two"))]
+    assert isinstance(shipped, bytes)
+    assert unpacked(shipped, [len(each) for each in wanted]) == wanted
+
+
+def test_a_part_that_does_not_suit_the_device_is_shipped_empty() -> None:
+    """A library's machine code for other devices: whether anything of it is missed, the driver finds out."""
+    other = container(Entry(ELF, 75, b"other"), Entry(PTX, 121, b"too new"))
+    suits = container(Entry(PTX, 80, b"one"))
+    shipped = pick(Wrapped(2, container(), [other, suits]))
+    assert isinstance(shipped, bytes)
+    assert unpacked(shipped, [len(container()), len(suits)]) == [container(), suits]
+    assert pick(Wrapped(2, container(), [other, other])) == NO_BINARY_FOR_GPU
+    assert pick(Wrapped(2, container(), [])) == NO_BINARY_FOR_GPU

@@ -31,6 +31,11 @@ class Source:
     optional: bool = False  # of a library: joined only if it defines what is missing
 
 
+_DEVICE_RUNTIME = [
+    Source("the device runtime", text.encode(), optional=True) for text in device_runtime.TEXTS
+]
+
+
 def sources(image: bytes, cc: int) -> list[Source]:
     """The PTX texts that together make the module, for a device of that capability."""
     return _of_part(image, cc, "", fatbin.Room(), 0)
@@ -40,7 +45,7 @@ def _of_part(image: bytes, cc: int, name: str, room: fatbin.Room, depth: int) ->
     if image.startswith(LINKED_MAGIC):
         return list(_of_linked(image, cc, room, depth))
     if fatbin.is_container(image):
-        return [Source(name, text) for text in _from_containers(image, cc, room)]
+        return [Source(name, text) for text in _from_containers(image, cc, room)] + _DEVICE_RUNTIME
     if image.startswith(objects.ELF):
         return [
             Source(name, text)
@@ -116,7 +121,7 @@ def _of_library(image: bytes, cc: int, name: str, room: fatbin.Room) -> Iterator
         except ImageError as error:
             if error.status != NO_BINARY_FOR_GPU:
                 raise
-    yield Source("the device runtime", device_runtime.PTX.encode(), optional=True)
+    yield from _DEVICE_RUNTIME
 
 
 def _padded(size: int) -> int:

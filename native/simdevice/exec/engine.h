@@ -7,6 +7,7 @@
 #include "fiber.h"
 #include "stacks.h"
 #include "kernel_abi.h"
+#include "launches.h"
 #include "loader.h"
 #include "log.h"
 #include <pthread.h>
@@ -19,6 +20,8 @@ enum { WARP = SIM_WARP_SIZE, BARRIERS = 16, MAX_BLOCK_THREADS = 1024 };
 struct sim_kernel {
     const struct sim_kernel_info *info;
     struct sim_image *image;
+    struct sim_kernel *all; /* the image's */
+    uint32_t count;
     struct sim_object objects[2];            /* as made first, and optimised later */
     _Atomic(const struct sim_object *) code; /* what blocks that begin now run; NULL: there is none yet */
     _Atomic uint64_t block_ns;               /* running mean of what a block takes */
@@ -41,6 +44,7 @@ struct sim_run {
     _Atomic int error;      /* CUresult */
     _Atomic bool heap_full; /* malloc has returned NULL */
     struct sim_output output;
+    struct sim_launches launches;
     uint32_t workspace[2]; /* of cooperative groups: size, barrier */
     /* under the pool's lock */
     uint32_t workers;

@@ -24,6 +24,7 @@ struct sim_kernel_info {
     uint32_t cluster[3];                  /* .reqnctapercluster, 0 if none */
     uint32_t most_cluster;                /* .maxclusterrank: blocks of a cluster, 0 if none */
     uint32_t explicit_cluster;            /* .explicitcluster */
+    uint64_t handle;                      /* its address in device code; 0: none */
     uint32_t ptx_version, binary_version; /* 80 for sm_80 */
 };
 

@@ -39,6 +39,9 @@
     X(sim_rt_vprintf)                                                                                        \
     X(sim_rt_malloc)                                                                                         \
     X(sim_rt_free)                                                                                           \
+    X(sim_rt_launch_room)                                                                                    \
+    X(sim_rt_launch)                                                                                         \
+    X(sim_rt_launch_error)                                                                                   \
     X(sim_rt_clock64)                                                                                        \
     X(sim_rt_grid_workspace)                                                                                 \
     X(sim_rt_globaltimer)

@@ -120,10 +120,13 @@ static bool read_kernel(struct sim_image *image, const struct tables *t, uint32_
                                  .cluster = {k->cluster[0], k->cluster[1], k->cluster[2]},
                                  .most_cluster = k->most_cluster,
                                  .explicit_cluster = k->explicit_cluster,
+                                 .handle = k->handle,
                                  .ptx_version = header->target,
                                  .binary_version = header->binary ? header->binary : (uint32_t)image->cc};
     image->kernels[i].info = &image->kernel_infos[i];
     image->kernels[i].image = image;
+    image->kernels[i].all = image->kernels;
+    image->kernels[i].count = header->kernel_count;
     return image->kernel_infos[i].name != NULL &&
            (uint64_t)k->first_param + k->param_count <= header->param_count;
 }

@@ -196,14 +196,13 @@ static void wait_for_helpers(struct sim_run *run) {
     pthread_mutex_unlock(&lock);
 }
 
-CUresult sim_grid_run(const struct sim_grid *grid) {
-    if (sim_code_skipped())
-        return CUDA_SUCCESS;
+/* One grid; what its kernels have launched is put before what is left to run. */
+static CUresult run_one(const struct sim_grid *grid, uint32_t depth, struct sim_launch_queue *left) {
     struct sim_run run = {.grid = grid,
+                          .launches = SIM_LAUNCHES_NONE(depth),
                           .gridid = atomic_fetch_add(&last_gridid, 1) + 1,
                           .total = (uint64_t)grid->grid[0] * grid->grid[1] * grid->grid[2] /
                                    sim_cluster_size(grid)};
-    pthread_once(&once, init);
     sim_faults_arm();
     struct sim_worker *worker = sim_worker_acquire();
     if (worker == NULL)
@@ -221,7 +220,28 @@ CUresult sim_grid_run(const struct sim_grid *grid) {
     if (run.output.capacity != 0 && grid->used != NULL)
         atomic_fetch_or(grid->used, SIM_USED_OUTPUT);
     sim_output_flush(&run.output);
+    sim_launches_put(&run.launches, left);
     return (CUresult)atomic_load(&run.error);
+}
+
+CUresult sim_grid_run(const struct sim_grid *grid) {
+    struct sim_launch_queue left = {0};
+    struct sim_grid launched;
+    uint32_t depth;
+    void *parameters;
+    if (sim_code_skipped())
+        return CUDA_SUCCESS;
+    pthread_once(&once, init);
+    CUresult result = run_one(grid, 0, &left);
+    while (sim_launches_take(&left, grid, &launched, &depth, &parameters)) {
+        struct sim_kernel *kernel = launched.kernel;
+        if (result == CUDA_SUCCESS)
+            result = sim_kernel_prepare(kernel->image, (uint32_t)(kernel - kernel->all), &launched.kernel);
+        if (result == CUDA_SUCCESS)
+            result = run_one(&launched, depth, &left);
+        free(parameters);
+    }
+    return result;
 }
 
 void sim_grids_forget(void) {

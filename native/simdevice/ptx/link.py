@@ -10,7 +10,8 @@ from .model import RUNTIME, Function, Parameter, Symbol, Variable
 from .module import Module, Unit
 
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
-# Functions of NVIDIA's device runtime library, by which kernels launch kernels.
+# Functions of NVIDIA's device runtime library, by which kernels launch kernels: those of CUDA 12 and later
+# are there where that library is linked in.
 _LAUNCHES = re.compile(r"(?:__)?cuda(?:CDP2)?(?:LaunchDevice|GetParameterBuffer)\w*\Z")
 
 
@@ -54,7 +55,9 @@ def check_calls(module: Module) -> None:
 
 def _hint(name: str) -> str:
     return (
-        " (kernels that launch kernels do not run on the simulated device)" if _LAUNCHES.match(name) else ""
+        " (kernels that launch kernels need libcudadevrt of CUDA 12 or newer)"
+        if _LAUNCHES.match(name)
+        else ""
     )
 
 

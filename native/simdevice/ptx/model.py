@@ -8,7 +8,9 @@ from typing import Union
 from .types import Type
 
 # Functions that PTX declares and never defines: what the CUDA runtime gives device code.
-RUNTIME = frozenset({"vprintf", "malloc", "free", "__assertfail", "cudaGraphSetConditional"})
+RUNTIME = frozenset({"vprintf", "malloc", "free", "__assertfail", "cudaGraphSetConditional"}) | {
+    *("__gpuferry_launch_room", "__gpuferry_launch", "__gpuferry_launch_error")  # of the device runtime here
+}
 
 
 @dataclass(slots=True)
@@ -186,6 +188,7 @@ class KernelInfo:
     cluster: tuple[int, int, int] = (0, 0, 0)  # blocks that it requires; zeros: none
     most_cluster: int = 0
     explicit_cluster: bool = False
+    handle: int = 0  # its address in device code
 
 
 @dataclass

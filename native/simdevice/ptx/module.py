@@ -306,6 +306,7 @@ class Module:
             _extents(kernel.directives.get("reqnctapercluster")),
             _extents(kernel.directives.get("maxclusterrank"))[0],
             "explicitcluster" in kernel.directives,
+            self.handle(kernel),
         )
 
 

@@ -147,6 +147,9 @@ _RUNTIME = {
     "free": (([], [8]),),
     "__assertfail": (([], [8, 8, 4, 8, 8]), ([], [8, 8, 4, 8])),
     "cudaGraphSetConditional": (([], [8, 4]),),
+    "__gpuferry_launch_room": (([8], [8, 4, 4, 4, 4, 4, 4, 4]),),
+    "__gpuferry_launch": (([4], [8, 8]),),
+    "__gpuferry_launch_error": (([4], [4]),),
 }
 
 
@@ -182,6 +185,16 @@ def _runtime(e: FunctionEmitter, symbol: Function, returns: list[Operand], argum
         e.call("void", "sim_rt_free", "ptr %thread", argument(0, "ptr"))
     elif symbol.name == "cudaGraphSetConditional":
         _set_conditional(e, argument(0, "i64").split()[1], argument(1, "i32"))
+    elif symbol.name == "__gpuferry_launch_room":
+        extents = [argument(index, "i32") for index in range(1, 8)]
+        value = e.call("ptr", "sim_rt_launch_room", "ptr %thread", argument(0, "i64"), *extents)
+        e.emit(f"store ptr {value}, ptr {results[0]}, align 8")
+    elif symbol.name == "__gpuferry_launch":
+        value = e.call("i32", "sim_rt_launch", "ptr %thread", argument(0, "ptr"), argument(1, "i64"))
+        e.emit(f"store i32 {value}, ptr {results[0]}, align 4")
+    elif symbol.name == "__gpuferry_launch_error":
+        value = e.call("i32", "sim_rt_launch_error", "ptr %thread", argument(0, "i32"))
+        e.emit(f"store i32 {value}, ptr {results[0]}, align 4")
     elif symbol.name == "__assertfail":
         message, file = argument(0, "ptr"), argument(1, "ptr")
         line, function = argument(2, "i32"), argument(3, "ptr")
