@@ -1,11 +1,4 @@
 """Clients' own tests run in the clients' environments only."""
 
-collect_ignore_glob = [
-    "cuda_*/*",
-    "jit_*/*",
-    "networks*/*",
-    "trees/*",
-    "boosting/*",
-    "images/*",
-    "compiled_*/*",
-]
+collect_ignore_glob = ["cuda_*/*", "jit_*/*", "networks*/*", "compiled_*/*"]
+collect_ignore_glob += ["trees/*", "boosting/*", "images/*", "render/*", "pools/*"]

@@ -1,5 +1,5 @@
 // A thread that has no context asks for events and streams of one, waits for them and ends them, as threads
-// of CatBoost and DALI do: it is the object that says which context it is of.
+// of CatBoost and DALI do, and modules, as Blender does: it is the object that says which context it is of.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -54,6 +54,8 @@ static void *without_context(void *unused) {
     OK(cuEventDestroy(end));
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(end));
     OK(cuStreamDestroy(stream));
+    OK(cuModuleUnload(module));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuModuleUnload(module));
     return unused;
 }
 
@@ -63,6 +65,7 @@ int main(void) {
     OK(cuInit(0));
     OK(cuDevicePrimaryCtxRetain(&context, 0));
     OK(cuCtxSetCurrent(context));
+    OK(cuModuleLoadData(&module, kernels_ptx));
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuMemAlloc(&memory, sizeof *seven));
     OK(cuMemHostAlloc((void **)&seven, sizeof *seven, 0));

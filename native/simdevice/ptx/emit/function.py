@@ -34,6 +34,7 @@ from ..usage import Usage, taken
 from . import reach
 from .modifiers import Modifiers
 from .special import special_register
+from .unwritten import read_first
 from .writer import Writer
 
 _NUMBERED = re.compile(r"(.*?)(\d+)\Z", re.DOTALL)
@@ -96,6 +97,7 @@ class FunctionEmitter(Writer):
         self.frame = reach.Frame()
         self.framed: dict[int, int] = {}
         self.return_registers: list[tuple[Slot, str]] = []
+        self.zeros: dict[str, str] = {}  # of each register the line by which it begins as zero
 
     # Names
 
@@ -126,8 +128,8 @@ class FunctionEmitter(Writer):
         pointer = f"%r{scope.number}.{plain}"
         held = self.slot_type(pointer, kind)
         self.entry.append(f"  {pointer} = alloca {held}")
-        # Programs read registers that they never wrote; undefined values would let LLVM delete code.
-        self.entry.append(f"  store {held} zeroinitializer, ptr {pointer}")
+        self.zeros[pointer] = f"  store {held} zeroinitializer, ptr {pointer}"
+        self.entry.append(self.zeros[pointer])
         slot = Slot(pointer, kind)
         scope.names[name] = slot
         return slot
@@ -345,9 +347,13 @@ class FunctionEmitter(Writer):
             # It branches, and of the stack LLVM keeps in registers, and aligns, what the first block takes.
             taken = [line for line in entry if " = alloca " in line]
             entry = taken + prologue + [line for line in entry if " = alloca " not in line]
-        lines = "\n".join(entry)
-        body = "\n".join(self.lines)
-        return f"{self.signature()} {{\nentry:\n{lines}\n  br label %body\nbody:\n{body}\n}}\n"
+        lines = [*entry, "  br label %body", "body:", *self.lines]
+        # Programs read registers that they never wrote; undefined values would let LLVM delete code. Others
+        # do not begin as anything: each that does costs LLVM a walk over all blocks.
+        zeros = set(self.zeros.values())
+        kept = {self.zeros[pointer] for pointer in read_first(lines, zeros) if pointer in self.zeros}
+        text = "\n".join(line for line in lines if line in kept or line not in zeros)
+        return f"{self.signature()} {{\nentry:\n{text}\n}}\n"
 
     def declare_item(self, item: Item) -> None:
         """What a declaration, or the begin or end of a scope, says of names from here on."""
