@@ -30,6 +30,16 @@ static bool fills_alike(const CUDA_MEMSET_NODE_PARAMS_v2 *before, const CUDA_MEM
             before->elementSize == after->elementSize && before->pitch == after->pitch);
 }
 
+static bool allocates_alike(const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *before,
+                            const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *after) {
+    return before->bytesize == after->bytesize &&
+           memcmp(&before->poolProps, &after->poolProps, sizeof before->poolProps) == 0 &&
+           before->accessDescCount == after->accessDescCount &&
+           (!before->accessDescCount ||
+            memcmp(before->accessDescs, after->accessDescs,
+                   before->accessDescCount * sizeof *before->accessDescs) == 0);
+}
+
 static const CUlaunchAttribute *attribute_of(const struct sim_node *node, CUlaunchAttributeID id) {
     for (unsigned i = 0; i < node->attribute_count; i++)
         if (node->attributes[i].id == id)
@@ -67,8 +77,8 @@ static CUgraphExecUpdateResult compare(const struct sim_node *before, const stru
                    ? CU_GRAPH_EXEC_UPDATE_SUCCESS
                    : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-    case CU_GRAPH_NODE_TYPE_MEM_FREE:
-        return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+        return allocates_alike(&b->alloc, &a->alloc) ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                                                     : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     default:
         return CU_GRAPH_EXEC_UPDATE_SUCCESS;
     }
@@ -176,14 +186,15 @@ static CUresult take_over(const struct sim_graph *after) {
 
 static CUresult update(struct sim_exec *exec, struct sim_graph *graph, CUgraphExecUpdateResultInfo *info) {
     info->result = compare_graphs(exec->graph, graph, info);
-    /* a value belongs to one executable graph */
-    if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && exec->has_conditions && graph->instances &&
+    /* memory, and a value, belong to one executable graph */
+    bool single = exec->has_conditions || exec->has_memory;
+    if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && single && graph->instances &&
         exec->source != graph->object.handle)
         info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
     if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
         return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     /* bodies are read while they run, so those of launches that are under way stay as they are */
-    return exec->has_conditions ? sim_exec_remake(exec, graph) : take_over(graph);
+    return single ? sim_exec_remake(exec, graph) : take_over(graph);
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo *info) {
@@ -229,7 +240,8 @@ static CUresult set_child(struct sim_node *node, CUgraph handle) {
 static CUresult set(struct sim_node *node, const struct sim_node_work *work) {
     const CUgraphNodeParams *params = &work->params;
     SIM_REQUIRE(node && node->params.type == params->type);
-    SIM_REQUIRE(params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL); /* what it decides by stays */
+    SIM_REQUIRE(params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL && /* what it decides by stays, and owns */
+                params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC && params->type != CU_GRAPH_NODE_TYPE_MEM_FREE);
     if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
         return set_child(node, params->graph.graph);
     /* as cooperative as before: it keeps its attributes */
