@@ -81,10 +81,12 @@ static CUgraphExecUpdateResult pair_all(struct gf_model *have, struct gf_model *
     for (; h != NULL && w != NULL; h = exit_from(h->next), w = exit_from(w->next)) {
         pair(h, w, stack, &depth);
     }
-    if (h != NULL || w != NULL) {
-        info->errorNode = w == NULL ? NULL : (CUgraphNode)w->handle;
+    if (w != NULL) {
+        info->errorNode = (CUgraphNode)w->handle;
         return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     }
+    /* Fewer exits: one of as many nodes has another number of dependencies, which is what is told. */
+    bool fewer = h != NULL;
     while (depth > 0) {
         w = stack[--depth];
         h = w->below;
@@ -100,7 +102,7 @@ static CUgraphExecUpdateResult pair_all(struct gf_model *have, struct gf_model *
             }
         }
     }
-    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    return fewer ? CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED : CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
 /* Whether a graph may become what another one is, whose nodes know then by `below` whose place they take. */
@@ -173,12 +175,11 @@ CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *original, enum 
         given.attributes = node->attributes;
         given.attribute_count = node->attribute_count;
     }
-    CUresult result =
-        node == NULL || gf_form_type(form, params) != node->params.type ||
-                node->allocation != NULL || /* what it owns stays, and what it decides by */
-                node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL
-            ? CUDA_ERROR_INVALID_VALUE
-            : gf_params_set(&given, form, params);
+    CUresult result = node == NULL || gf_form_type(form, params) != node->params.type ||
+                              node->allocation != NULL || /* what it owns stays, and what it decides by */
+                              node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL
+                          ? CUDA_ERROR_INVALID_VALUE
+                          : gf_params_set(&given, form, params);
     if (result == CUDA_SUCCESS) {
         result = replace(exec, node, &given, form, params);
         gf_params_free(&given);
@@ -221,8 +222,8 @@ CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExec
     info->result = compare(exec->model, want, info);
     CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     bool others = exec->source != want->handle, single = exec->home != NULL || exec->memory;
-    bool remake = info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS &&
-                  ((exec->memory && others) || decides_otherwise(want));
+    bool remake =
+        info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && ((exec->memory && others) || decides_otherwise(want));
     if (single && others && info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS &&
         want->instances > 0) { /* memory, and a value, belong to one executable graph */
         info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;

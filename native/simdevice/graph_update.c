@@ -35,9 +35,8 @@ static bool allocates_alike(const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *before,
     return before->bytesize == after->bytesize &&
            memcmp(&before->poolProps, &after->poolProps, sizeof before->poolProps) == 0 &&
            before->accessDescCount == after->accessDescCount &&
-           (!before->accessDescCount ||
-            memcmp(before->accessDescs, after->accessDescs,
-                   before->accessDescCount * sizeof *before->accessDescs) == 0);
+           (!before->accessDescCount || memcmp(before->accessDescs, after->accessDescs,
+                                               before->accessDescCount * sizeof *before->accessDescs) == 0);
 }
 
 static const CUlaunchAttribute *attribute_of(const struct sim_node *node, CUlaunchAttributeID id) {
@@ -138,14 +137,16 @@ static bool pair_all(struct sim_graph *before, struct sim_graph *after, struct s
     for (b = exit_from(before, 0), a = exit_from(after, 0); b < before->node_count && a < after->node_count;
          b = exit_from(before, b + 1), a = exit_from(after, a + 1))
         pair(before->nodes[b], after->nodes[a], stack, &depth);
-    if (a < after->node_count)
+    if (a < after->node_count) {
         info->errorNode = SIM_POINTER(CUgraphNode, after->nodes[a]);
-    if (b < before->node_count || a < after->node_count)
         return false;
+    }
+    /* Fewer exits: one of as many nodes has another number of dependencies, which is what is told. */
+    bool fewer = b < before->node_count;
     while (depth)
         if (!pair_dependencies(stack[--depth], stack, &depth, info))
             return false;
-    return true;
+    return !fewer;
 }
 
 static CUgraphExecUpdateResult compare_graphs(struct sim_graph *before, struct sim_graph *after,
