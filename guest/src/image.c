@@ -139,21 +139,24 @@ static int is_text(const char *data) {
 }
 
 /* Separate compilation: `data` holds what nvcc linked, which is machine code only. Where that does not suit
- * the device, it is the driver that links, from what the list holds: all of it is shipped (WIRE.md 7, link
- * set). */
+ * the device, it is the driver that links, from what the list holds: all of it is shipped that suits (WIRE.md
+ * 7, link set). NVIDIA's device runtime is machine code alone; whether it is needed shows when it is linked. */
 static CUresult pick_link_set(const void *const *list, const struct gf_target *target,
                               struct gf_image *picked) {
     struct gf_link_set head = {.magic = GF_LINK_SET_MAGIC};
     struct gf_image set = {0};
-    while (list[head.count] != NULL) {
-        head.count++;
+    uint32_t listed = 0;
+    while (list[listed] != NULL) {
+        listed++;
     }
-    size_t size = sizeof head + head.count * sizeof(uint64_t);
-    CUresult result = head.count == 0 ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_SUCCESS;
-    char *all = malloc(size);
-    for (uint32_t i = 0; i < head.count && result == CUDA_SUCCESS && all != NULL; i++) {
+    size_t size = sizeof head + listed * sizeof(uint64_t);
+    CUresult result = CUDA_SUCCESS;
+    char *all = calloc(1, size);
+    for (uint32_t i = 0; i < listed && result == CUDA_SUCCESS && all != NULL; i++) {
         result = pick_entry(list[i], target, &set);
-        if (result == CUDA_SUCCESS) {
+        if (result == CUDA_ERROR_NO_BINARY_FOR_GPU) {
+            result = CUDA_SUCCESS;
+        } else if (result == CUDA_SUCCESS) {
             uint64_t offset = (size + 7) / 8 * 8;
             char *grown = realloc(all, offset + set.size);
             if (grown == NULL) {
@@ -161,13 +164,14 @@ static CUresult pick_link_set(const void *const *list, const struct gf_target *t
             } else {
                 all = grown;
                 memset(all + size, 0, offset - size);
-                memcpy(all + sizeof head + i * sizeof offset, &offset, sizeof offset);
+                memcpy(all + sizeof head + head.count++ * sizeof offset, &offset, sizeof offset);
                 memcpy(all + offset, set.data, set.size);
                 size = offset + set.size;
             }
             free(set.made);
         }
     }
+    result = result == CUDA_SUCCESS && head.count == 0 ? CUDA_ERROR_NO_BINARY_FOR_GPU : result;
     if (all == NULL || result != CUDA_SUCCESS) {
         free(all);
         return all == NULL ? CUDA_ERROR_OUT_OF_MEMORY : result;
