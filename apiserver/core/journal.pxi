@@ -154,7 +154,7 @@ cdef uint32_t context_of(Replay *replay, Object *object, Frame *f) noexcept nogi
     if object == NULL:
         return 0
     if object.kind != CONTEXT and object.context != NULL:
-        return context_slot(object.context)
+        return context_slot(f.context if f.context != NULL and f.context.gpu.primary == f.context else object.context)
     if replay.context == KEPT_WITHOUT:
         return 0
     return 1 if replay.context == KEPT_IN_ANY else context_slot(f.context)

@@ -110,6 +110,9 @@ CUresult gf_graph_destroy(struct gf_graph *graph);
 CUresult gf_graph_destroy_node(struct gf_graph_node *node);
 CUresult gf_graph_add(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
                       const CUgraphEdgeData *data, size_t count, enum gf_form form, const void *params);
+/* Of a copy or a fill, in that context. */
+CUresult gf_graph_add_in(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                         size_t count, enum gf_form form, const void *params, CUcontext context);
 /* Of one handle or address. */
 CUresult gf_graph_add_value(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
                             size_t count, enum gf_form form, uint64_t value);
@@ -146,6 +149,9 @@ CUresult gf_graph_instantiate_with(CUgraphExec *handle, struct gf_model *model,
                                    CUDA_GRAPH_INSTANTIATE_PARAMS *params);
 CUresult gf_graph_launch(struct gf_exec *exec, CUstream stream);
 CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *node, enum gf_form form, const void *params);
+/* The same of a copy or a fill, in that context; NULL: the node's own. */
+CUresult gf_exec_set_in(struct gf_exec *exec, const struct gf_node *node, enum gf_form form,
+                        const void *params, CUcontext context);
 CUresult gf_exec_set_value(struct gf_exec *exec, const struct gf_node *node, enum gf_form form,
                            uint64_t value);
 CUresult gf_exec_enable(struct gf_exec *exec, const struct gf_node *node, bool enabled);

@@ -331,6 +331,12 @@ static CUresult add_node(struct gf_captured *captured, enum gf_form form, const 
     if (capture->invalid) {
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     }
+    CUgraphNodeParams whole;
+    if (form == GF_FORM_MEMCPY || form == GF_FORM_MEMSET || form == GF_FORM_BATCH) {
+        whole = gf_form_in(form, params, (CUcontext)captured->stream->object.owner);
+        form = GF_FORM_ANY;
+        params = &whole;
+    }
     CUresult result = gf_node_add(capture->model, form, params, added);
     for (unsigned i = 0; i < places->count && result == CUDA_SUCCESS; i++) {
         result = gf_node_depend(*added, places->edges[i].from, &places->edges[i].data);

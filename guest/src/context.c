@@ -125,6 +125,7 @@ static uint64_t pop(void) {
 }
 
 static void (*_Atomic at_end)(uint64_t handle);
+_Atomic uint64_t gf_contexts_ended;
 
 void gf_context_at_end(void (*callback)(uint64_t handle)) {
     atomic_store(&at_end, callback);
@@ -134,6 +135,8 @@ void gf_context_at_end(void (*callback)(uint64_t handle)) {
  * releases what has ended. What the runtime keeps in the context goes first: its destructors make driver
  * calls. */
 static struct gf_object *end_contents(struct gf_context *context, uint64_t handle) {
+    atomic_fetch_add(&context->ends, 1);
+    atomic_fetch_add(&gf_contexts_ended, 1);
     gf_loads_settle();
     gf_host_calls_settle(handle);
     gf_host_calls_await();

@@ -12,22 +12,37 @@
 #define STACK_SIZE (256u << 10)
 #define SOON_NS    500000   /* after the program touched the memory, for the first time since there is work */
 #define LATEST_NS  16000000 /* each exchange takes the pages away, and they are brought again */
+#define PART       8        /* of the time, one in so many and one goes to exchanges, which hold up calls */
 
 static int touched;       /* eventfd */
 static _Atomic bool told; /* the thread, which has not come to it */
 static _Atomic long pause_ns;
 static void (*exchange_now)(void);
 
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void pause_for(int64_t ns) {
+    nanosleep(&(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}, NULL);
+}
+
 static void *run(void *unused) {
+    int64_t earliest = 0;
     for (;;) {
         uint64_t count;
         if (read(touched, &count, sizeof count) < 0) {
             break; /* the program has closed what is not its own */
         }
         long pause = atomic_load(&pause_ns);
-        nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
+        int64_t owed = earliest - now_ns();
+        pause_for(owed > pause ? owed : pause);
         atomic_store(&told, false);
+        int64_t began = now_ns();
         exchange_now();
+        earliest = now_ns() + PART * (now_ns() - began);
         long later = pause * 2 < LATEST_NS ? pause * 2 : LATEST_NS;
         atomic_compare_exchange_strong(&pause_ns, &pause, later);
     }

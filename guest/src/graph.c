@@ -98,6 +98,12 @@ CUresult gf_graph_add(CUgraphNode *handle, struct gf_model *model, const CUgraph
     return result;
 }
 
+CUresult gf_graph_add_in(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                         size_t count, enum gf_form form, const void *params, CUcontext context) {
+    const CUgraphNodeParams whole = gf_form_in(form, params, context);
+    return gf_graph_add(handle, model, dependencies, NULL, count, GF_FORM_ANY, &whole);
+}
+
 CUresult gf_graph_add_telling(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
                               const CUgraphEdgeData *data, size_t count, enum gf_form form, void *params) {
     gf_graphs_lock();

@@ -34,6 +34,8 @@ struct gf_node {
     uint64_t origin; /* handle of what it is a copy of */
     uint32_t id;
     CUgraphNodeParams params;
+    uint64_t context;      /* in which it works; 0: wherever the graph is launched */
+    uint32_t context_ends; /* how often that had ended then */
     void *memory;         /* what `params` points to */
     uint32_t memory_size; /* with pointers into it */
     uint32_t value_bytes; /* values at its beginning: a kernel's parameters, an array */
@@ -106,8 +108,13 @@ CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from);
 /* Makes what `params` points to the node's own, if a node of its kind may hold that (graph_take.c); of all
  * kinds but child graphs. */
 CUresult gf_params_take(struct gf_node *node);
+/* Whether the contexts that nodes work in, those of graphs within it too, are the ones that they were given,
+ * and sound. Nodes that are switched off need none. */
+CUresult gf_model_check_contexts(const struct gf_model *model);
 void gf_params_free(struct gf_node *node);
 CUresult gf_node_params(const struct gf_node *node, enum gf_form form, void *params);
+/* The whole parameters of a copy, a fill or operations on words, in that context. */
+CUgraphNodeParams gf_form_in(enum gf_form form, const void *params, CUcontext context);
 /* What the node made, into parameters of the program. */
 void gf_params_tell(const struct gf_node *node, enum gf_form form, void *params);
 /* Whether a node stays what it is: what it owns cannot be replaced. */

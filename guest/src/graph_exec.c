@@ -154,17 +154,21 @@ static CUresult switch_off(struct gf_exec *exec, struct gf_model *model) {
     return result;
 }
 
-CUresult gf_exec_recheck(struct gf_exec *exec) {
+/* Something else takes its handle there. What was launched before may still use the staging memory. */
+static CUresult end_on_server(const struct gf_exec *exec) {
     struct gf_req_cuGraphExecDestroy destroy = {.hGraphExec = exec->handle};
+    CUresult result = gf_send(GF_OP_sessionFence, NULL, 0);
+    return result == CUDA_SUCCESS ? gf_send_struct(GF_OP_cuGraphExecDestroy, &destroy) : result;
+}
+
+CUresult gf_exec_recheck(struct gf_exec *exec) {
     if (exec->calls || exec->home != NULL || !gf_exec_needs_calls(exec)) {
         return CUDA_SUCCESS;
     }
     exec->calls = true;
     uint32_t current = gf_thread.context_id;
     gf_thread.context_id = gf_handle_slot(exec->context) + 1; /* it is that context's */
-    /* What was launched before may still use the staging memory. */
-    CUresult result = gf_send(GF_OP_sessionFence, NULL, 0);
-    result = result == CUDA_SUCCESS ? gf_send_struct(GF_OP_cuGraphExecDestroy, &destroy) : result;
+    CUresult result = end_on_server(exec);
     result = result == CUDA_SUCCESS ? send_exec(exec) : result;
     result = result == CUDA_SUCCESS ? switch_off(exec, exec->model) : result;
     gf_thread.context_id = current;
@@ -177,13 +181,19 @@ CUresult gf_exec_remake(struct gf_exec *exec, struct gf_model *want) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     made->context = exec->context;
-    if (exec->home == want->home) { /* the server has one at a time */
-        gf_graph_home_leave(exec->home);
-        exec->home = NULL;
+    CUresult result = CUDA_SUCCESS;
+    if (want->home == NULL) {
+        made->handle = exec->handle;
+        result = end_on_server(exec);
+    } else {
+        if (exec->home == want->home) { /* the server has one at a time */
+            gf_graph_home_leave(exec->home);
+            exec->home = NULL;
+        }
+        made->home = want->home;
+        made->handle = gf_graph_home_enter(want->home);
     }
-    made->home = want->home;
-    made->handle = gf_graph_home_enter(want->home);
-    CUresult result = send_exec(made);
+    result = result == CUDA_SUCCESS ? send_exec(made) : result;
     result = result == CUDA_SUCCESS ? keep_places(made, exec->model) : result;
     if (result == CUDA_SUCCESS) {
         struct gf_exec before = *exec;
@@ -301,10 +311,23 @@ static CUresult launch_with_calls(struct gf_req_sessionGraphLaunch *request) {
     return result;
 }
 
+/* Nodes work in contexts that may have ended since they were last looked at. */
+static CUresult check_contexts(struct gf_exec *exec) {
+    uint64_t ended = atomic_load(&gf_contexts_ended);
+    if (exec->contexts_ended == ended) {
+        return CUDA_SUCCESS;
+    }
+    gf_graphs_lock();
+    CUresult result = gf_model_check_contexts(exec->model);
+    exec->contexts_ended = result == CUDA_SUCCESS ? ended : exec->contexts_ended;
+    gf_graphs_unlock();
+    return result;
+}
+
 CUresult gf_graph_launch(struct gf_exec *exec, CUstream cuda_stream) {
     struct gf_req_sessionGraphLaunch request = {.exec = exec->handle};
     CUresult result = gf_wire_stream(cuda_stream, &request.stream);
-    if (result != CUDA_SUCCESS ||
+    if (result != CUDA_SUCCESS || (result = check_contexts(exec)) != CUDA_SUCCESS ||
         (gf_capture_any() && (result = gf_capture_launch(cuda_stream)) != CUDA_SUCCESS)) {
         return result;
     }

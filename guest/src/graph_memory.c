@@ -165,11 +165,14 @@ void gf_graph_memory_clear(struct gf_node *node) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Sets what the nodes of a type name. */
+/* Sets what the nodes of a type name, also in child graphs. */
 static void set_all(const struct gf_model *model, CUgraphNodeType type, bool live) {
     for (const struct gf_node *n = model->first; n != NULL; n = n->next) {
         if (n->params.type == type) {
             set_live(n->allocation, live);
+        }
+        for (unsigned i = 0; i < n->body_count; i++) {
+            set_all(n->bodies[i], type, live);
         }
     }
 }
@@ -178,6 +181,11 @@ static bool is_free(const struct gf_model *model) {
     for (const struct gf_node *n = model->first; n != NULL; n = n->next) {
         if (n->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && n->allocation->live) {
             return false;
+        }
+        for (unsigned i = 0; i < n->body_count; i++) {
+            if (!is_free(n->bodies[i])) {
+                return false;
+            }
         }
     }
     return true;

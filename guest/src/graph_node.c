@@ -39,6 +39,15 @@ CUgraphNodeType gf_form_type(enum gf_form form, const void *params) {
     return form == GF_FORM_ANY ? ((const CUgraphNodeParams *)params)->type : forms[form].type;
 }
 
+CUgraphNodeParams gf_form_in(enum gf_form form, const void *params, CUcontext context) {
+    CUgraphNodeParams whole = {.type = forms[form].type};
+    memcpy((char *)&whole + forms[form].offset, params, forms[form].size);
+    *(form == GF_FORM_MEMCPY   ? &whole.memcpy.copyCtx
+      : form == GF_FORM_MEMSET ? &whole.memset.ctx
+                               : &whole.memOp.ctx) = context;
+    return whole;
+}
+
 /* A graph that was to move here, and did not, is the program's still. */
 static void drop_body(const struct gf_node *node, struct gf_model *body) {
     if (node->handle == 0 && body->handle != 0) {
@@ -131,6 +140,8 @@ static void give(struct gf_node *to, struct gf_node *from) {
     keep_place(from, to);
     gf_params_free(to);
     to->params = from->params;
+    to->context = from->context;
+    to->context_ends = from->context_ends;
     to->memory = from->memory;
     to->memory_size = from->memory_size;
     to->value_bytes = from->value_bytes;
@@ -159,7 +170,9 @@ static CUresult take_child(struct gf_node *node) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    if (gf_model_is_single(graph->model)) {
+    /* Memory may move as long as nothing that is executable has it. */
+    if (gf_model_has(graph->model, CU_GRAPH_NODE_TYPE_CONDITIONAL) ||
+        (gf_model_has_memory(graph->model) && (!moves || graph->model->instances > 0))) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     struct gf_model *body = moves ? graph->model : gf_model_copy(graph->model);
@@ -195,7 +208,8 @@ static CUresult take(struct gf_node *node) {
 }
 
 CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *params) {
-    struct gf_node made = {.model = node->model};
+    struct gf_node made = {
+        .model = node->model, .context = node->context, .context_ends = node->context_ends};
     if (form == GF_FORM_ANY) {
         made.params = *(const CUgraphNodeParams *)params;
     } else {
@@ -242,6 +256,8 @@ static CUresult copy_bodies(struct gf_node *node, const struct gf_node *from) {
 
 CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from) {
     struct gf_node made = {.params = from->params,
+                           .context = from->context,
+                           .context_ends = from->context_ends,
                            .memory_size = from->memory_size,
                            .value_bytes = from->value_bytes,
                            .conditional = from->conditional};
@@ -321,6 +337,9 @@ bool gf_params_writes_host(const struct gf_node *node) {
 
 bool gf_params_equal(const struct gf_node *one, const struct gf_node *other) {
     CUgraphNodeParams a = one->params, b = other->params;
+    if (one->context != other->context || one->context_ends != other->context_ends) {
+        return false;
+    }
     if (one->memory != NULL || other->memory != NULL) {
         if (one->value_bytes != other->value_bytes ||
             memcmp(one->memory, other->memory, one->value_bytes) != 0) {
@@ -355,6 +374,14 @@ static uint64_t function_context(const struct gf_node *node) {
     return callable == NULL ? 0 : callable->context;
 }
 
+static bool allocates_alike(const struct gf_node *before, const struct gf_node *after) {
+    const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *b = &before->params.alloc, *a = &after->params.alloc;
+    return b->bytesize == a->bytesize && memcmp(&b->poolProps, &a->poolProps, sizeof b->poolProps) == 0 &&
+           b->accessDescCount == a->accessDescCount &&
+           (b->accessDescCount == 0 ||
+            memcmp(b->accessDescs, a->accessDescs, b->accessDescCount * sizeof *b->accessDescs) == 0);
+}
+
 static bool is_elsewhere(const struct gf_node *node, const struct gf_node *by) {
     uint64_t before = function_context(node), after = function_context(by);
     return before != 0 && after != 0 && before != after;
@@ -364,8 +391,8 @@ CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const 
     if (node->params.type != by->params.type) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
     }
-    if (node->allocation != NULL) {
-        return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+    if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !allocates_alike(node, by)) {
+        return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     if (gf_params_reads_host(node) != gf_params_reads_host(by) ||
         gf_params_writes_host(node) != gf_params_writes_host(by)) {

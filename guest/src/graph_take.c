@@ -1,5 +1,6 @@
 /* What a node may hold, by kind: what CUDA refuses when it is given, and what its parameters point to,
  * copied. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,15 +12,45 @@
 #include "objects.h"
 #include "word.h"
 
-/* The context in which a node works must be there and sound; NULL is the current one, if there is any. */
-static CUresult in_context(uint64_t handle) {
+/* The context in which a node works must be there and sound; 0 is the current one, if there is any. */
+static CUresult in_context(struct gf_node *node, uint64_t handle) {
     struct gf_context *context;
     uint64_t wire;
     if (handle == 0 && gf_context_current_handle() == 0) {
         return CUDA_SUCCESS;
     }
     CUresult result = gf_context_look_up((CUcontext)handle, &context, &wire);
-    return result == CUDA_SUCCESS ? gf_context_usable(context) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    node->context = wire;
+    node->context_ends = atomic_load(&context->ends);
+    return gf_context_usable(context);
+}
+
+static CUresult still_there(uint64_t handle, uint32_t ends) {
+    const struct gf_context *context = gf_context_find((CUcontext)handle);
+    bool same = context != NULL && atomic_load(&context->ends) == ends;
+    return same ? gf_context_usable(context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+/* Of a node that has one already it stays, unless another one is named. */
+static CUresult in_context_or_kept(struct gf_node *node, CUcontext named) {
+    return named == NULL && node->context != 0 ? still_there(node->context, node->context_ends)
+                                               : in_context(node, (uint64_t)named);
+}
+
+CUresult gf_model_check_contexts(const struct gf_model *model) {
+    CUresult result = CUDA_SUCCESS;
+    for (const struct gf_node *n = model->first; n != NULL && result == CUDA_SUCCESS; n = n->next) {
+        if (n->context != 0 && !n->disabled) {
+            result = still_there(n->context, n->context_ends);
+        }
+        for (unsigned i = 0; i < n->body_count && result == CUDA_SUCCESS; i++) {
+            result = gf_model_check_contexts(n->bodies[i]);
+        }
+    }
+    return result;
 }
 
 /* Kernels: the parameters' values, packed, and pointers to them for whoever asks. */
@@ -39,7 +70,7 @@ static CUresult take_kernel(struct gf_node *node) {
                              .blockDimZ = kernel->blockDimZ,
                              .sharedMemBytes = kernel->sharedMemBytes};
     const struct gf_kernel_info *info = callable->info;
-    CUresult result = in_context(callable->context);
+    CUresult result = in_context(node, callable->context);
     result = result == CUDA_SUCCESS ? gf_launch_check(&config, callable) : result;
     if (result != CUDA_SUCCESS) {
         return result;
@@ -73,7 +104,7 @@ static CUresult take_memcpy(struct gf_node *node) {
     if (copy->WidthInBytes == 0 || copy->Height == 0 || copy->Depth == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = in_context((uint64_t)node->params.memcpy.copyCtx);
+    CUresult result = in_context_or_kept(node, node->params.memcpy.copyCtx);
     return result == CUDA_SUCCESS ? gf_copy_check(copy) : result;
 }
 
@@ -83,7 +114,7 @@ static CUresult take_memset(struct gf_node *node) {
         (fill->elementSize != 1 && fill->elementSize != 2 && fill->elementSize != 4)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = in_context((uint64_t)fill->ctx);
+    CUresult result = in_context_or_kept(node, fill->ctx);
     return result != CUDA_SUCCESS
                ? result
                : gf_fill_node_check(fill->dst, fill->pitch, fill->elementSize, fill->width, fill->height);
@@ -93,16 +124,19 @@ static CUresult take_event(struct gf_node *node) {
     CUevent event = node->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? node->params.eventRecord.event
                                                                          : node->params.eventWait.event;
     const struct gf_event *found = gf_event_find(event);
-    return found == NULL ? CUDA_ERROR_INVALID_VALUE : in_context(found->object.owner);
+    return found == NULL ? CUDA_ERROR_INVALID_VALUE : in_context(node, found->object.owner);
 }
 
 static CUresult take_host(struct gf_node *node) {
-    return node->params.host.fn == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    CUcontext named = node->params.host.ctx;
+    return node->params.host.fn == NULL ? CUDA_ERROR_INVALID_VALUE
+           : named == NULL              ? CUDA_SUCCESS
+                                        : in_context(node, (uint64_t)named);
 }
 
 static CUresult take_batch(struct gf_node *node) {
     CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *batch = &node->params.memOp;
-    CUresult refused = batch->paramArray == NULL ? CUDA_SUCCESS : in_context((uint64_t)batch->ctx);
+    CUresult refused = batch->paramArray == NULL ? CUDA_SUCCESS : in_context_or_kept(node, batch->ctx);
     if (refused != CUDA_SUCCESS) {
         return refused;
     }

@@ -81,10 +81,12 @@ static CUgraphExecUpdateResult pair_all(struct gf_model *have, struct gf_model *
     for (; h != NULL && w != NULL; h = exit_from(h->next), w = exit_from(w->next)) {
         pair(h, w, stack, &depth);
     }
-    if (h != NULL || w != NULL) {
-        info->errorNode = w == NULL ? NULL : (CUgraphNode)w->handle;
+    if (w != NULL) {
+        info->errorNode = (CUgraphNode)w->handle;
         return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     }
+    /* Fewer exits: one of as many nodes has another number of dependencies, which is what is told. */
+    bool fewer = h != NULL;
     while (depth > 0) {
         w = stack[--depth];
         h = w->below;
@@ -100,7 +102,7 @@ static CUgraphExecUpdateResult pair_all(struct gf_model *have, struct gf_model *
             }
         }
     }
-    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    return fewer ? CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED : CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
 /* Whether a graph may become what another one is, whose nodes know then by `below` whose place they take. */
@@ -167,21 +169,29 @@ CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *original, enum 
     gf_graphs_lock();
     struct gf_node *node = own(exec, original);
     struct gf_node given = {.model = node == NULL ? NULL : node->model};
-    if (node != NULL) { /* it keeps its attributes */
+    if (node != NULL) { /* it keeps its context and its attributes */
+        given.context = node->context;
+        given.context_ends = node->context_ends;
         given.attributes = node->attributes;
         given.attribute_count = node->attribute_count;
     }
-    CUresult result =
-        node == NULL || gf_form_type(form, params) != node->params.type ||
-                node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL /* what it decides by stays */
-            ? CUDA_ERROR_INVALID_VALUE
-            : gf_params_set(&given, form, params);
+    CUresult result = node == NULL || gf_form_type(form, params) != node->params.type ||
+                              node->allocation != NULL || /* what it owns stays, and what it decides by */
+                              node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL
+                          ? CUDA_ERROR_INVALID_VALUE
+                          : gf_params_set(&given, form, params);
     if (result == CUDA_SUCCESS) {
         result = replace(exec, node, &given, form, params);
         gf_params_free(&given);
     }
     gf_graphs_unlock();
     return result;
+}
+
+CUresult gf_exec_set_in(struct gf_exec *exec, const struct gf_node *node, enum gf_form form,
+                        const void *params, CUcontext context) {
+    const CUgraphNodeParams whole = gf_form_in(form, params, context);
+    return gf_exec_set(exec, node, GF_FORM_ANY, &whole);
 }
 
 CUresult gf_exec_set_value(struct gf_exec *exec, const struct gf_node *node, enum gf_form form,
@@ -203,13 +213,19 @@ static bool decides_otherwise(const struct gf_model *want) {
 }
 
 CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExecUpdateResultInfo *info) {
-    *info = (CUgraphExecUpdateResultInfo){0};
+    *info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_ERROR};
     gf_graphs_lock();
+    if (want->parent != NULL) {
+        gf_graphs_unlock();
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     info->result = compare(exec->model, want, info);
     CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    bool remake = info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && decides_otherwise(want);
-    if (exec->home != NULL && info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && want->instances > 0 &&
-        exec->source != want->handle) { /* a value belongs to one executable graph */
+    bool others = exec->source != want->handle, single = exec->home != NULL || exec->memory;
+    bool remake =
+        info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && ((exec->memory && others) || decides_otherwise(want));
+    if (single && others && info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS &&
+        want->instances > 0) { /* memory, and a value, belong to one executable graph */
         info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
     } else if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
         result = remake ? gf_exec_remake(exec, want) : adopt(exec, want);

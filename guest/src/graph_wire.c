@@ -1,6 +1,7 @@
 /* What the server is told of a graph: a frame for each node, then the edges (WIRE.md 13). Child graphs are
  * sent as their nodes between two empty ones. A copy from or to the program's memory is sent as one within
  * the device, from or to staging memory; the data itself travels with each launch. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -282,7 +283,7 @@ static void send_conditional(struct build *b, struct gf_node *node) {
     enter(b, outer);
 }
 
-static void send_node(struct build *b, struct gf_node *node) {
+static void send_as_kind(struct build *b, struct gf_node *node) {
     node->wire_first = b->set >= 0 ? (uint32_t)b->set : b->next;
     switch ((int)node->params.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -317,6 +318,17 @@ static void send_node(struct build *b, struct gf_node *node) {
         send_plain(b, GF_GRAPH_NODE_EMPTY, 0);
     }
     node->wire_last = (b->set >= 0 ? (uint32_t)b->set : b->next) - 1;
+}
+
+/* In the context that it works in, if that is there. */
+static void send_node(struct build *b, struct gf_node *node) {
+    const struct gf_context *context = gf_context_find((CUcontext)node->context);
+    uint32_t current = gf_thread.context_id;
+    if (context != NULL && atomic_load(&context->active)) {
+        gf_thread.context_id = gf_handle_slot(node->context) + 1;
+    }
+    send_as_kind(b, node);
+    gf_thread.context_id = current;
 }
 
 static void send_nodes(struct build *b, struct gf_model *model) {

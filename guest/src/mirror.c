@@ -14,6 +14,8 @@
 #define PIECE (64 * BLOCK) /* fetched at once */
 #define WORD  4ull
 
+enum { LOOKS_MOST = 4 };
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list itself */
 static struct gf_mirror *mirrors;
 static _Atomic unsigned count;
@@ -137,7 +139,10 @@ static void merge_word(char *host, char *agreed, const char *from) {
 }
 
 /* What the program has written beside it meanwhile stays. */
-static void merge(struct gf_mirror *m, uint64_t at, uint64_t size) {
+static void merge(struct gf_mirror *m, uint64_t at, uint64_t size, const char *news) {
+    if (memcmp(news, m->agreed + at, size) == 0) {
+        return;
+    }
     char *host = (char *)m->host + at, *agreed = m->agreed + at;
     uint64_t first = least((0 - (uint64_t)host) % WORD, size), i = first;
     merge_bytes(host, agreed, news, first);
@@ -147,27 +152,61 @@ static void merge(struct gf_mirror *m, uint64_t at, uint64_t size) {
     merge_bytes(host + i, agreed + i, news + i, size - i);
 }
 
+/* False: it failed, as the program is told by its own call. */
+static bool fetch_piece(const struct gf_mirror *m, uint64_t stream, uint64_t at, uint64_t size, char *to) {
+    struct gf_req_sessionCopyOut request = {stream, m->device + at, size, size, 1};
+    struct gf_call call = {.op = GF_OP_sessionCopyOut, .rows = {to, size, size, 1}};
+    CUresult result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
+    free(call.payload);
+    return result == CUDA_SUCCESS;
+}
+
 static void fetch(struct gf_mirror *m, uint64_t stream) {
     for (uint64_t at = 0; at < m->size; at += PIECE) {
         uint64_t size = least(PIECE, m->size - at);
-        struct gf_req_sessionCopyOut request = {stream, m->device + at, size, size, 1};
-        struct gf_call call = {.op = GF_OP_sessionCopyOut, .rows = {news, size, size, 1}};
-        CUresult result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
-        free(call.payload);
-        if (result != CUDA_SUCCESS) {
-            return; /* the program is told by its own call */
+        if (!fetch_piece(m, stream, at, size, news)) {
+            return;
         }
-        if (memcmp(news, m->agreed + at, size) != 0) {
-            merge(m, at, size);
-        }
+        merge(m, at, size, news);
     }
 }
 
-void gf_mirrors_fetch(const uint64_t *streams, uint64_t most) {
+static bool fetch_all(const struct gf_mirror *m, uint64_t stream, char *to) {
+    bool fine = true;
+    for (uint64_t at = 0; at < m->size && fine; at += PIECE) {
+        fine = fetch_piece(m, stream, at, least(PIECE, m->size - at), to + at);
+    }
+    return fine;
+}
+
+/* While the device works, pieces are of different moments: a word that says that the rest is there may be in
+ * a later one than the rest. So they are fetched until nothing has changed meanwhile, which is when the
+ * device waits for the program; a few times at most, for it may not wait. */
+static void fetch_working(struct gf_mirror *m, uint64_t stream) {
+    if (m->looks == NULL && (m->looks = malloc(2 * m->size)) == NULL) {
+        return;
+    }
+    char *last = m->looks, *before = m->looks + m->size;
+    bool fine = fetch_all(m, stream, last);
+    for (int look = 1; look < LOOKS_MOST && fine; look++) {
+        char *now = before;
+        before = last;
+        last = now;
+        fine = fetch_all(m, stream, last);
+        if (memcmp(last, before, m->size) == 0) {
+            break;
+        }
+    }
+    if (fine) {
+        merge(m, 0, m->size, last);
+    }
+}
+
+void gf_mirrors_fetch(const uint64_t *streams, bool working, uint64_t most) {
     for (struct gf_mirror *m = mirrors; m != NULL; m = m->next) {
         if (m->begun && m->size <= most) {
             uint32_t current = enter(m);
-            fetch(m, streams[gf_context_device(m->owner)]);
+            (working && m->size > PIECE ? fetch_working : fetch)(m, streams[gf_context_device(m->owner)]);
             gf_thread.context_id = current;
         }
     }
@@ -229,6 +268,7 @@ void gf_mirrors_end(uint64_t host, uint64_t owner) {
         atomic_fetch_sub(&count, 1);
         gf_window_free(m->device, 0);
         free(m->agreed);
+        free(m->looks);
         free(m);
     }
     pthread_mutex_unlock(&lock);

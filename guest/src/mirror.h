@@ -11,6 +11,7 @@ struct gf_mirror {
     uint64_t host, device, size;
     uint64_t owner; /* context */
     char *agreed;   /* what both sides had when they were last compared */
+    char *looks;    /* room for two looks at it while the device works; NULL: there was none yet */
     bool begun;     /* the device has had all of it */
     uint64_t idle;  /* of gf_mirrors_idle: its context has nothing to do */
     struct gf_mirror *next;
@@ -23,8 +24,9 @@ CUresult gf_mirror_new(uint64_t host, uint64_t size, uint64_t *device);
 /* Sends what the program has changed of those that have at most so many bytes; working: the device may be
  * writing to them. On the stream of each device; a bit for each to which something was sent. */
 uint32_t gf_mirrors_flush(const uint64_t *streams, bool working, uint64_t most);
-/* Brings what the device has changed of those that have at most so many bytes. */
-void gf_mirrors_fetch(const uint64_t *streams, uint64_t most);
+/* Brings what the device has changed of those that have at most so many bytes; working: it may be changing
+ * more, and what it wrote before a word is to be there with the word. */
+void gf_mirrors_fetch(const uint64_t *streams, bool working, uint64_t most);
 /* Whether there are any of at most so many bytes. */
 bool gf_mirrors_any(uint64_t most);
 /* Whether there is none such whose context may still be doing what was given to it until now, which has this

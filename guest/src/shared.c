@@ -24,7 +24,8 @@
 #endif
 
 /* Registered memory that is looked at while the device works. */
-#define MAILBOX_MAX (64u << 10)
+#define ASKED_MAX   (64u << 10) /* registered memory that a question about the device brings */
+#define MAILBOX_MAX (16u << 20) /* that is brought while nobody asks */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gf_range *ranges;
@@ -160,7 +161,7 @@ static CUresult have_stream(void) {
 static void exchange_mailboxes(void) {
     unsettled |= gf_mirrors_flush(wire_streams(), true, MAILBOX_MAX);
     settle();
-    gf_mirrors_fetch(wire_streams(), MAILBOX_MAX);
+    gf_mirrors_fetch(wire_streams(), true, MAILBOX_MAX);
     if (!gf_mirrors_idle(work, MAILBOX_MAX)) {
         gf_exchange_soon();
     }
@@ -228,23 +229,23 @@ static void after_wait(void) {
 }
 
 /* Registered memory has no faults that tell what the program wants to see. */
-static void fetch_mirrors(uint64_t most) {
+static void fetch_mirrors(bool while_working, uint64_t most) {
     if (busy && !gf_thread.sharing) {
         pthread_mutex_lock(&lock);
         uint32_t current = enter();
-        gf_mirrors_fetch(wire_streams(), most);
+        gf_mirrors_fetch(wire_streams(), while_working, most);
         gf_range_leave(current);
         pthread_mutex_unlock(&lock);
     }
 }
 
 static void done(void) {
-    fetch_mirrors(UINT64_MAX);
+    fetch_mirrors(false, UINT64_MAX);
 }
 
 /* A kernel may say by a word there how far it is, and the program ask about it meanwhile. */
 static void not_done(void) {
-    fetch_mirrors(MAILBOX_MAX);
+    fetch_mirrors(true, ASKED_MAX);
 }
 
 static void idle(void) {

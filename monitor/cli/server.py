@@ -219,7 +219,10 @@ def programs(
     as_json: Json = False,
     timeout: Timeout = 5.0,
 ) -> None:
-    """Print which programs are on which GPU server, and where their memory is."""
+    """Print which programs are on which GPU server.
+
+    And where their memory is: on a GPU, in host memory or on a disk.
+    """
     from gpuferry.specs._generated import registry_pb2
 
     found = [

@@ -25,6 +25,7 @@ struct sim_context {
     _Atomic unsigned flags;
     unsigned api_version;
     uint64_t id;
+    _Atomic unsigned ends; /* how often a primary one has ended */
     unsigned retained;
     pthread_mutex_t lock; /* retained, limits and the two configurations; start and end of the context */
     size_t limits[CU_LIMIT_MAX];

@@ -66,6 +66,7 @@ CUresult sim_context_create_primary(struct sim_device *device) {
 void sim_context_tear_down(struct sim_context *context) {
     gf_context_storage_drop(SIM_POINTER(CUcontext, context));
     sim_context_set_active(context, false);
+    atomic_fetch_add(&context->ends, 1);
     sim_context_drain(context, NULL);
     sim_greens_forget_context(context);
     sim_capture_forget_context(context);

@@ -82,15 +82,16 @@ static CUresult keep_child(struct sim_node *node) {
         SIM_REQUIRE(parent->graph != graph);
     if (sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL))
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (child->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
-        SIM_REQUIRE(!graph->parent && !graph->capture);
+    bool moves = child->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+    SIM_REQUIRE(moves ? !graph->parent && !graph->capture
+                      : child->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);
+    /* Memory may move as long as nothing that is executable has it. */
+    if (sim_graph_has_memory(graph) && (!moves || graph->instances))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (moves) {
         body = graph;
         body->parent = node;
     } else {
-        SIM_REQUIRE(child->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);
-        if (sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC) ||
-            sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_FREE))
-            return CUDA_ERROR_NOT_SUPPORTED;
         SIM_TRY(sim_graph_clone(graph, node, &body));
     }
     return keep_bodies(node, &body, 1);
@@ -135,6 +136,7 @@ static void move_work(struct sim_node *to, const struct sim_node *from) {
     to->attribute_count = from->attribute_count;
     to->function = from->function;
     to->context = from->context;
+    to->context_ends = from->context_ends;
     to->bodies = from->bodies;
     to->body_handles = from->body_handles;
     to->body_count = from->body_count;
@@ -156,6 +158,7 @@ CUresult sim_node_assign(struct sim_node *node, const struct sim_node_work *work
     CUresult result = sim_node_keep(&fresh, work);
     if (result == CUDA_SUCCESS)
         result = keep_owned(&fresh);
+    fresh.context_ends = fresh.context ? atomic_load(&fresh.context->ends) : 0;
     if (result == CUDA_SUCCESS)
         result = sim_node_op(&fresh, &op);
     if (op)

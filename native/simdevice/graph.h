@@ -43,6 +43,7 @@ struct sim_node {
     unsigned attribute_count;
     CUfunction function;         /* of a kernel: the function itself, even if a CUkernel was given */
     struct sim_context *context; /* NULL: wherever the graph is launched */
+    unsigned context_ends;       /* how often it had ended then */
     struct sim_graph **bodies;   /* child graph, or those of a conditional node */
     CUgraph *body_handles;
     unsigned body_count;
@@ -97,6 +98,8 @@ void sim_graph_number(struct sim_graph *graph);
 /* The node of a clone, or of what it contains, that was made from that one; NULL: none. */
 struct sim_node *sim_graph_clone_of(struct sim_graph *clone, uint64_t original);
 bool sim_graph_contains(const struct sim_graph *graph, CUgraphNodeType type);
+/* Whether it allocates or frees. */
+bool sim_graph_has_memory(const struct sim_graph *graph);
 
 /* ---- graph.c ---- */
 struct sim_graph *sim_graph_new(struct sim_node *parent);
@@ -130,6 +133,9 @@ void sim_node_work_end(struct sim_node_work *work);
 /* Fills a node from `work`; what it holds after an error is for the caller to clear. */
 CUresult sim_node_keep(struct sim_node *node, const struct sim_node_work *work);
 CUresult sim_node_copy_work(struct sim_node *to, const struct sim_node *from);
+/* Whether contexts that nodes of the graph work in, and of graphs within it, are those that they were given,
+ * and sound. Nodes that are switched off need none. */
+CUresult sim_graph_check_contexts(const struct sim_graph *graph);
 /* A kernel's parameters for the same kernel go where those are that they replace: the program was given
  * pointers there, by which it may set them again. */
 void sim_node_keep_place(struct sim_node *fresh, struct sim_node *old);

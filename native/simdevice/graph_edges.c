@@ -95,9 +95,7 @@ static CUresult change(CUgraph handle, const CUgraphNode *from, const CUgraphNod
     struct sim_graph *graph = sim_graph_find(handle);
     SIM_REQUIRE(graph && ((from && to) || !count));
     SIM_REQUIRE(apply != remove_one || !graph->capture);
-    if (count && apply == remove_one &&
-        (sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC) ||
-         sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_FREE)))
+    if (count && apply == remove_one && sim_graph_has_memory(graph))
         return CUDA_ERROR_NOT_SUPPORTED;
     for (size_t i = 0; i < count; i++) {
         CUresult result = apply(graph, from[i], to[i], data ? &data[i] : &plain);

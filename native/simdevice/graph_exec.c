@@ -66,8 +66,7 @@ static CUresult check_functions(const struct sim_graph *graph) {
 
 static CUresult make(struct sim_graph *graph, cuuint64_t flags, struct sim_context *context,
                      struct sim_exec **out, CUgraphInstantiateResult *why) {
-    bool has_memory = sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC) ||
-                      sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_FREE);
+    bool has_memory = sim_graph_has_memory(graph);
     if (graph->instances && (has_memory || sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL)))
         return CUDA_ERROR_NOT_SUPPORTED; /* what these have, there is once */
     struct sim_exec *exec = calloc(1, sizeof *exec);

@@ -60,3 +60,8 @@ bool sim_graph_contains(const struct sim_graph *graph, CUgraphNodeType type) {
     }
     return false;
 }
+
+bool sim_graph_has_memory(const struct sim_graph *graph) {
+    return sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC) ||
+           sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_FREE);
+}

@@ -22,12 +22,13 @@ static const struct sim_op_class marker = {.run = NULL};
 static const struct sim_op_class end_class = {.drop = drop_end};
 
 static CUresult make_ops(struct sim_exec *exec, struct sim_op **ops) {
+    SIM_TRY(sim_graph_check_contexts(exec->graph));
     for (uint32_t i = 0; i < exec->plan.step_count; i++) {
         struct sim_node *node = exec->plan.steps[i].node;
         if (!node || node->disabled)
             continue;
-        SIM_TRY(sim_context_check(node->context ? node->context
-                                                : exec->plan.lanes[exec->plan.steps[i].lane].context));
+        if (!node->context)
+            SIM_TRY(sim_context_check(exec->plan.lanes[exec->plan.steps[i].lane].context));
         if (node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
             SIM_TRY(sim_conditional_op(exec, node, &ops[i]));
         else

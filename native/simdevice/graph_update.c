@@ -30,6 +30,15 @@ static bool fills_alike(const CUDA_MEMSET_NODE_PARAMS_v2 *before, const CUDA_MEM
             before->elementSize == after->elementSize && before->pitch == after->pitch);
 }
 
+static bool allocates_alike(const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *before,
+                            const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *after) {
+    return before->bytesize == after->bytesize &&
+           memcmp(&before->poolProps, &after->poolProps, sizeof before->poolProps) == 0 &&
+           before->accessDescCount == after->accessDescCount &&
+           (!before->accessDescCount || memcmp(before->accessDescs, after->accessDescs,
+                                               before->accessDescCount * sizeof *before->accessDescs) == 0);
+}
+
 static const CUlaunchAttribute *attribute_of(const struct sim_node *node, CUlaunchAttributeID id) {
     for (unsigned i = 0; i < node->attribute_count; i++)
         if (node->attributes[i].id == id)
@@ -67,8 +76,8 @@ static CUgraphExecUpdateResult compare(const struct sim_node *before, const stru
                    ? CU_GRAPH_EXEC_UPDATE_SUCCESS
                    : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-    case CU_GRAPH_NODE_TYPE_MEM_FREE:
-        return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+        return allocates_alike(&b->alloc, &a->alloc) ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                                                     : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     default:
         return CU_GRAPH_EXEC_UPDATE_SUCCESS;
     }
@@ -128,14 +137,16 @@ static bool pair_all(struct sim_graph *before, struct sim_graph *after, struct s
     for (b = exit_from(before, 0), a = exit_from(after, 0); b < before->node_count && a < after->node_count;
          b = exit_from(before, b + 1), a = exit_from(after, a + 1))
         pair(before->nodes[b], after->nodes[a], stack, &depth);
-    if (a < after->node_count)
+    if (a < after->node_count) {
         info->errorNode = SIM_POINTER(CUgraphNode, after->nodes[a]);
-    if (b < before->node_count || a < after->node_count)
         return false;
+    }
+    /* Fewer exits: one of as many nodes has another number of dependencies, which is what is told. */
+    bool fewer = b < before->node_count;
     while (depth)
         if (!pair_dependencies(stack[--depth], stack, &depth, info))
             return false;
-    return true;
+    return !fewer;
 }
 
 static CUgraphExecUpdateResult compare_graphs(struct sim_graph *before, struct sim_graph *after,
@@ -176,14 +187,15 @@ static CUresult take_over(const struct sim_graph *after) {
 
 static CUresult update(struct sim_exec *exec, struct sim_graph *graph, CUgraphExecUpdateResultInfo *info) {
     info->result = compare_graphs(exec->graph, graph, info);
-    /* a value belongs to one executable graph */
-    if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && exec->has_conditions && graph->instances &&
+    /* memory, and a value, belong to one executable graph */
+    bool single = exec->has_conditions || exec->has_memory;
+    if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && single && graph->instances &&
         exec->source != graph->object.handle)
         info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
     if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
         return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     /* bodies are read while they run, so those of launches that are under way stay as they are */
-    return exec->has_conditions ? sim_exec_remake(exec, graph) : take_over(graph);
+    return single ? sim_exec_remake(exec, graph) : take_over(graph);
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo *info) {
@@ -229,7 +241,8 @@ static CUresult set_child(struct sim_node *node, CUgraph handle) {
 static CUresult set(struct sim_node *node, const struct sim_node_work *work) {
     const CUgraphNodeParams *params = &work->params;
     SIM_REQUIRE(node && node->params.type == params->type);
-    SIM_REQUIRE(params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL); /* what it decides by stays */
+    SIM_REQUIRE(params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL && /* what it decides by stays, and owns */
+                params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC && params->type != CU_GRAPH_NODE_TYPE_MEM_FREE);
     if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
         return set_child(node, params->graph.graph);
     /* as cooperative as before: it keeps its attributes */

@@ -206,10 +206,8 @@ CUresult cuModuleLoad(CUmodule *module, const char *path) {
 }
 
 CUresult cuModuleUnload(CUmodule handle) {
-    SIM_TRY(sim_enter());
-    struct sim_module *module = sim_acquire(SIM_HANDLE(handle), SIM_MODULE);
-    if (!module)
-        return CUDA_ERROR_INVALID_HANDLE;
+    struct sim_module *module;
+    SIM_TRY(acquire(handle, &module));
     bool own = !module->library; /* a library's module goes with the library */
     if (own)
         sim_module_close(module);

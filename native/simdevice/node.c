@@ -8,7 +8,7 @@
 static CUresult context_or(CUcontext handle, struct sim_context *otherwise, struct sim_context **out) {
     if (!handle && otherwise) {
         *out = otherwise;
-        return sim_context_error(otherwise);
+        return sim_context_check(otherwise);
     }
     if (!handle)
         return sim_context_current(out);
@@ -149,6 +149,20 @@ CUresult sim_node_keep(struct sim_node *node, const struct sim_node_work *work) 
     }
 }
 
+CUresult sim_graph_check_contexts(const struct sim_graph *graph) {
+    for (size_t i = 0; i < graph->node_count; i++) {
+        const struct sim_node *node = graph->nodes[i];
+        if (node->context && !node->disabled) {
+            if (atomic_load(&node->context->ends) != node->context_ends)
+                return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+            SIM_TRY(sim_context_check(node->context));
+        }
+        for (unsigned j = 0; j < node->body_count; j++)
+            SIM_TRY(sim_graph_check_contexts(node->bodies[j]));
+    }
+    return CUDA_SUCCESS;
+}
+
 /* The storage is another than that which the parameters point into. */
 static void move_pointers(struct sim_node *to) {
     CUgraphNodeParams *p = &to->params;
@@ -165,6 +179,7 @@ CUresult sim_node_copy_work(struct sim_node *to, const struct sim_node *from) {
     to->params = from->params;
     to->function = from->function;
     to->context = from->context;
+    to->context_ends = from->context_ends;
     to->storage_bytes = from->storage_bytes;
     to->storage = malloc(from->storage_bytes + 1);
     to->attributes = malloc((from->attribute_count + 1) * sizeof *to->attributes);

@@ -82,6 +82,19 @@ int main(void) {
     last = fill(third, data[1] + 4, 10, NULL);
     FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, third, &info));
     EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+    OK(cuGraphDestroy(third));
+
+    printf("fewer exits\n");
+    CUgraph wide, chain;
+    CUgraphExec wide_exec;
+    OK(cuGraphCreate(&wide, 0));
+    OK(cuGraphCreate(&chain, 0));
+    fill(wide, data[0], 10, NULL);
+    fill(wide, data[1], 10, NULL);
+    last = fill(chain, data[1], 10, fill(chain, data[0], 10, NULL));
+    OK(cuGraphInstantiate(&wide_exec, wide, 0));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(wide_exec, chain, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED && info.errorNode == last);
     OK(cuGraphLaunch(exec, stream));
     OK(cuStreamSynchronize(stream));
     EXPECT(word_of(data[0]) == 31);

@@ -41,6 +41,7 @@ int main(void) {
         wrong += host[i] != (i ^ seed) * 2654435761u;
     EXPECT(wrong == 0);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(host + 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostGetFlags(&flags, host)); // of allocations alone
     OK(cuMemHostUnregister(host));
     FAILS(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(host));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister(NULL, bytes, 0));

@@ -87,6 +87,8 @@ TRIES = {
     "matrix": "wmma.load.a.sync.aligned.row.m16n16k16.f16"
     " {%r10,%r11,%r12,%r13,%r14,%r15,%r16,%r17}, [%x1], 16;",
     "barrier": "mbarrier.init.b64 [%x1], 1;",
+    "map of a tensor": "mov.u32 %r10, tile;"
+    " cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%x1, {%r0}], [%r10];",
 }
 
 
@@ -107,6 +109,24 @@ def test_the_same_look_sees_host_memory_where_nobody_checks() -> None:
         'attempt("    ld.u64 %x10, [%x1];\\n" + store("%x10", index="%r0", type_="u64"), at)', check="0"
     )
     assert said[0].startswith("ran ")
+
+
+def test_tensors_of_host_memory_are_out_of_reach() -> None:
+    """Maps that say so: one is at the beginning, and one has a stride that leads there."""
+    code = """
+    from tests.ptx.test_tensor import U64, Box
+    own = driver.Buffer(np.zeros(8, np.uint64)).address.value
+    there, near = (Box(U64, (64, 64), (2, 2), (0, 0)).encoded(each) for each in (at, own))
+    near[16:24] = np.frombuffer(np.uint64(at - own).tobytes(), np.uint8)
+    tile = "    .shared .align 128 .b8 tile[64]; mov.u32 %r10, tile; mov.u32 %r11, 1; mov.u32 %r12, 0;\\n"
+    for map_ in (there, near):
+        for copy in (
+            "global.shared::cta.tile.bulk_group [%x1, {%r12, %r11}], [%r10];",
+            "shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10], [%x1, {%r12, %r11}], [%r10];",
+        ):
+            attempt(tile + "cp.async.bulk.tensor.2d." + copy, driver.Buffer(map_).address.value)
+    """
+    assert process(code) == [ILLEGAL] * 4
 
 
 # The escape that was found: a kernel looked through its stack for addresses of the library, and wrote over a

@@ -4,6 +4,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "tensor.h"
+
 float sim_fp_add_f32(float a, float b, uint32_t mode);
 float sim_fp_sub_f32(float a, float b, uint32_t mode);
 float sim_fp_mul_f32(float a, float b, uint32_t mode);
@@ -72,4 +74,7 @@ void sim_copy_masked(uint8_t *to, const uint8_t *from, uint64_t size, uint32_t m
     X(sim_mma_sparse_warp)                                                                                   \
     X(sim_mma_quads)                                                                                         \
     X(sim_mma_quads_warp)                                                                                    \
-    X(sim_copy_masked)
+    X(sim_copy_masked)                                                                                       \
+    X(sim_tensor_size)                                                                                       \
+    X(sim_tensor_load)                                                                                       \
+    X(sim_tensor_store)

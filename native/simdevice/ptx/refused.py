@@ -19,7 +19,7 @@ _INSTRUCTIONS = {
     "tcgen05": r"tcgen05\.",
     "multimem": r"multimem\.",
     "tensormap": r"tensormap\.",
-    ".bulk": r"cp\.(?:reduce\.)?async\.bulk\.(?:prefetch\.)?tensor\b",
+    ".bulk": r"cp\.(?:reduce\.)?async\.bulk\.(?:prefetch\.)?tensor\b[\w.:]*\.(?:im2col|tile::)",
     ".block_scale": r"mma\.[\w.:]*\.block_scale\b",
 }
 _PATTERNS = {word: re.compile(rf"(?<![\w$%.])(?:{begin})[\w.:]*") for word, begin in _INSTRUCTIONS.items()}

@@ -155,10 +155,13 @@ def test_deep_nesting() -> None:
         ),
         ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;", "tcgen05.alloc.cta_group::1"),
         ("multimem.red.relaxed.sys.global.add.u32 [%d1], %r1;", "multimem.red.relaxed"),
-        ("cp.async.bulk.prefetch.tensor.1d.L2.global.tile [%d1, {%r1}];", "cp.async.bulk.prefetch.tensor"),
         (
-            "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group [%d1, {%r1}], [%r2];",
-            "cp.reduce.async.bulk.tensor",
+            "cp.async.bulk.prefetch.tensor.3d.L2.global.im2col [%d1, {%r1, %r1, %r1}], {%h1};",
+            "cp.async.bulk.prefetch.tensor.3d.L2.global.im2col",
+        ),
+        (
+            "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%d1, {%r1, %r1}], [%r2];",
+            "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4",
         ),
         (
             "tensormap.replace.tile.global_address.global.b1024.b64 [%d1], %d2;",

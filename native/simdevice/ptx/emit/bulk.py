@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..types import Type
-from . import cluster
+from . import cluster, tensor
 from .atomics import OPERATIONS, flushes, update_word
 from .function import FunctionEmitter
 from .mbarrier import update
@@ -22,6 +22,9 @@ def copy(e: FunctionEmitter, m: Modifiers, reduces: bool) -> None:
         m.flag("read")
         m.drop(("sync_restrict::",))
         e.operands(1)
+        return
+    if m.flag("tensor"):
+        tensor.copy(e, m, reduces)
         return
     if m.flag("prefetch"):
         m.flag("L2")
@@ -108,21 +111,9 @@ def _to_each(
     e: FunctionEmitter, ranks: str, to: str, source: str, count: str, barrier: str, size64: str
 ) -> None:
     """Copies to the same place of each block whose rank is a bit of `ranks`, and counts on its mbarrier."""
-    slot = e.alloca("i32")
-    e.emit(f"store i32 0, ptr {slot}, align 4")
-    wanted = e.op(f"zext i16 {ranks} to i32")
-    again, asked, copy, following, done = (e.label() for _ in range(5))
-    e.open(again)
-    rank = e.op(f"load i32, ptr {slot}, align 4")
-    e.branch_if(e.op(f"icmp uge i32 {rank}, {e.block_field('cluster_size')}"), done, asked)
-    e.open(asked)
-    bit = e.op(f"and i32 {e.op(f'lshr i32 {wanted}, {rank}')}, 1")
-    e.branch_if(e.op(f"icmp ne i32 {bit}, 0"), copy, following)
-    e.open(copy)
-    _move_bytes(e, cluster.in_block(e, to, rank), source, count)
-    update(e, cluster.in_block(e, barrier, rank), "0", e.op(f"sub i64 0, {size64}"))
-    e.branch(following)
-    e.open(following)
-    e.emit(f"store i32 {e.op(f'add i32 {rank}, 1')}, ptr {slot}, align 4")
-    e.branch(again)
-    e.open(done)
+
+    def copy_to(rank: str) -> None:
+        _move_bytes(e, cluster.in_block(e, to, rank), source, count)
+        update(e, cluster.in_block(e, barrier, rank), "0", e.op(f"sub i64 0, {size64}"))
+
+    cluster.for_each_block(e, ranks, copy_to)

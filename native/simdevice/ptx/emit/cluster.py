@@ -7,6 +7,8 @@ stride away, and may be negative; it has 32 bits and wraps. A generic address is
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..model import Instruction
 from ..types import U32
 from . import layout
@@ -51,6 +53,27 @@ def in_block(e: Writer, pointer: str, rank: str) -> str:
     within = e.op(f"and i64 {place}, {_WITHIN}")
     place = e.op(f"add i64 {within}, {e.op(f'zext i32 {_begin(e, rank)} to i64')}")
     return e.op(f"getelementptr i8, ptr {e.block_field('window')}, i64 {place}")
+
+
+def for_each_block(e: FunctionEmitter, ranks: str, emit: Callable[[str], None]) -> None:
+    """What `emit` writes, for each block of the cluster whose rank is a bit of `ranks`, an i16."""
+    slot = e.alloca("i32")
+    e.emit(f"store i32 0, ptr {slot}, align 4")
+    wanted = e.op(f"zext i16 {ranks} to i32")
+    again, asked, wanted_one, following, done = (e.label() for _ in range(5))
+    e.open(again)
+    rank = e.op(f"load i32, ptr {slot}, align 4")
+    e.branch_if(e.op(f"icmp uge i32 {rank}, {e.block_field('cluster_size')}"), done, asked)
+    e.open(asked)
+    bit = e.op(f"and i32 {e.op(f'lshr i32 {wanted}, {rank}')}, 1")
+    e.branch_if(e.op(f"icmp ne i32 {bit}, 0"), wanted_one, following)
+    e.open(wanted_one)
+    emit(rank)
+    e.branch(following)
+    e.open(following)
+    e.emit(f"store i32 {e.op(f'add i32 {rank}, 1')}, ptr {slot}, align 4")
+    e.branch(again)
+    e.open(done)
 
 
 def _window(e: Writer) -> str:
