@@ -6,7 +6,7 @@
 /* Makes the object of each device's primary context, inactive until it is retained. False: no memory. */
 bool gf_context_open(void);
 extern struct gf_context *gf_primaries[];
-extern _Atomic unsigned gf_own_contexts; /* beside these */
+extern _Atomic unsigned gf_own_contexts;   /* beside these */
 extern _Atomic uint64_t gf_contexts_ended; /* how often any has */
 /* Whether all work that there is was given to one context, so that to wait for it is to wait for all. */
 bool gf_context_is_only_one(void);

@@ -36,9 +36,9 @@ struct gf_node {
     CUgraphNodeParams params;
     uint64_t context;      /* in which it works; 0: wherever the graph is launched */
     uint32_t context_ends; /* how often that had ended then */
-    void *memory;         /* what `params` points to */
-    uint32_t memory_size; /* with pointers into it */
-    uint32_t value_bytes; /* values at its beginning: a kernel's parameters, an array */
+    void *memory;          /* what `params` points to */
+    uint32_t memory_size;  /* with pointers into it */
+    uint32_t value_bytes;  /* values at its beginning: a kernel's parameters, an array */
     CUlaunchAttribute *attributes;
     unsigned attribute_count;
     struct gf_edge *edges; /* what it depends on */

@@ -14,7 +14,7 @@ struct gf_exec {
     uint64_t last_stream;       /* of the last launch, if host memory is involved */
     uint32_t nodes;             /* on the wire */
     uint64_t context;
-    uint64_t contexts_ended; /* when its contexts were looked at */
+    uint64_t contexts_ended;   /* when its contexts were looked at */
     struct gf_node **attended; /* nodes that a launch must look at: host memory, events */
     unsigned attended_count;
 };

@@ -34,10 +34,18 @@ static CUresult still_there(uint64_t handle, uint32_t ends) {
     return same ? gf_context_usable(context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-/* Of a node that has one already it stays, unless another one is named. */
+/* Of a node that has one already it stays, unless another one is named; one that ended and is there again
+ * will do. */
 static CUresult in_context_or_kept(struct gf_node *node, CUcontext named) {
-    return named == NULL && node->context != 0 ? still_there(node->context, node->context_ends)
-                                               : in_context(node, (uint64_t)named);
+    if (named != NULL || node->context == 0) {
+        return in_context(node, (uint64_t)named);
+    }
+    const struct gf_context *context = gf_context_find((CUcontext)node->context);
+    if (context == NULL) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    node->context_ends = atomic_load(&context->ends);
+    return gf_context_usable(context);
 }
 
 CUresult gf_model_check_contexts(const struct gf_model *model) {
@@ -101,20 +109,19 @@ static CUresult take_kernel(struct gf_node *node) {
 
 static CUresult take_memcpy(struct gf_node *node) {
     const CUDA_MEMCPY3D *copy = &node->params.memcpy.copyParams;
-    if (copy->WidthInBytes == 0 || copy->Height == 0 || copy->Depth == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = in_context_or_kept(node, node->params.memcpy.copyCtx);
+    if (result == CUDA_SUCCESS && (copy->WidthInBytes == 0 || copy->Height == 0 || copy->Depth == 0)) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
     return result == CUDA_SUCCESS ? gf_copy_check(copy) : result;
 }
 
 static CUresult take_memset(struct gf_node *node) {
     const CUDA_MEMSET_NODE_PARAMS_v2 *fill = &node->params.memset;
-    if (fill->width == 0 || fill->height == 0 ||
-        (fill->elementSize != 1 && fill->elementSize != 2 && fill->elementSize != 4)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    bool sized = fill->width != 0 && fill->height != 0 &&
+                 (fill->elementSize == 1 || fill->elementSize == 2 || fill->elementSize == 4);
     CUresult result = in_context_or_kept(node, fill->ctx);
+    result = result == CUDA_SUCCESS && !sized ? CUDA_ERROR_INVALID_VALUE : result;
     return result != CUDA_SUCCESS
                ? result
                : gf_fill_node_check(fill->dst, fill->pitch, fill->elementSize, fill->width, fill->height);

@@ -27,7 +27,8 @@ static void copy_of(CUgraph graph, CUgraphNode *node, CUcontext in, CUdeviceptr 
 }
 
 static void word_of(CUgraph graph, CUgraphNode *node, CUcontext in, CUdeviceptr memory) {
-    CUstreamBatchMemOpParams write = {.writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_32, memory, {.value = 9}, 0}};
+    CUstreamBatchMemOpParams write = {
+        .writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_32, memory, {.value = 9}, 0}};
     const CUDA_BATCH_MEM_OP_NODE_PARAMS batch = {.ctx = in, .count = 1, .paramArray = &write};
     OK(cuGraphAddBatchMemOpNode(node, graph, NULL, 0, &batch));
 }
@@ -75,8 +76,7 @@ static void with(const char *what, Adds adds, CUdeviceptr memory) {
 
 // What is set of a node stays in the node's context, unless another one is named.
 static void changes(CUdeviceptr memory) {
-    CUDA_MEMSET_NODE_PARAMS fill = {
-        .dst = memory, .value = 8, .elementSize = 4, .width = WORDS, .height = 1};
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = memory, .value = 8, .elementSize = 4, .width = WORDS, .height = 1};
     CUgraph graph;
     CUgraphNode node;
     CUgraphExec exec;

@@ -31,11 +31,6 @@ KNOWN: tuple[Known, ...] = (
         "the kernel or the library cannot be had either: which of the two is looked at first",
     ),
     Known(
-        r"without a context",
-        r"cuGraphAddMem(cpy|set)Node",
-        "a context that was destroyed: the guest's nodes are of no context before they are launched",
-    ),
-    Known(
         r"of a destroyed context|after a reset",
         r"cuMemFree_v2",
         "an earlier case's allocation has the address: those of the window are used again at once",
