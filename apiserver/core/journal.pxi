@@ -153,8 +153,11 @@ cdef uint32_t context_of(Replay *replay, Object *object, Frame *f) noexcept nogi
     """The context that is to be current when the frame is replayed: one that lives as long as the frame is kept."""
     if object == NULL:
         return 0
+    # A node of a graph works in a context of its own. Others than primary ones may be gone by then.
+    if object.kind == GRAPH_EXEC and f.context != NULL and f.context.gpu.primary == f.context:
+        return context_slot(f.context)
     if object.kind != CONTEXT and object.context != NULL:
-        return context_slot(f.context if f.context != NULL and f.context.gpu.primary == f.context else object.context)
+        return context_slot(object.context)
     if replay.context == KEPT_WITHOUT:
         return 0
     return 1 if replay.context == KEPT_IN_ANY else context_slot(f.context)

@@ -20,13 +20,15 @@ class Footprint:
     memory: int  # bytes that nobody else shares
 
     def growth(self, earlier: Footprint) -> dict[str, tuple[object, object]]:
-        """What is not as it was, memory aside: before and after."""
-        names = ("processes", "descriptors", "threads", "device_mappings")
-        return {
-            name: (getattr(earlier, name), getattr(self, name))
-            for name in names
-            if getattr(self, name) != getattr(earlier, name)
-        }
+        """What is more than it was, memory aside: before and after. Who is no longer needed may have ended."""
+        found: dict[str, tuple[object, object]] = {}
+        if self.processes - earlier.processes:
+            found["processes"] = (earlier.processes, self.processes)
+        for name in ("descriptors", "threads", "device_mappings"):
+            before, after = getattr(earlier, name), getattr(self, name)
+            if any(count > before.get(pid, 0) for pid, count in after.items()):
+                found[name] = (before, after)
+        return found
 
 
 def footprint(monitor: int) -> Footprint:

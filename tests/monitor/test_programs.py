@@ -230,7 +230,7 @@ def test_the_next_monitor_knows_who_belongs_together() -> None:
 def test_what_a_lease_leaves_that_ended_without_a_monitor_is_removed() -> None:
     """Its book: nobody came back who knew of it. That of one that goes on stays."""
     lasting = ("--pool", "4", "--orphan-grace", "60")
-    soon = {"gpuferry.monitor.assembly:LATEST_RETURN_SECONDS": 0.2}
+    soon = {"gpuferry.monitor.assembly:LATEST_RETURN_SECONDS": 5.0}
     with harness.monitor(*lasting, GPUFERRY_TOKEN=token_of("both monitors")) as first:
         books = Path(first.runtime, "leases")
         one, other = some_program(), some_program()
