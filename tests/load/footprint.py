@@ -20,7 +20,7 @@ class Footprint:
     memory: int  # bytes that nobody else shares
 
     def growth(self, earlier: Footprint) -> dict[str, tuple[object, object]]:
-        """What is more than it was, memory aside: before and after. Who is no longer needed may have ended."""
+        """What is more than it was, memory aside: before and after. Who is not needed may have ended."""
         found: dict[str, tuple[object, object]] = {}
         if self.processes - earlier.processes:
             found["processes"] = (earlier.processes, self.processes)
