@@ -31,6 +31,7 @@ from .jail.jail import Jail
 from .moves.snapshots import Snapshots, read_secret
 from .policy import build as build_policy
 from .pool.adoption import LATEST_RETURN_SECONDS, Ledger
+from .pool.descriptions import Descriptions
 from .pool.events import PoolEvents
 from .pool.losses import LostDevices
 from .pool.mps import Mps, find
@@ -199,8 +200,17 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         )
         steward.on_place = office.place
     readiness = Readiness(pool, config.status_descriptor, stopping)
+    descriptions = Descriptions(pool)
     # In this order: a session is counted before it is over; and its memory is free before another gets it.
-    for listener in (accounting, billing, steward, broker, readiness, *([office] if office else [])):
+    for listener in (
+        accounting,
+        billing,
+        steward,
+        broker,
+        readiness,
+        descriptions,
+        *([office] if office else []),
+    ):
         events.subscribe(listener)
 
     key = page_key(config.page_key_file, config.token)
@@ -208,7 +218,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     membership = Membership(config, cluster, broker, pool, steward, tenancy, billing.reports)
     callers = Callers(config.token, membership.holds, tenancy)
     identity = premises.identity
-    looks = Looks(broker, pool, gpus, tenancy)
+    looks = Looks(broker, pool, descriptions, gpus, tenancy)
     listeners = [
         Listener(end, membership.authority, config.handshake_timeout, looks, identity, room.shaking)
         for end in premises.guests

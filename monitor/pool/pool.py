@@ -82,6 +82,11 @@ class Pool:
         return [*self.servers.values(), *self.keepers.values()]
 
     @property
+    def devices(self) -> int:
+        """How many devices the pool has."""
+        return self._config.devices
+
+    @property
     def divided(self) -> bool:
         """Whether a device may be an instance of a GPU (MIG), of which a process can have one only."""
         return any(map(self.is_instance, range(len(self._config.device_names))))

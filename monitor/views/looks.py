@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 
@@ -14,7 +15,9 @@ from ..broker.broker import Broker
 from ..devices.gpus import Gpu, GpuStats
 from ..door.guests import Farewells, Guest, Reception, address_of
 from ..door.handshake import Hello, Reason, Refusal, Resume
+from ..pool.descriptions import Descriptions
 from ..pool.pool import Pool
+from ..service.waiting import within
 from ..sessions.session import Session
 from ..tenants.tenancy import Tenancy
 
@@ -22,7 +25,7 @@ STATS_SECONDS = 0.3
 ASKING_MOST = 64  # looks at once for which API servers are asked
 PERIOD_SECONDS = 0.1  # shortest over which utilisation is measured
 UNKNOWN = -1
-TOLD = frames.Header.SIZE + frames.Welcome.SIZE  # where WELCOME describes its device
+WAIT_SECONDS = 5.0  # for devices of which no API server has said anything yet; a guest waits for twice that
 # NVIDIA's first driver for each CUDA, where nobody asks NVML for the one that is there (--sample 0).
 FIRST_DRIVERS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 # Of CUdevice_attribute.
@@ -51,9 +54,12 @@ def sessions_of(hello: Hello, address: str, running: Sequence[Session]) -> list[
 class Looks(Reception):
     """Answers guests that only look, and hands the others to the broker."""
 
-    def __init__(self, broker: Broker, pool: Pool, gpus: GpuStats, tenancy: Tenancy) -> None:
+    def __init__(
+        self, broker: Broker, pool: Pool, descriptions: Descriptions, gpus: GpuStats, tenancy: Tenancy
+    ) -> None:
         self._broker = broker
         self._pool = pool
+        self._descriptions = descriptions
         self._gpus = gpus
         self._tenancy = tenancy
         self._farewells = Farewells()
@@ -91,6 +97,8 @@ class Looks(Reception):
             self._tell(guest, self._seen_by(guest))
 
     async def _answer(self, guest: Guest) -> None:
+        with contextlib.suppress(asyncio.TimeoutError):  # then it sees those that are known
+            await within(WAIT_SECONDS, self._descriptions.several(guest.hello.devices))
         asked = [session.server for session in self._seen_by(guest) if session.server]
         await asyncio.gather(*(server.refresh_stats(STATS_SECONDS) for server in asked))
         self._tell(guest, self._seen_by(guest))  # some may be over
@@ -103,21 +111,16 @@ class Looks(Reception):
 
     def _frame(self, guest: Guest, mine: Sequence[Session]) -> bytes:
         placed: dict[int, list[Session]] = {}  # by device
-        welcomes = {
-            server.device: server.welcome
-            for server in self._pool.servers.values()
-            if len(server.welcome) >= TOLD + frames.Device.SIZE
-        }
+        welcomes = self._descriptions.frames
         for session in mine:
             if session.server and not session.server.is_keeper:
                 for device in session.server.devices:
                     placed.setdefault(device, []).append(session)
         # What it has, else what it would be given.
-        shown = sorted(placed.keys() & welcomes.keys()) or sorted(welcomes)[: guest.hello.devices]
-        uuids = [frames.Device.unpack(welcomes[ordinal], TOLD).uuid for ordinal in shown]
+        shown = sorted(placed.keys() & welcomes.keys()) or self._choice()[: guest.hello.devices]
+        uuids = [self._descriptions.of(ordinal).uuid for ordinal in shown]
         parts = [
-            self._device(ordinal, welcomes[ordinal], guest.hello, placed.get(ordinal, ()), uuids).pack()
-            for ordinal in shown
+            self._device(ordinal, guest.hello, placed.get(ordinal, ()), uuids).pack() for ordinal in shown
         ]
         processes = [
             frames.LookProcess(place, mapped(session, ordinal), session.hello.pid).pack()
@@ -129,10 +132,15 @@ class Looks(Reception):
         head = frames.Devices(guest.welcome_proof, version, len(parts), len(processes), driver)
         return frames.frame(Frame.DEVICES, head.pack() + b"".join(parts + processes))
 
+    def _choice(self) -> list[int]:
+        """The devices that a program may be given: those on which API servers live come first."""
+        problems = self._pool.problems()
+        return sorted(self._descriptions.frames, key=lambda ordinal: (ordinal in problems, ordinal))
+
     def _device(
-        self, ordinal: int, welcome: bytes, hello: Hello, here: Sequence[Session], shown: Sequence[bytes]
+        self, ordinal: int, hello: Hello, here: Sequence[Session], shown: Sequence[bytes]
     ) -> frames.LookDevice:
-        told = frames.Device.unpack(welcome, TOLD)
+        told = self._descriptions.of(ordinal)
         gpu = self._gpus.get(told.uuid)
         default = next((room.default_quota for room in self._broker.rooms() if room.ordinal == ordinal), 0)
         quotas = {session.lease.number: session.quota for session in here}  # processes share their program's

@@ -1,0 +1,51 @@
+"""What API servers say of their devices, kept while none lives there."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gpuferry.specs._generated import frames, node_pb2
+
+from .api_server import ApiServer, PoolListener
+from .pool import Pool
+
+PLACE = frames.Header.SIZE + frames.Welcome.SIZE  # where WELCOME describes its device
+
+
+class Descriptions(PoolListener):
+    """By a device's ordinal, the last WELCOME frame of an API server on it."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._news = asyncio.Event()
+        self.frames: dict[int, bytes] = {}
+
+    def of(self, device: int) -> frames.Device:
+        """What API servers said of the device. Raises KeyError if none did."""
+        return frames.Device.unpack(self.frames[device], PLACE)
+
+    async def several(self, wanted: int) -> None:
+        """Wait until so many devices are described, or all on which API servers live."""
+        while len(self.frames) < wanted and self._awaited():
+            self._news.clear()
+            await self._news.wait()
+
+    def _awaited(self) -> bool:
+        return bool(set(range(self._pool.devices)) - self.frames.keys() - self._pool.problems().keys())
+
+    def server_ready(self, server: ApiServer) -> None:
+        self._note(server)
+
+    def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
+        self._note(server)
+
+    def server_lost(self, server: ApiServer) -> None:
+        self._news.set()
+
+    def device_lost(self, device: int, reason: str) -> None:
+        self._news.set()
+
+    def _note(self, server: ApiServer) -> None:
+        if server.ready and len(server.ready.welcome) >= PLACE + frames.Device.SIZE:
+            self.frames[server.device] = server.ready.welcome
+        self._news.set()
