@@ -26,6 +26,7 @@ from .policy import Candidate, Turn, leavers
 from .wishes import LOOK_SECONDS, Wishes
 
 ASK_SECONDS = 0.2  # for figures of sessions
+OPERATOR_ASK_SECONDS = 5.0  # the same, where a person waits for what comes of it
 AHEAD_SECONDS = 1.0  # without work, until a session's memory is copied ahead
 LEAVE_ATTEMPTS = 4  # with more room for copies each time: its program may map more meanwhile
 FILES_MOST = 32  # on the disk, of one session: then its copies are made anew, in one
@@ -522,13 +523,13 @@ class Steward(PoolListener):
             raise NoRoom("it is away already")
         if self.books.get(entry.server) is not entry:
             raise KeyError(session)
-        await self._servers[entry.server].refresh_stats(ASK_SECONDS)
+        await self._servers[entry.server].refresh_stats(OPERATOR_ASK_SECONDS)
         return await self._send_away(entry, insist=True)
 
     async def recall(self, session: int, patience: float) -> Entry:
         """Bring a session back, as an operator wants. Raises KeyError, or NoRoom: why not."""
         entry = self._entry_of(session)
-        await self._servers[entry.server].refresh_stats(ASK_SECONDS)
+        await self._servers[entry.server].refresh_stats(OPERATOR_ASK_SECONDS)
         self.anticipate(session)
         deadline = time.monotonic() + patience
         while entry.where != RESIDENT:

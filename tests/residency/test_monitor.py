@@ -25,6 +25,10 @@ from tests.residency.lodgers import MIB, Lodger, Operator, lodgers
 DEVICE = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "128MiB", "GPUFERRY_SIM_DIRTY": "1"}
 
 
+# Who leaves is chosen by what API servers say, which takes longer on a busy machine.
+PATIENT = {"gpuferry.monitor.residency.steward:ASK_SECONDS": 20.0}
+
+
 @contextlib.contextmanager
 def crowded(
     *options: str,
@@ -36,7 +40,8 @@ def crowded(
 ) -> Iterator[tuple[Monitor, Operator]]:
     environment = DEVICE | {"GPUFERRY_SIM_MEMORY": memory} | more
     flags = ("--pool", str(pool), "--oversubscribe", times, *options)
-    with monitor(*flags, environment=environment, constants=constants) as server:
+    patient = PATIENT | dict(constants or {})
+    with monitor(*flags, environment=environment, constants=patient) as server:
         operator = Operator(server)
         try:
             yield server, operator
