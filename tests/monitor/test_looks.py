@@ -14,8 +14,8 @@ from gpuferry.monitor.pool.descriptions import PLACE, Descriptions
 from gpuferry.monitor.views.looks import Looks
 from gpuferry.specs._generated import frames
 from gpuferry.specs._generated.frames import Frame
-from tests.helpers.points import DEADLINE
 
+from tests.helpers.points import DEADLINE
 from tests.monitor.fake_guest import read_frame
 
 
