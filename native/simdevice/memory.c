@@ -25,18 +25,23 @@ struct sim_range *sim_memory_range(enum sim_range_kind kind, struct sim_device *
     return range;
 }
 
+uint64_t sim_memory_reachable(const struct sim_range *range) {
+    bool large = range->kind == SIM_RANGE_DEVICE || range->kind == SIM_RANGE_POOL;
+    return sim_round_up(range->size, large && !range->placed ? SIM_GRANULARITY : SIM_PAGE);
+}
+
 CUresult sim_memory_add(struct sim_range *range) {
-    uint64_t bytes = sim_round_up(range->size, SIM_PAGE);
+    uint64_t bytes = sim_round_up(range->size, SIM_PAGE), reachable = sim_memory_reachable(range);
     bool charged = range->size <= range->device->memory && sim_device_charge(range->device, bytes);
     if (charged && !range->placed)
-        range->base = sim_pages_new(bytes);
+        range->base = sim_pages_new(reachable);
     bool soiled = range->base && !range->placed && range->kind == SIM_RANGE_DEVICE && sim_config_get()->dirty;
     if (charged && soiled && bytes <= SOILED_MOST)
         memset((void *)range->base, SIM_DIRT, bytes);
     if (charged && range->base && sim_ranges_insert(&sim_memory, range))
         return CUDA_SUCCESS;
     if (charged && !range->placed && range->base)
-        sim_pages_free(range->base, bytes);
+        sim_pages_free(range->base, reachable);
     if (charged)
         sim_device_refund(range->device, bytes);
     free(range);
@@ -65,7 +70,7 @@ CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, u
 void sim_memory_dispose(struct sim_range *range) {
     uint64_t bytes = sim_round_up(range->size, SIM_PAGE);
     if (range->kind != SIM_RANGE_REGISTERED && !range->placed)
-        sim_pages_free(range->base, bytes);
+        sim_pages_free(range->base, sim_memory_reachable(range));
     if (range->file)
         close(range->file);
     if (range->kind != SIM_RANGE_REGISTERED && range->kind != SIM_RANGE_HOST &&

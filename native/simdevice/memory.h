@@ -14,6 +14,9 @@ struct sim_range *sim_memory_range(enum sim_range_kind kind, struct sim_device *
 /* Makes a range known and charges its device; its pages are new, or there already if it is placed. Takes it
  * over: it is gone if this fails. */
 CUresult sim_memory_add(struct sim_range *range);
+/* Bytes from its base that kernels reach. A GPU maps memory in large pages: who overruns an allocation within
+ * them hears nothing of it. */
+uint64_t sim_memory_reachable(const struct sim_range *range);
 /* New pages for a device as a known range. */
 CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
                         uint64_t size, unsigned flags, uint64_t *base);

@@ -63,7 +63,7 @@ uint64_t sim_pool_reserved(const struct sim_pool *pool) {
 
 bool sim_pool_keep(struct sim_pool *pool, struct sim_range *range) {
     uint64_t bytes = sim_round_up(range->size, SIM_PAGE);
-    if (pool->closed || range->file || !sim_pages_allow(range->base, bytes, false))
+    if (pool->closed || range->file || !sim_pages_allow(range->base, sim_memory_reachable(range), false))
         return false;
     range->left = pool->kept;
     pool->kept = range;
@@ -82,7 +82,8 @@ static void unlink_kept(struct sim_pool *pool, struct sim_range **link, uint64_t
 struct sim_range *sim_pool_take_kept(struct sim_pool *pool, uint64_t bytes) {
     for (struct sim_range **link = &pool->kept; *link; link = &(*link)->left) {
         struct sim_range *range = *link;
-        if (sim_round_up(range->size, SIM_PAGE) == bytes && sim_pages_allow(range->base, bytes, true)) {
+        if (sim_round_up(range->size, SIM_PAGE) == bytes &&
+            sim_pages_allow(range->base, sim_memory_reachable(range), true)) {
             unlink_kept(pool, link, bytes);
             return range;
         }
@@ -99,7 +100,7 @@ void sim_pool_shrink(struct sim_pool *pool, uint64_t least) {
             continue;
         }
         unlink_kept(pool, link, bytes);
-        sim_pages_free(range->base, bytes);
+        sim_pages_free(range->base, sim_memory_reachable(range));
         sim_device_refund(pool->device, bytes);
         free(range);
     }
