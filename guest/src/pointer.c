@@ -77,12 +77,13 @@ static struct subject look_up(uint64_t address) {
                              .imported = allocation.imported,
                              .shared = is_shared};
     } else if ((is_mapped = gf_mapping_find(address, &mapping))) {
-        s = (struct subject){.device = true,
-                             .base = mapping.address,
-                             .size = mapping.size,
-                             .id = mapping.allocation,
-                             .access = mapping.access[gf_device_number()],
-                             .handle_types = gf_memory_allocation_find(mapping.allocation)->handle_types};
+        s = (struct subject){
+            .device = true,
+            .base = mapping.address,
+            .size = mapping.size,
+            .id = mapping.allocation,
+            .access = mapping.access[gf_device_number()],
+            .handle_types = gf_memory_allocation_find(mapping.allocation)->properties.requestedHandleTypes};
     } else if (gf_global_find(address, &s.base, &s.size)) {
         s.device = true;
         s.shared = is_shared;

@@ -169,7 +169,7 @@ CUresult gf_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const
         }
         return result;
     }
-    allocation->handle_types = prop->requestedHandleTypes;
+    allocation->properties = *prop;
     publish(allocation, found, size, handle);
     return CUDA_SUCCESS;
 }
@@ -210,7 +210,7 @@ CUresult gf_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllo
     pthread_mutex_lock(&lock);
     drop_closed();
     CUresult result = gf_memory_allocation_look_up(handle, &allocation, &wire);
-    if (result == CUDA_SUCCESS && allocation->handle_types == CU_MEM_HANDLE_TYPE_NONE) {
+    if (result == CUDA_SUCCESS && allocation->properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE) {
         result = CUDA_ERROR_INVALID_VALUE;
     }
     result = result == CUDA_SUCCESS ? export(allocation, wire, shareableHandle) : result;
@@ -250,7 +250,10 @@ static CUresult import(const struct gf_ipc_handle *told, CUmemGenericAllocationH
         gf_object_discard(allocation);
         return result;
     }
-    allocation->handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    allocation->properties = (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = gf_window_device(allocation->address)}};
     allocation->imported = true;
     publish(allocation, wire, found.size, handle);
     return CUDA_SUCCESS;

@@ -122,11 +122,30 @@ static void cooperative(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchCooperativeKernelMultiDevice(list, 2, 0));
 }
 
+/* What cuMemCreate was told of its memory is what is said of it. */
+static void described(void) {
+    CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}},
+                        found;
+    CUmemGenericAllocationHandle handle;
+    size_t granule;
+    OK(cuMemGetAllocationGranularity(&granule, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    OK(cuMemCreate(&handle, granule, &wanted, 0));
+    memset(&found, 0xff, sizeof found);
+    OK(cuMemGetAllocationPropertiesFromHandle(&found, handle));
+    EXPECT(found.type == wanted.type && found.requestedHandleTypes == wanted.requestedHandleTypes);
+    EXPECT(found.location.type == CU_MEM_LOCATION_TYPE_DEVICE && found.location.id == 1);
+    EXPECT(found.allocFlags.compressionType == 0 && found.allocFlags.usage == 0);
+    OK(cuMemRelease(handle));
+}
+
 int main(void) {
     OK(cuInit(0));
     begin(0);
     begin(1);
     shared();
+    described();
     freed();
     cooperative();
     return check_failed;

@@ -8,6 +8,8 @@ static void wrong_pools(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolCreate(&pool, NULL));
     wrong.allocType = CU_MEM_ALLOCATION_TYPE_INVALID;
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolCreate(&pool, &wrong));
+    wrong.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
+    CALL(cuMemPoolCreate(&pool, &wrong)); // a device may have such pools
     wrong = good;
     wrong.location.type = CU_MEM_LOCATION_TYPE_INVALID;
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolCreate(&pool, &wrong));
