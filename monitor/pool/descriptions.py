@@ -18,20 +18,20 @@ class Descriptions(PoolListener):
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._news = asyncio.Event()
-        self.frames: dict[int, bytes] = {}
+        self.welcomes: dict[int, bytes] = {}
 
     def of(self, device: int) -> frames.Device:
         """What API servers said of the device. Raises KeyError if none did."""
-        return frames.Device.unpack(self.frames[device], PLACE)
+        return frames.Device.unpack(self.welcomes[device], PLACE)
 
     async def several(self, wanted: int) -> None:
         """Wait until so many devices are described, or all on which API servers live."""
-        while len(self.frames) < wanted and self._awaited():
+        while len(self.welcomes) < wanted and self._awaited():
             self._news.clear()
             await self._news.wait()
 
     def _awaited(self) -> bool:
-        return bool(set(range(self._pool.devices)) - self.frames.keys() - self._pool.problems().keys())
+        return bool(set(range(self._pool.devices)) - self.welcomes.keys() - self._pool.problems().keys())
 
     def server_ready(self, server: ApiServer) -> None:
         self._note(server)
@@ -47,5 +47,5 @@ class Descriptions(PoolListener):
 
     def _note(self, server: ApiServer) -> None:
         if server.ready and len(server.ready.welcome) >= PLACE + frames.Device.SIZE:
-            self.frames[server.device] = server.ready.welcome
+            self.welcomes[server.device] = server.ready.welcome
         self._news.set()

@@ -111,7 +111,7 @@ class Looks(Reception):
 
     def _frame(self, guest: Guest, mine: Sequence[Session]) -> bytes:
         placed: dict[int, list[Session]] = {}  # by device
-        welcomes = self._descriptions.frames
+        welcomes = self._descriptions.welcomes
         for session in mine:
             if session.server and not session.server.is_keeper:
                 for device in session.server.devices:
@@ -135,7 +135,7 @@ class Looks(Reception):
     def _choice(self) -> list[int]:
         """The devices that a program may be given: those on which API servers live come first."""
         problems = self._pool.problems()
-        return sorted(self._descriptions.frames, key=lambda ordinal: (ordinal in problems, ordinal))
+        return sorted(self._descriptions.welcomes, key=lambda ordinal: (ordinal in problems, ordinal))
 
     def _device(
         self, ordinal: int, hello: Hello, here: Sequence[Session], shown: Sequence[bytes]
