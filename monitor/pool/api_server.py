@@ -253,7 +253,8 @@ class ApiServer:
         """Take over a process that an earlier monitor started. Returns when it is gone."""
         self._channel, self._process = channel, process
         self._record, self._returns = record, returns
-        self.ready, self.served = record.description or returned.ready, True
+        self._describe(record.description or returned.ready)
+        self.served = True
         self.spec_hash = returned.spec_hash
         self.outdated = self.spec_hash != wire.SPEC_HASH
         if returns:
@@ -394,7 +395,7 @@ class ApiServer:
         """The first one counts: what it says when it has had a guest may be the guest's word."""
         if self.ready is not None:
             return
-        self.ready = ready
+        self._describe(ready)
         if self._returns and self._record:
             self._record.ready = base64.b64encode(ready.SerializeToString()).decode()
             self._note()
@@ -456,11 +457,12 @@ class ApiServer:
             self.dismiss("it was started for one session, which is over")
             return
         self.state = State.IDLE
-        assert self.ready
-        self.welcome = self.ready.welcome
         self._health.server_ready()
         self._events.server_ready(self)
         self._replenish(self.device)
+
+    def _describe(self, ready: node_pb2.Ready) -> None:
+        self.ready, self.welcome = ready, ready.welcome
 
     def _note_stats(self, stats: node_pb2.Stats) -> None:
         """What it said before a session was its own may arrive when it is."""

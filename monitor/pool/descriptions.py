@@ -24,6 +24,10 @@ class Descriptions(PoolListener):
         """What API servers said of the device. Raises KeyError if none did."""
         return frames.Device.unpack(self.welcomes[device], PLACE)
 
+    def driver_version(self, device: int) -> int:
+        """The CUDA version of the device's driver. Raises KeyError as `of`."""
+        return frames.Welcome.unpack(self.welcomes[device], frames.Header.SIZE).driver_version
+
     async def several(self, wanted: int) -> None:
         """Wait until so many devices are described, or all on which API servers live."""
         while len(self.welcomes) < wanted and self._awaited():
@@ -46,6 +50,6 @@ class Descriptions(PoolListener):
         self._news.set()
 
     def _note(self, server: ApiServer) -> None:
-        if server.ready and len(server.ready.welcome) >= PLACE + frames.Device.SIZE:
-            self.welcomes[server.device] = server.ready.welcome
+        if len(server.welcome) >= PLACE + frames.Device.SIZE:
+            self.welcomes[server.device] = server.welcome
         self._news.set()

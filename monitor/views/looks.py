@@ -111,23 +111,27 @@ class Looks(Reception):
 
     def _frame(self, guest: Guest, mine: Sequence[Session]) -> bytes:
         placed: dict[int, list[Session]] = {}  # by device
-        welcomes = self._descriptions.welcomes
         for session in mine:
             if session.server and not session.server.is_keeper:
                 for device in session.server.devices:
                     placed.setdefault(device, []).append(session)
         # What it has, else what it would be given.
-        shown = sorted(placed.keys() & welcomes.keys()) or self._choice()[: guest.hello.devices]
-        uuids = [self._descriptions.of(ordinal).uuid for ordinal in shown]
+        shown = (
+            sorted(placed.keys() & self._descriptions.welcomes.keys())
+            or self._choice()[: guest.hello.devices]
+        )
+        told = [self._descriptions.of(ordinal) for ordinal in shown]
+        uuids = [device.uuid for device in told]
         parts = [
-            self._device(ordinal, guest.hello, placed.get(ordinal, ()), uuids).pack() for ordinal in shown
+            self._device(ordinal, device, guest.hello, placed.get(ordinal, ()), uuids).pack()
+            for ordinal, device in zip(shown, told, strict=True)
         ]
         processes = [
             frames.LookProcess(place, mapped(session, ordinal), session.hello.pid).pack()
             for place, ordinal in enumerate(shown)
             for session in placed.get(ordinal, ())
         ]
-        version = frames.Welcome.unpack(welcomes[shown[0]], frames.Header.SIZE).driver_version if shown else 0
+        version = self._descriptions.driver_version(shown[0]) if shown else 0
         driver = (self._gpus.driver or FIRST_DRIVERS.get(version // 1000, "")).encode()[:31]
         head = frames.Devices(guest.welcome_proof, version, len(parts), len(processes), driver)
         return frames.frame(Frame.DEVICES, head.pack() + b"".join(parts + processes))
@@ -138,9 +142,13 @@ class Looks(Reception):
         return sorted(self._descriptions.welcomes, key=lambda ordinal: (ordinal in problems, ordinal))
 
     def _device(
-        self, ordinal: int, hello: Hello, here: Sequence[Session], shown: Sequence[bytes]
+        self,
+        ordinal: int,
+        told: frames.Device,
+        hello: Hello,
+        here: Sequence[Session],
+        shown: Sequence[bytes],
     ) -> frames.LookDevice:
-        told = self._descriptions.of(ordinal)
         gpu = self._gpus.get(told.uuid)
         default = next((room.default_quota for room in self._broker.rooms() if room.ordinal == ordinal), 0)
         quotas = {session.lease.number: session.quota for session in here}  # processes share their program's

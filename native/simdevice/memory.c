@@ -27,7 +27,7 @@ struct sim_range *sim_memory_range(enum sim_range_kind kind, struct sim_device *
 
 uint64_t sim_memory_reachable(const struct sim_range *range) {
     bool large = range->kind == SIM_RANGE_DEVICE || range->kind == SIM_RANGE_POOL;
-    return sim_round_up(range->size, large && !range->placed ? SIM_GRANULARITY : SIM_PAGE);
+    return sim_round_up(range->size, large ? SIM_GRANULARITY : SIM_PAGE);
 }
 
 CUresult sim_memory_add(struct sim_range *range) {

@@ -72,7 +72,7 @@ def test_a_session_that_ends_while_it_is_asked_for() -> None:
 def server(device: int) -> Any:
     """An API server that has described its device."""
     told = frames.Device(bytes(256), bytes([device] * 16), 0, 0, 0, 256, (0,) * 256, (0,) * 8)
-    return SimpleNamespace(device=device, ready=SimpleNamespace(welcome=bytes(PLACE) + told.pack()))
+    return SimpleNamespace(device=device, welcome=bytes(PLACE) + told.pack())
 
 
 class Pool:

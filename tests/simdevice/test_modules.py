@@ -23,12 +23,12 @@ from .driver import (
     Driver,
 )
 from .kernels import PTX, Attribute, Config, function, launch, module, pack
+from .test_vmm import MIB2
 
 OUT = ctypes.byref(ctypes.c_uint64())
 LAUNCH_FAILED = 719
 MAX_THREADS_PER_BLOCK, MULTIPROCESSOR_COUNT = 0, 16  # CU_FUNC_ATTRIBUTE_*, CU_DEVICE_ATTRIBUTE_*
 COOPERATIVE_LAUNCH_TOO_LARGE = 720
-LARGE_PAGE = 2 << 20
 
 
 def library(cu: Driver, image: bytes = PTX) -> int:
@@ -290,7 +290,7 @@ def test_launch_attributes(cu: Driver, context: int) -> None:
 def test_a_kernel_reaches_memory_up_to_the_next_large_page_and_no_further(cu: Driver) -> None:
     """As on a GPU, where programs that overrun a small allocation run."""
     with cu.context(1):
-        end = cu.alloc(16) // LARGE_PAGE * LARGE_PAGE + LARGE_PAGE
+        end = cu.alloc(16) // MIB2 * MIB2 + MIB2
         store = function(cu, module(cu), "store")
         for at, status in ((end - 4, SUCCESS), (end, ILLEGAL_ADDRESS)):
             assert launch(cu, store, pack(at, ctypes.c_uint32(1))) == SUCCESS
