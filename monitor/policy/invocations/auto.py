@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterable
 from itertools import islice
 
-from .estimates import Mean
+from .estimates import Lately, Mean
 from .fairness import VirtualTime
 from .flows import FlowPolicy
+from .homes import pack
 from .interface import Invocation
 from .ranking import Ranking
 from .room import Room
@@ -17,11 +18,17 @@ from .state import Card, Flow, Replica, Running
 
 OVERRUN = 1.0  # seconds of each token that a function may be ahead
 PATIENCE = 0.3  # seconds; the longer, the more short and resident functions are preferred to old invocations
+LEAD = 10.0  # seconds that count against a function's gain, for each one that it is ahead of the least
+LATELY = 0.3  # seconds for which the service that it had counts, too
+AT_HOME = 4.0  # times the gain, of who is resident on a GPU of its own
+SPARE = 0.5  # of a GPU's memory: so much may be full, and who is sooner done elsewhere is loaded there still
 SHORTLIST = 3  # functions from each of the rankings that are compared exactly
 LOOKED_AT = 64  # idle replicas, from the one used longest ago, when one has to leave
 URGENT = 10.0  # times the patience: what an invocation is ahead whose answer would be late otherwise
 PASSED_OVER = 3.0  # seconds that one waits which fits beside nothing; then a GPU is kept for it
 UNKNOWN = 0.1  # seconds, of a start or a run of which nothing is known
+LONG = 10.0  # times what it costs
+STARTS = 0.7  # between 0, what leaves is what starts seldom, and 1, what starts in the fewest seconds
 HORIZON = 60.0  # seconds of expected calls for which a replica is worth keeping
 
 
@@ -54,11 +61,17 @@ class Auto(FlowPolicy):
         self._fair: VirtualTime[Flow] = VirtualTime()
         self._costs: Ranking[Flow] = Ranking()  # by what a run costs that has to load first
         self._dates: Ranking[Flow] = Ranking()  # by when the answer is wanted
+        self._had: dict[Flow, Lately] = {}  # seconds of service
         self._gaps: dict[Flow, Mean] = {}  # seconds between calls
         self._called: dict[Flow, float] = {}
         self._works: dict[Card, dict[int, Running]] = {}
         self._charged: dict[int, float] = {}
         self._room = Room()
+        self._homes: dict[Flow, list[Card]] | None = None  # dealt when they are asked for
+        self._declined: dict[int, float] = {}  # since when invocations wait that could have begun on a copy
+        self._lost: dict[
+            Flow, float
+        ] = {}  # seconds that a function's invocations waited so, since its last load
 
     # -- costs
 
@@ -68,17 +81,20 @@ class Auto(FlowPolicy):
     def _start(self, flow: Flow) -> float:
         return flow.cost or UNKNOWN
 
-    def _score(self, flow: Flow, head: Invocation, start: float) -> float:
+    def _score(self, flow: Flow, head: Invocation, card: Card, start: float) -> float:
         """The gain over the root of the cost: between the shortest first, whose waits lie far apart, and the
         oldest first, who waits for no other's load.
         """
         run = flow.run.or_else(UNKNOWN)
         gain = self._patience + self._now - head.arrival
+        gain *= gain / (gain + LEAD * max(0.0, self._fair.lead(flow)) + self._had[flow].at(self._now))
         cost = run + start / len(flow.waiting)
         if head.wanted < math.inf:
             slack = head.wanted - self._now - start - run
             if 0 <= slack < 2 * (start + run):
                 gain += URGENT * self._patience
+        if not start and self._at_home(flow, card):
+            gain *= AT_HOME
         return gain / math.sqrt(max(cost, 1e-6))
 
     def _left(self, card: Card) -> float:
@@ -99,7 +115,7 @@ class Auto(FlowPolicy):
             return False
         free = list(self._free)
         if len(free) > 1:
-            free.sort(key=lambda card: (card.others, -card.open, card.index))
+            free.sort(key=lambda card: (card.others, -card.open, card.assigned, card.index))
         for card in free:
             flow = self._best(card)
             if flow is None:
@@ -122,9 +138,12 @@ class Auto(FlowPolicy):
         return self._most_gained(near, card, room) or self._most_gained(ahead, card, room)
 
     def _most_gained(self, flows: Iterable[Flow], card: Card, room: int) -> Flow | None:
+        """Who is resident elsewhere and does not wait long is loaded only where nothing else is to do."""
         kept = self._room.keeps(card)
         waits: dict[Card, float] = {}
         best, most, turn = None, -math.inf, 0
+        more, most_more = None, -math.inf
+        sooner: list[tuple[Flow, float]] = []
         for flow in flows:
             if kept and self._room.bars(flow, card):
                 continue
@@ -134,13 +153,19 @@ class Auto(FlowPolicy):
                     continue
                 start = self._start(flow)
             head = flow.head
-            score = self._score(flow, head, start)
+            score = self._score(flow, head, card, start)
             if score < most or (score == most and self._turn[head.id] > turn):
                 continue
-            if start and flow.at and self._sooner_elsewhere(flow, card, start, waits):
-                continue
+            if start and flow.at:
+                if self._sooner_elsewhere(flow, card, start, waits):
+                    sooner.append((flow, start))
+                    continue
+                if self._now - head.arrival < LONG * (start + self._run_cost(flow)):
+                    if score > most_more:
+                        more, most_more = flow, score
+                    continue
             best, most, turn = flow, score, self._turn[head.id]
-        return best
+        return best or more or self._copied(sooner, card)
 
     def _keep_room(self, room: int, bound: float) -> None:
         """See to it that neither the oldest nor who had least is passed over for ever, for want of room."""
@@ -180,6 +205,23 @@ class Auto(FlowPolicy):
             sooner = sooner or wait < left
         return sooner
 
+    def _copied(self, sooner: Iterable[tuple[Flow, float]], card: Card) -> Flow | None:
+        """Which of these is loaded here, where nothing else is to do, although it is sooner done where it is
+        resident: the oldest for which waiting has cost as much as a load, in memory that nobody wants.
+        """
+        worth = []
+        for flow, start in sooner:
+            self._declined.setdefault(flow.head.id, self._now)
+            fits = card.used + flow.function.memory <= SPARE * card.memory and self._total < self._pool
+            if fits and self._lost[flow] >= start:
+                worth.append(flow)
+        return min(worth, key=lambda flow: self._turn[flow.head.id], default=None)
+
+    def _at_home(self, flow: Flow, card: Card) -> bool:
+        if self._homes is None:
+            self._homes = pack(self._flows.values(), self._cards.values())
+        return card in self._homes[flow]
+
     def _better(self, flow: Flow, card: Card) -> Card:
         """The GPU to run it on, this one or another one that is free."""
         if flow.idle_on(card):
@@ -212,7 +254,8 @@ class Auto(FlowPolicy):
         gap = gaps.or_else(HORIZON) if gaps else math.inf
         calls = len(flow.waiting) + HORIZON / max(gap, 1e-3, self._now - self._called.get(flow, -math.inf))
         copies = len(flow.replicas) - len(flow.away) or 1
-        return calls * (self._start(flow) + self._run_cost(flow)) / (max(1, replica.memory) * copies)
+        seconds = self._start(flow) + self._run_cost(flow)
+        return calls * seconds**STARTS / (max(1, replica.memory) * copies)
 
     def _loss(self, card: Card, memory: int) -> float:
         """What goes with those that would make room here."""
@@ -256,6 +299,9 @@ class Auto(FlowPolicy):
 
     def _changed(self, flow: Flow) -> None:
         self._gaps.setdefault(flow, Mean())
+        self._had.setdefault(flow, Lately(LATELY))
+        self._lost.setdefault(flow, 0.0)
+        self._homes = None
         super()._changed(flow)
 
     def _forgotten(self, flow: Flow) -> None:
@@ -263,6 +309,9 @@ class Auto(FlowPolicy):
         self._costs.discard(flow)
         self._dates.discard(flow)
         self._fair.forget(flow)
+        self._homes = None
+        self._had.pop(flow, None)
+        self._lost.pop(flow, None)
         self._gaps.pop(flow, None)
         self._called.pop(flow, None)
 
@@ -272,12 +321,18 @@ class Auto(FlowPolicy):
         self._called[flow] = self._now
         super()._arrived(flow, invocation)
 
+    def _withdrawn(self, flow: Flow, invocation: Invocation) -> None:
+        self._declined.pop(invocation.id, None)
+        super()._withdrawn(flow, invocation)
+
     def _joined(self, card: Card) -> None:
         self._works[card] = {}
+        self._homes = None
         super()._joined(card)
 
     def _parted(self, card: Card) -> None:
         super()._parted(card)
+        self._homes = None
         del self._works[card]
 
     def _started(self, running: Running) -> None:
@@ -286,6 +341,9 @@ class Auto(FlowPolicy):
         self._works[running.card][running.invocation.id] = running
         charge = self._charged[running.invocation.id] = self._run_cost(flow) + running.cost
         self._fair.charge(flow, charge / flow.function.weight)
+        self._had[flow].add(charge / flow.function.weight, self._now)
+        since = self._declined.pop(running.invocation.id, self._now)
+        self._lost[flow] = 0.0 if running.cost else self._lost[flow] + self._now - since
         super()._started(running)
 
     def _ended(self, running: Running, seconds: float | None) -> None:

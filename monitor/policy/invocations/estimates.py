@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 LEAST_WEIGHT = 0.1  # of the newest observation, once there are many: the mean follows a function that changes
 
 
@@ -30,3 +32,23 @@ class Mean:
     def or_else(self, unknown: float) -> float:
         """The mean, or this if nothing is known."""
         return unknown if self.value is None else self.value
+
+
+class Lately:
+    """A sum in which what was added `life` seconds ago counts 1/e of what it did."""
+
+    __slots__ = ("_life", "_sum", "_when")
+
+    def __init__(self, life: float) -> None:
+        self._life = life
+        self._sum = 0.0
+        self._when = 0.0
+
+    def add(self, value: float, now: float) -> None:
+        """Add to it at this moment, which is not before the last one."""
+        self._sum = self.at(now) + value
+        self._when = now
+
+    def at(self, now: float) -> float:
+        """The sum at this moment, which is not before the last one."""
+        return self._sum * math.exp((self._when - now) / self._life)

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from itertools import count
 
 from .books import Books
+from .homes import pack
 from .interface import Invocation
 from .ranking import Ranking
 from .room import Room
@@ -77,29 +78,12 @@ class CfsAffinity(Books):
     # -- which GPUs are whose
 
     def _pack(self) -> None:
-        """Give each function the GPU with the most room left of those that hold it, then each GPU that has
-        none a function.
-        """
         if self._packed:
             return
         self._packed = True
-        cards = sorted(self._cards.values(), key=lambda card: card.index)
-        room = {card: card.memory for card in cards}
-        self._own = {card: Ranking() for card in cards}
-        self._homes = {flow: [] for flow in self._time}
-        if not cards:
-            return
-        taken = set()
+        self._own = {card: Ranking() for card in self._cards.values()}
+        self._homes = pack(self._time, self._cards.values())
         for flow in self._homes:
-            large = [card for card in cards if card.memory >= flow.function.memory]
-            card = max(large or cards, key=lambda one: (room[one], -one.index))
-            room[card] -= flow.function.memory
-            taken.add(card)
-            self._homes[flow].append(card)
-        flows = list(self._homes)
-        for number, card in enumerate(card for card in cards if card not in taken and flows):
-            self._homes[flows[number % len(flows)]].append(card)
-        for flow in flows:
             self._stand(flow)
 
     # -- entries
