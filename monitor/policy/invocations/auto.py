@@ -18,18 +18,34 @@ from .state import Card, Flow, Replica, Running
 
 OVERRUN = 1.0  # seconds of each token that a function may be ahead
 PATIENCE = 0.3  # seconds; the longer, the more short and resident functions are preferred to old invocations
-LEAD = 10.0  # seconds that count against a function's gain, for each one that it is ahead of the least
-LATELY = 0.3  # seconds for which the service that it had counts, too
-AT_HOME = 4.0  # times the gain, of who is resident on a GPU of its own
+LEAD = 0.5  # times the patience, that count against a function for each of its runs that it is ahead
+LATE = 0.15  # times the patience, that count against it for each of its runs of the last moments
+MOMENT = 0.3  # seconds after which a run counts 1/e of that
+AT_HOME = 4.0  # times, that who is resident on its own GPU is before others
 SPARE = 0.5  # of a GPU's memory: so much may be full, and who is sooner done elsewhere is loaded there still
+LONG = 20.0  # times what it costs; who waits longer is loaded once more, whoever else is there
 SHORTLIST = 3  # functions from each of the rankings that are compared exactly
 LOOKED_AT = 64  # idle replicas, from the one used longest ago, when one has to leave
-URGENT = 10.0  # times the patience: what an invocation is ahead whose answer would be late otherwise
+URGENT = 40.0  # times the patience: what an invocation is ahead whose answer would be late otherwise
 PASSED_OVER = 3.0  # seconds that one waits which fits beside nothing; then a GPU is kept for it
 UNKNOWN = 0.1  # seconds, of a start or a run of which nothing is known
-LONG = 10.0  # times what it costs
-STARTS = 0.7  # between 0, what leaves is what starts seldom, and 1, what starts in the fewest seconds
+STARTS = 0.7  # 0: who leaves is who is called least; 1: who costs the fewest seconds
 HORIZON = 60.0  # seconds of expected calls for which a replica is worth keeping
+
+
+class Choice:
+    """Functions of one kind that could be next: their highest score, and who comes first by its claim."""
+
+    def __init__(self) -> None:
+        self.best: Flow | None = None
+        self.most = -math.inf
+        self._rank = (-math.inf, 0)
+
+    def add(self, flow: Flow, score: float, claim: float, turn: int) -> None:
+        """`claim`: the part of the score that counts. Of equals the one of the earlier turn comes first."""
+        self.most = max(self.most, score)
+        if (score * claim, -turn) > self._rank:
+            self.best, self._rank = flow, (score * claim, -turn)
 
 
 class Auto(FlowPolicy):
@@ -38,9 +54,11 @@ class Auto(FlowPolicy):
     The cost is the time of the run and its part of the start: of a cold start or a return, as measured,
     divided among all that wait of the function; nothing where it is resident. The gain is how long its
     oldest waits, more `patience`, and much more if its answer would come too late otherwise. A function that
-    had `overrun` seconds a token more than the least, waits for the others. Nothing is loaded that is sooner
-    done where the function is resident already. For who waits `PASSED_OVER` seconds and fits on no GPU beside
-    what runs, one is kept until it does. Who leaves a GPU is whose return will cost least, for its
+    had `overrun` seconds a token more than the least, waits for the others; of those that are resident, who
+    had less of late comes first, and first of all who is on a GPU of its own. Nothing is loaded that is
+    sooner done where the function is resident already, except where nothing else is to do and half of the
+    memory is free, once waiting has cost as much. For who waits `PASSED_OVER` seconds and fits on no GPU
+    beside what runs, one is kept until it does. Who leaves a GPU is whose return will cost least, for its
     size.
     """
 
@@ -81,21 +99,25 @@ class Auto(FlowPolicy):
     def _start(self, flow: Flow) -> float:
         return flow.cost or UNKNOWN
 
-    def _score(self, flow: Flow, head: Invocation, card: Card, start: float) -> float:
+    def _score(self, flow: Flow, head: Invocation, start: float) -> float:
         """The gain over the root of the cost: between the shortest first, whose waits lie far apart, and the
         oldest first, who waits for no other's load.
         """
         run = flow.run.or_else(UNKNOWN)
         gain = self._patience + self._now - head.arrival
-        gain *= gain / (gain + LEAD * max(0.0, self._fair.lead(flow)) + self._had[flow].at(self._now))
         cost = run + start / len(flow.waiting)
         if head.wanted < math.inf:
             slack = head.wanted - self._now - start - run
             if 0 <= slack < 2 * (start + run):
                 gain += URGENT * self._patience
-        if not start and self._at_home(flow, card):
-            gain *= AT_HOME
         return gain / math.sqrt(max(cost, 1e-6))
+
+    def _claim(self, flow: Flow, head: Invocation, card: Card) -> float:
+        """How much of its score counts among its kind: less if its function had more than the others had."""
+        gain = self._patience + self._now - head.arrival
+        behind = LEAD * max(0.0, self._fair.lead(flow)) + LATE * self._had[flow].at(self._now)
+        claim = gain / (gain + self._patience * behind / max(self._run_cost(flow), 1e-6))
+        return claim * AT_HOME if self._at_home(flow, card) else claim
 
     def _left(self, card: Card) -> float:
         """Seconds until a token of this GPU is free."""
@@ -138,11 +160,12 @@ class Auto(FlowPolicy):
         return self._most_gained(near, card, room) or self._most_gained(ahead, card, room)
 
     def _most_gained(self, flows: Iterable[Flow], card: Card, room: int) -> Flow | None:
-        """Who is resident elsewhere and does not wait long is loaded only where nothing else is to do."""
+        """Whether to load one is decided by the highest scores. Who is resident elsewhere, and does not wait
+        long, is loaded once more only where nothing else is to do.
+        """
         kept = self._room.keeps(card)
         waits: dict[Card, float] = {}
-        best, most, turn = None, -math.inf, 0
-        more, most_more = None, -math.inf
+        warm, cold, more = Choice(), Choice(), Choice()
         sooner: list[tuple[Flow, float]] = []
         for flow in flows:
             if kept and self._room.bars(flow, card):
@@ -153,19 +176,17 @@ class Auto(FlowPolicy):
                     continue
                 start = self._start(flow)
             head = flow.head
-            score = self._score(flow, head, card, start)
-            if score < most or (score == most and self._turn[head.id] > turn):
-                continue
+            choice = cold if start else warm
             if start and flow.at:
                 if self._sooner_elsewhere(flow, card, start, waits):
                     sooner.append((flow, start))
                     continue
                 if self._now - head.arrival < LONG * (start + self._run_cost(flow)):
-                    if score > most_more:
-                        more, most_more = flow, score
-                    continue
-            best, most, turn = flow, score, self._turn[head.id]
-        return best or more or self._copied(sooner, card)
+                    choice = more
+            score = self._score(flow, head, start)
+            choice.add(flow, score, self._claim(flow, head, card), self._turn[head.id])
+        first = warm if warm.most >= cold.most else cold
+        return first.best or more.best or self._copied(sooner, card)
 
     def _keep_room(self, room: int, bound: float) -> None:
         """See to it that neither the oldest nor who had least is passed over for ever, for want of room."""
@@ -220,7 +241,7 @@ class Auto(FlowPolicy):
     def _at_home(self, flow: Flow, card: Card) -> bool:
         if self._homes is None:
             self._homes = pack(self._flows.values(), self._cards.values())
-        return card in self._homes[flow]
+        return len(self._cards) > 1 and card in self._homes[flow]
 
     def _better(self, flow: Flow, card: Card) -> Card:
         """The GPU to run it on, this one or another one that is free."""
@@ -299,7 +320,7 @@ class Auto(FlowPolicy):
 
     def _changed(self, flow: Flow) -> None:
         self._gaps.setdefault(flow, Mean())
-        self._had.setdefault(flow, Lately(LATELY))
+        self._had.setdefault(flow, Lately(MOMENT))
         self._lost.setdefault(flow, 0.0)
         self._homes = None
         super()._changed(flow)

@@ -188,3 +188,56 @@ def test_ours_lets_nobody_run_further_ahead_than_the_overrun() -> None:
     made = world("auto", functions="ab", overrun=2.0)
     together(made, "a" * 20 + "b" * 20)
     assert "aaaaaaaa" not in order(made)
+
+
+def copies(memory: int) -> list[str]:
+    """What is loaded of a function that calls twice at a time on two GPUs; a load takes as long as two runs."""
+    made = World("auto")
+    made.gpu(0)
+    made.gpu(1)
+    made.function("a", memory, run=1.0, load=2.0)
+    for _ in range(4):
+        first, second = made.arrive("a"), made.arrive("a")
+        made.finish(first)
+        made.finish(second)
+    return [line for line in made.log if "cold" in line]
+
+
+def test_ours_loads_another_copy_once_waiting_has_cost_as_much() -> None:
+    assert copies(memory=10) == ["a@0 cold", "a@1 cold"]
+
+
+def test_ours_leaves_memory_to_others_that_may_need_it() -> None:
+    assert copies(memory=60) == ["a@0 cold"]
+
+
+def test_ours_serves_first_who_had_less_of_late() -> None:
+    made = world("auto", functions="ab")
+    made.finish(made.arrive("b"))
+    made.finish(made.arrive("a"))
+    made.finish(made.arrive("a"))
+    running = made.arrive("a")
+    made.arrive("a")
+    made.arrive("b")
+    made.finish(running)
+    assert order(made) == "ba"
+
+
+def test_ours_serves_first_on_a_gpu_who_is_at_home_there() -> None:
+    made = World("auto")
+    for number in range(2):
+        made.gpu(number)
+    for name in "ab":  # one GPU is home to each
+        made.function(name, 10, run=1.0, load=1.0)
+    busy = [made.arrive("a"), made.arrive("a"), made.arrive("b"), made.arrive("b")]
+    for number in busy:
+        made.finish(number)
+    assert {line for line in made.log if "cold" in line} == {"a@0 cold", "a@1 cold", "b@0 cold", "b@1 cold"}
+    first, second = made.arrive("b"), made.arrive("a")
+    made.arrive("a")
+    made.arrive("b")
+    on = {made.live[number].run.gpu: number for number in (first, second)}
+    made.finish(on[1])
+    assert made.log[-1] == "b@1 warm"  # although a was there before
+    made.finish(on[0])
+    assert made.log[-1] == "a@0 warm"

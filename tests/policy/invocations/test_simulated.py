@@ -133,6 +133,17 @@ def test_requests_at_random_wait_little_at_four_fifths_of_what_can_be_done() -> 
         assert 0.092 <= got.p50 <= got.p90 <= 10 * 0.092
 
 
+@pytest.mark.parametrize("kind", ["resnet50", "jacobi"])
+def test_ours_waits_no_longer_than_kaas_where_a_load_costs_little(kind: str) -> None:
+    each = {
+        name: [summary(name, kaas.online(kind, 16, 2500, seed)) for seed in range(4)]
+        for name in ("kaas-affinity", "auto")
+    }
+    for figure in ("p50", "p90"):
+        theirs, mine = (fmean(getattr(one, figure) for one in found) for found in each.values())
+        assert mine <= 1.03 * theirs
+
+
 def test_what_fits_is_loaded_once_as_functions_and_as_buffers() -> None:
     result = run("kaas-affinity", kaas.calls("cgemm", 16, 5.0, tasks=True))
     whole, buffers = kaas.loads("cgemm", result)
