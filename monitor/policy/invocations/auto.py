@@ -184,7 +184,8 @@ class Auto(FlowPolicy):
                 if self._now - head.arrival < LONG * (start + self._run_cost(flow)):
                     choice = more
             score = self._score(flow, head, start)
-            choice.add(flow, score, self._claim(flow, head, card), self._turn[head.id])
+            claim = 1.0 if start else self._claim(flow, head, card)
+            choice.add(flow, score, claim, self._turn[head.id])
         first = warm if warm.most >= cold.most else cold
         return first.best or more.best or self._copied(sooner, card)
 
