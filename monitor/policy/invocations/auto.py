@@ -277,7 +277,7 @@ class Auto(FlowPolicy):
         calls = len(flow.waiting) + HORIZON / max(gap, 1e-3, self._now - self._called.get(flow, -math.inf))
         copies = len(flow.replicas) - len(flow.away) or 1
         seconds = self._start(flow) + self._run_cost(flow)
-        return calls * seconds**STARTS / (max(1, replica.memory) * copies)
+        return calls * math.pow(seconds, STARTS) / (max(1, replica.memory) * copies)
 
     def _loss(self, card: Card, memory: int) -> float:
         """What goes with those that would make room here."""
