@@ -270,7 +270,7 @@ class Auto(FlowPolicy):
     # -- who leaves
 
     def _value(self, replica: Replica) -> float:
-        """Seconds that its return will cost within the horizon, for each byte."""
+        """What its return will cost within the horizon, for each byte, by calls and seconds (see STARTS)."""
         flow = replica.flow
         gaps = self._gaps.get(flow)
         gap = gaps.or_else(HORIZON) if gaps else math.inf
