@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+import argparse
 import random
-import sys
 from collections.abc import Iterator
 from itertools import count
 from mmap import PAGESIZE
@@ -107,7 +107,13 @@ def _resident() -> int:
 
 def main() -> None:
     """Show how cost and memory grow, for the policies that are named, or all."""
-    for name in sys.argv[1:] or POLICIES:
+    parser = argparse.ArgumentParser(prog="python -m bench.invocations", description=__doc__)
+    parser.add_argument("policies", nargs="*", metavar="POLICY", help=", ".join(POLICIES))
+    named = parser.parse_args().policies
+    for name in named:
+        if name not in POLICIES:
+            parser.error(f"there is no policy {name!r}: {', '.join(POLICIES)}")
+    for name in named or POLICIES:
         for waiting in (1_000, 10_000, 100_000, 1_000_000):
             middle, high = best(name, waiting)
             with get_context("spawn").Pool(1) as fresh:
