@@ -21,7 +21,7 @@ PATIENCE = 0.3  # seconds; the longer, the more short and resident functions are
 LEAD = 0.5  # times the patience, that count against a function for each of its runs that it is ahead
 LATE = 0.15  # times the patience, that count against it for each of its runs of the last moments
 MOMENT = 0.3  # seconds after which a run counts 1/e of that
-AT_HOME = 4.0  # times, that who is resident on its own GPU is before others
+AT_HOME = 4.0  # times its score counts who is resident on a GPU of its own
 SPARE = 0.5  # of a GPU's memory: so much may be full, and who is sooner done elsewhere is loaded there still
 LONG = 20.0  # times what it costs; who waits longer is loaded once more, whoever else is there
 SHORTLIST = 3  # functions from each of the rankings that are compared exactly
@@ -87,9 +87,7 @@ class Auto(FlowPolicy):
         self._room = Room()
         self._homes: dict[Flow, list[Card]] | None = None  # dealt when they are asked for
         self._declined: dict[int, float] = {}  # since when invocations wait that could have begun on a copy
-        self._lost: dict[
-            Flow, float
-        ] = {}  # seconds that a function's invocations waited so, since its last load
+        self._lost: dict[Flow, float] = {}  # seconds that they waited so, since the function's last load
 
     # -- costs
 
@@ -240,9 +238,12 @@ class Auto(FlowPolicy):
         return min(worth, key=lambda flow: self._turn[flow.head.id], default=None)
 
     def _at_home(self, flow: Flow, card: Card) -> bool:
+        """Whether this GPU is one of the function's own; where there is one GPU alone, it is nobody's."""
+        if len(self._cards) == 1:
+            return False
         if self._homes is None:
             self._homes = pack(self._flows.values(), self._cards.values())
-        return len(self._cards) > 1 and card in self._homes[flow]
+        return card in self._homes[flow]
 
     def _better(self, flow: Flow, card: Card) -> Card:
         """The GPU to run it on, this one or another one that is free."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import cycle
 
 from .state import Card, Flow
 
@@ -23,7 +24,6 @@ def pack(flows: Iterable[Flow], cards: Iterable[Card]) -> dict[Flow, list[Card]]
         room[card] -= flow.function.memory
         taken.add(card)
         own.append(card)
-    flows = list(homes)
-    for number, card in enumerate(card for card in ordered if card not in taken and flows):
-        homes[flows[number % len(flows)]].append(card)
+    for card, flow in zip((one for one in ordered if one not in taken), cycle(homes), strict=False):
+        homes[flow].append(card)
     return homes

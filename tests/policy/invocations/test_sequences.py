@@ -192,9 +192,7 @@ def test_ours_lets_nobody_run_further_ahead_than_the_overrun() -> None:
 
 def copies(memory: int) -> list[str]:
     """What is loaded of a function called twice at a time, on two GPUs; a load takes as long as two runs."""
-    made = World("auto")
-    made.gpu(0)
-    made.gpu(1)
+    made = world("auto", gpus=2, functions="")
     made.function("a", memory, run=1.0, load=2.0)
     made.finish(made.arrive("a"), load=2.0)
     for call in range(4):
@@ -226,9 +224,7 @@ def test_ours_serves_first_who_had_less_of_late() -> None:
 
 
 def test_ours_serves_first_on_a_gpu_who_is_at_home_there() -> None:
-    made = World("auto")
-    for number in range(2):
-        made.gpu(number)
+    made = world("auto", gpus=2, functions="")
     for name in "ab":  # one GPU is home to each
         made.function(name, 10, run=1.0, load=1.0)
     busy = [made.arrive("a"), made.arrive("a"), made.arrive("b"), made.arrive("b")]
