@@ -191,7 +191,7 @@ cdef bint admit(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
     if fine:
         gpu.admitted += size
     pthread_mutex_unlock(&s.book.lock)
-    if fine and not may_be_there(s, gpu):
+    if fine and not may_be_there(s, gpu, size):
         discharge(s, gpu, size)
         return False
     return fine

@@ -18,6 +18,7 @@ cdef void begin_residency(Session *s) noexcept nogil:
     s.residency.refused = False
     s.residency.allowance = ~<uint64_t>0
     s.residency.wanted = 0
+    s.residency.growth = 0
     s.residency.quiet_since = 0
     pthread_mutex_unlock(&s.lock)
     forget_written(s)
@@ -65,16 +66,17 @@ cdef bint is_allowed(Session *s, uint64_t size) noexcept nogil:
     return fine
 
 
-cdef bint may_be_there(Session *s, Gpu *gpu) noexcept nogil:
-    """Whether what the session has been admitted may be on the device; the dispatcher waits until it may."""
-    return is_allowed(s, gpu.admitted) or wait_for_memory(s, gpu.admitted, True)
+cdef bint may_be_there(Session *s, Gpu *gpu, uint64_t growth) noexcept nogil:
+    """Whether what the session has been admitted, the growth last, may be on the device; the dispatcher waits until it
+    may."""
+    return is_allowed(s, gpu.admitted) or wait_for_memory(s, gpu.admitted, growth, True)
 
 
 cdef bint await_memory(Session *s) noexcept nogil:
     """Between two calls. False: its memory is elsewhere, and there is something else to do first."""
     if not s.residency.absent:
         return True
-    return wait_for_memory(s, gpu_at_place(s, 0).admitted, False)
+    return wait_for_memory(s, gpu_at_place(s, 0).admitted, 0, False)
 
 
 cdef bint hung_up(Session *s) noexcept nogil:
@@ -87,13 +89,14 @@ cdef bint hung_up(Session *s) noexcept nogil:
     return poll(&poller, 1, 0) > 0 and poller.revents & (POLLRDHUP | POLLHUP | POLLERR) != 0
 
 
-cdef bint wait_for_memory(Session *s, uint64_t wanted, bint in_call) noexcept nogil:
+cdef bint wait_for_memory(Session *s, uint64_t wanted, uint64_t growth, bint in_call) noexcept nogil:
     """Until all that the session has is on the device, and `wanted` bytes may be. Whether there is room is somebody else's
     to say: who has to wait in line, and for how long, is not known here."""
     cdef bint fine = False
     cdef bint gone
     pthread_mutex_lock(&s.lock)
     s.residency.wanted = wanted
+    s.residency.growth = growth
     s.residency.refused = False
     s.residency.told = False
     s.residency.wished = True
@@ -122,6 +125,7 @@ cdef bint wait_for_memory(Session *s, uint64_t wanted, bint in_call) noexcept no
         wait_briefly(&s.changed, &s.lock)
     s.residency.wished = False
     s.residency.waiting = False
+    s.residency.growth = 0
     gone = not fine and s.residency.absent and in_call and not s.state.ending
     pthread_mutex_unlock(&s.lock)
     if not fine and not s.state.holding and hung_up(s):
@@ -167,7 +171,7 @@ cdef uint64_t limit_room(Session *s, uint64_t allowance) noexcept nogil:
     for i in range(s.device.count):
         least = max(least, gpu_at_place(s, i).admitted)
     if s.residency.absent:
-        least -= s.window.used
+        least -= s.window.used + s.residency.growth     # which is promised to it when it comes back, and not before
     elif s.residency.wished:        # it counts what it waits for
         least = min(least, s.residency.allowance)
     s.residency.allowance = max(allowance, least)

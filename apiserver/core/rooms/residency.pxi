@@ -21,7 +21,8 @@ cdef struct Residency:
     bint told                   # and the monitor was told
     bint refused                # there is none
     uint64_t allowance          # bytes that may be on the device
-    uint64_t wanted             # as many, for what the dispatcher is about to do
+    uint64_t wanted             # as many, for what the dispatcher is about to do,
+    uint64_t growth             # of them those of the call that waits, which has none of them yet
     uint64_t changes            # grows with everything that may change what is mapped, or what it holds
     uint64_t launches           # grows with everything that may have written anywhere
     uint64_t quiet_since        # when the dispatcher began to wait for its guest; 0: it does not

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import islice
 
 from .estimates import Lately, Mean
@@ -48,6 +49,16 @@ class Choice:
             self.best, self._rank = flow, (score * claim, -turn)
 
 
+@dataclass(slots=True)
+class Past:
+    """What a function had, and when it was called."""
+
+    had: Lately = field(default_factory=lambda: Lately(MOMENT))  # seconds of service
+    gap: Mean = field(default_factory=Mean)  # seconds between calls
+    called: float = -math.inf  # the last time
+    lost: float = 0.0  # seconds that it waited and could have begun on a copy, since its last load
+
+
 class Auto(FlowPolicy):
     """The GPU that is free runs whose invocation gains most for what it costs there.
 
@@ -79,15 +90,12 @@ class Auto(FlowPolicy):
         self._fair: VirtualTime[Flow] = VirtualTime()
         self._costs: Ranking[Flow] = Ranking()  # by what a run costs that has to load first
         self._dates: Ranking[Flow] = Ranking()  # by when the answer is wanted
-        self._had: dict[Flow, Lately] = {}  # seconds of service
-        self._gaps: dict[Flow, Mean] = {}  # seconds between calls
-        self._called: dict[Flow, float] = {}
+        self._pasts: dict[Flow, Past] = {}
         self._works: dict[Card, dict[int, Running]] = {}
         self._charged: dict[int, float] = {}
         self._room = Room()
         self._homes: dict[Flow, list[Card]] | None = None  # dealt when they are asked for
         self._declined: dict[int, float] = {}  # since when invocations wait that could have begun on a copy
-        self._lost: dict[Flow, float] = {}  # seconds that they waited so, since the function's last load
 
     # -- costs
 
@@ -113,7 +121,7 @@ class Auto(FlowPolicy):
     def _claim(self, flow: Flow, head: Invocation, card: Card) -> float:
         """How much of its score counts among its kind: less if its function had more than the others had."""
         gain = self._patience + self._now - head.arrival
-        behind = LEAD * max(0.0, self._fair.lead(flow)) + LATE * self._had[flow].at(self._now)
+        behind = LEAD * max(0.0, self._fair.lead(flow)) + LATE * self._pasts[flow].had.at(self._now)
         claim = gain / (gain + self._patience * behind / max(self._run_cost(flow), 1e-6))
         return claim * AT_HOME if self._at_home(flow, card) else claim
 
@@ -233,7 +241,7 @@ class Auto(FlowPolicy):
         for flow, start in sooner:
             self._declined.setdefault(flow.head.id, self._now)
             fits = card.used + flow.function.memory <= SPARE * card.memory and self._total < self._pool
-            if fits and self._lost[flow] >= start:
+            if fits and self._pasts[flow].lost >= start:
                 worth.append(flow)
         return min(worth, key=lambda flow: self._turn[flow.head.id], default=None)
 
@@ -273,9 +281,10 @@ class Auto(FlowPolicy):
     def _value(self, replica: Replica) -> float:
         """What its return will cost within the horizon, for each byte, by calls and seconds (see STARTS)."""
         flow = replica.flow
-        gaps = self._gaps.get(flow)
-        gap = gaps.or_else(HORIZON) if gaps else math.inf
-        calls = len(flow.waiting) + HORIZON / max(gap, 1e-3, self._now - self._called.get(flow, -math.inf))
+        past = self._pasts.get(flow)
+        calls = float(len(flow.waiting))
+        if past:
+            calls += HORIZON / max(past.gap.or_else(HORIZON), 1e-3, self._now - past.called)
         copies = len(flow.replicas) - len(flow.away) or 1
         seconds = self._start(flow) + self._run_cost(flow)
         return calls * math.pow(seconds, STARTS) / (max(1, replica.memory) * copies)
@@ -321,9 +330,7 @@ class Auto(FlowPolicy):
             self._dates.discard(flow)
 
     def _changed(self, flow: Flow) -> None:
-        self._gaps.setdefault(flow, Mean())
-        self._had.setdefault(flow, Lately(MOMENT))
-        self._lost.setdefault(flow, 0.0)
+        self._pasts.setdefault(flow, Past())
         self._homes = None
         super()._changed(flow)
 
@@ -333,15 +340,13 @@ class Auto(FlowPolicy):
         self._dates.discard(flow)
         self._fair.forget(flow)
         self._homes = None
-        self._had.pop(flow, None)
-        self._lost.pop(flow, None)
-        self._gaps.pop(flow, None)
-        self._called.pop(flow, None)
+        self._pasts.pop(flow, None)
 
     def _arrived(self, flow: Flow, invocation: Invocation) -> None:
-        if flow in self._called:
-            self._gaps[flow].add(self._now - self._called[flow])
-        self._called[flow] = self._now
+        past = self._pasts[flow]
+        if past.called > -math.inf:
+            past.gap.add(self._now - past.called)
+        past.called = self._now
         super()._arrived(flow, invocation)
 
     def _withdrawn(self, flow: Flow, invocation: Invocation) -> None:
@@ -364,9 +369,10 @@ class Auto(FlowPolicy):
         self._works[running.card][running.invocation.id] = running
         charge = self._charged[running.invocation.id] = self._run_cost(flow) + running.cost
         self._fair.charge(flow, charge / flow.function.weight)
-        self._had[flow].add(charge / flow.function.weight, self._now)
+        past = self._pasts[flow]
+        past.had.add(charge / flow.function.weight, self._now)
         since = self._declined.pop(running.invocation.id, self._now)
-        self._lost[flow] = 0.0 if running.cost else self._lost[flow] + self._now - since
+        past.lost = 0.0 if running.cost else past.lost + self._now - since
         super()._started(running)
 
     def _ended(self, running: Running, seconds: float | None) -> None:
