@@ -20,7 +20,7 @@ static CUdeviceptr on_device(CUdeviceptr address) {
 }
 
 CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width,
-                 size_t rows, CUstream cuda_stream) {
+                 size_t rows, CUstream cuda_stream, bool behind) {
     struct gf_req_sessionFill request = {
         .address = address, .pitch = pitch, .width = width, .rows = rows, .value = value, .element = element};
     CUresult result = gf_wire_stream(cuda_stream, &request.stream);
@@ -46,5 +46,5 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
     }
     gf_window_work_enqueued();
     result = gf_send_struct(GF_OP_sessionFill, &request);
-    return result == CUDA_SUCCESS ? gf_wait_for_stream(request.stream) : result;
+    return result == CUDA_SUCCESS && !behind ? gf_wait_for_stream(request.stream) : result;
 }
