@@ -331,7 +331,9 @@ static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_exte
     if (to.device) {
         result = from.device ? copy_within(&to, &from, &extent, stream)
                              : copy_in(&to, &from, &extent, stream, may_run_behind);
-        bool waits = result == CUDA_SUCCESS && !may_run_behind && is_open(to.address);
+        /* What comes in the legacy stream the server has all others wait for; in a thread's own, nobody. */
+        bool unseen = !from.device && stream != 0;
+        bool waits = result == CUDA_SUCCESS && !may_run_behind && (unseen || is_open(to.address));
         return waits ? gf_wait_for_stream(stream) : result;
     }
     if (!from.device) { /* which CUDA does while the caller waits, behind what the stream was given before */

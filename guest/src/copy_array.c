@@ -87,7 +87,8 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
     if (gf_host_calls_pending() && (result = gf_wait_for_stream(stream)) != CUDA_SUCCESS) {
         return result; /* a function of the program may write what is copied */
     }
-    bool waits = !behind && (to.memory.shared || from.memory.shared);
+    bool unseen = to.is_array && !from.is_array && !from.memory.device && stream != 0; /* as in copy.c */
+    bool waits = !behind && (unseen || to.memory.shared || from.memory.shared);
     behind = behind && !to.is_array && !to.memory.device && is_locked(&to.memory, size);
     uint64_t most = GF_CHUNK / size->WidthInBytes;
     most = most > 0 ? most : 1;
