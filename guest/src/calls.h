@@ -18,7 +18,7 @@ CUresult gf_memory_free_async(CUdeviceptr address, CUstream stream);
 
 CUresult gf_copy_in(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool behind);
 CUresult gf_copy_out(void *to, CUdeviceptr from, size_t size, CUstream stream, bool behind);
-CUresult gf_copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream);
+CUresult gf_copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool behind);
 /* Either side may be host memory: the address says so. */
 CUresult gf_copy_unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool behind);
 CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,

@@ -12,6 +12,9 @@ bool gf_device_range(uint64_t address, uint64_t size, bool write);
 /* Whether an address is the device's, or the program's. */
 bool gf_address_is_device(uint64_t address);
 
+/* Whether the program wants operations on it to be done when they return (SYNC_MEMOPS). */
+bool gf_is_synchronous(uint64_t address);
+
 /* One side of a copy: rows in host or device memory. */
 struct gf_side {
     bool device;
