@@ -13,6 +13,7 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "hooks.h"
+#include "host_memory.h"
 #include "log.h"
 #include "mirror.h"
 #include "objects.h"
@@ -534,14 +535,29 @@ bool gf_shared_end(uint64_t address, bool managed) {
     return found;
 }
 
+/* With the lock held. What the context's kernels write until it ends is fetched from there on. */
+static void hand_over(struct gf_range *range, uint64_t owner) {
+    flush_all();
+    gf_range_take_away(range);
+    range->lent = false;
+    range->owner = owner;
+}
+
 void gf_shared_end_context(uint64_t owner) {
     pthread_mutex_lock(&lock);
     gf_mirrors_end(0, owner);
     for (struct gf_range **at = &ranges; *at != NULL;) {
-        if ((*at)->owner == owner && (*at)->users == 0) {
+        struct gf_range *range = *at;
+        struct gf_host_range kept;
+        bool ends = range->owner == owner && range->users == 0;
+        if (ends && gf_host_find(range->shared.address, &kept)) {
+            hand_over(range, kept.owner);
+            ends = false;
+        }
+        if (ends) {
             end(at);
         } else {
-            at = &(*at)->next;
+            at = &range->next;
         }
     }
     pthread_mutex_unlock(&lock);

@@ -45,6 +45,26 @@ static void destroy(void) {
     OK(cuCtxDestroy(own));
 }
 
+// A kernel of another context was given memory of this one: it does not end with that context, and what the
+// kernel wrote is there.
+static void outlives_its_user(unsigned *kept) {
+    CUcontext own;
+    CUmodule loaded;
+    CUfunction count_up;
+    kept[0] = 5;
+    kept[1] = 50;
+    OK(cuCtxCreate(&own, NULL, CU_CTX_SCHED_AUTO, device));
+    OK(cuModuleLoadData(&loaded, kernels_ptx));
+    OK(cuModuleGetFunction(&count_up, loaded, "count_up"));
+    OK(LAUNCH(count_up, 1, 1, NULL, &kept));
+    OK(cuCtxDestroy(own));
+    EXPECT(kept[0] == 6 && kept[1] == 50);
+    kept[0] = 10;
+    OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &kept));
+    OK(cuCtxSynchronize());
+    EXPECT(kept[0] == 11 && kept[1] == 50);
+}
+
 int main(void) {
     CUcontext own;
     CUdeviceptr word;
@@ -63,6 +83,8 @@ int main(void) {
     OK(cuMemcpyDtoHAsync((unsigned *)kept + 1, word, 4, NULL));
     OK(cuCtxSynchronize());
     EXPECT(((unsigned *)kept)[1] == 77);
+    OK(cuModuleLoadData(&module, kernels_ptx));
+    outlives_its_user(kept);
     OK(cuMemFreeHost(kept));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister(ordinary, SIZE_MAX, 0));
     free(ordinary);
