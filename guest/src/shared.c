@@ -18,6 +18,7 @@
 #include "mirror.h"
 #include "objects.h"
 #include "shared_range.h"
+#include "stream.h"
 #include "window.h"
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -442,7 +443,7 @@ CUresult gf_shared_mirror(uint64_t host, uint64_t size, uint64_t *device) {
 void gf_shared_end_mirror(uint64_t host) {
     struct gf_mirror mirror;
     if (gf_mirror_find(host, true, &mirror)) {
-        gf_cuCtxSynchronize();
+        gf_wait_for_context(mirror.owner);
         pthread_mutex_lock(&lock);
         gf_mirrors_end(host, 0);
         pthread_mutex_unlock(&lock);
