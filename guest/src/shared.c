@@ -430,9 +430,14 @@ CUresult gf_shared_begin(uint64_t address, uint64_t size, unsigned flags) {
 }
 
 CUresult gf_shared_mirror(uint64_t host, uint64_t size, uint64_t *device) {
+    struct gf_mirror mirror;
     pthread_mutex_lock(&lock);
     CUresult result = have_stream();
-    result = result == CUDA_SUCCESS ? gf_mirror_new(host, size, device) : result;
+    if (gf_mirror_find(host, true, &mirror)) { /* another thread was first */
+        *device = mirror.device;
+    } else if (result == CUDA_SUCCESS) {
+        result = gf_mirror_new(host, size, device);
+    }
     if (result == CUDA_SUCCESS) {
         prepare();
     }
