@@ -116,6 +116,36 @@ static void shared_behind_a_word(CUstream stream, CUdeviceptr flag, volatile uns
     OK(cuMemFreeHost(row));
 }
 
+// Page-locked memory is the device's under the program's own address, whatever it was allocated for: for words,
+// and for a node that fills it.
+static void by_its_own_address(CUstream stream) {
+    volatile unsigned *words = page_locked(8192, 0);
+    unsigned *filled = page_locked(64, 0);
+    CUdeviceptr own = (CUdeviceptr)words;
+    CUDA_MEMSET_NODE_PARAMS fill = {
+        .dst = (CUdeviceptr)filled, .value = 9, .elementSize = 4, .width = 16, .height = 1};
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    OK(cuStreamWaitValue32(stream, own, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuStreamWriteValue32(stream, own + 4096, 5, CU_STREAM_WRITE_VALUE_DEFAULT));
+    FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+    words[0] = 1;
+    OK(cuStreamSynchronize(stream));
+    EXPECT(words[1024] == 5);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(stream, own + 8192, 5, 0));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, context));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(filled[15] == 9);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFreeHost(filled));
+    OK(cuMemFreeHost((void *)words));
+}
+
 static void copies(CUstream stream) {
     unsigned *from = page_locked(LARGE, 0), *to = page_locked(LARGE, 0);
     volatile unsigned *word = page_locked(4, CU_MEMHOSTALLOC_DEVICEMAP);
@@ -178,5 +208,6 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(first, 0, 0, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(first, flags, 0, 8));
     copies(first);
+    by_its_own_address(first);
     return check_failed;
 }
