@@ -18,7 +18,7 @@ CUresult gf_memory_free_async(CUdeviceptr address, CUstream stream);
 
 CUresult gf_copy_in(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool behind);
 CUresult gf_copy_out(void *to, CUdeviceptr from, size_t size, CUstream stream, bool behind);
-CUresult gf_copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream);
+CUresult gf_copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool behind);
 /* Either side may be host memory: the address says so. */
 CUresult gf_copy_unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool behind);
 CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
@@ -30,8 +30,10 @@ CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *volume, CUstream strea
 CUresult gf_copy_line(const CUDA_MEMCPY3D *line, CUstream stream, bool behind);
 CUresult gf_copy_device_to_array(CUarray to, size_t offset, CUdeviceptr from, size_t size, CUstream stream);
 CUresult gf_copy_array_to_device(CUdeviceptr to, CUarray from, size_t offset, size_t size, CUstream stream);
-CUresult gf_copy_host_to_array(CUarray to, size_t offset, const void *from, size_t size, CUstream stream);
-CUresult gf_copy_array_to_host(void *to, CUarray from, size_t offset, size_t size, CUstream stream);
+CUresult gf_copy_host_to_array(CUarray to, size_t offset, const void *from, size_t size, CUstream stream,
+                               bool behind);
+CUresult gf_copy_array_to_host(void *to, CUarray from, size_t offset, size_t size, CUstream stream,
+                               bool behind);
 CUresult gf_copy_array_to_array(CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t size,
                                 CUstream stream);
 CUresult gf_array_create_plane(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc);
@@ -58,7 +60,7 @@ CUresult gf_surface_create(CUsurfObject *object, const CUDA_RESOURCE_DESC *resou
 CUresult gf_surface_resource(CUsurfObject object, CUDA_RESOURCE_DESC *resource);
 /* width: in elements. */
 CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width,
-                 size_t rows, CUstream stream);
+                 size_t rows, CUstream stream, bool behind);
 
 /* Memory that program and device share. */
 CUresult gf_managed_alloc(CUdeviceptr *address, size_t size, unsigned flags);

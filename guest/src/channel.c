@@ -96,6 +96,16 @@ CUresult gf_call_struct(uint16_t op, const void *request, size_t size, void *rep
     return gf_call_parts(&call, &(struct iovec){(void *)request, size}, 1);
 }
 
+CUresult gf_call_making(uint16_t op, const void *request, size_t size, void *reply, size_t reply_size) {
+    struct gf_call call = {.op = op, .reply = reply, .reply_size = (uint32_t)reply_size};
+    CUresult result = gf_call_parts(&call, &(struct iovec){(void *)request, size}, 1);
+    if (result != CUDA_SUCCESS && call.done && call.status == CUDA_SUCCESS) {
+        gf_channel_latch(call.context_id, result);
+        result = CUDA_SUCCESS;
+    }
+    return result;
+}
+
 /* Sleeps until there is something to send, the server hangs up, or a reply comes that nobody else will read.
  * What poll tells of, somebody else may have read meanwhile, or gone on with another connection: it is looked
  * at again, since who waited for more here would send nothing. */

@@ -58,6 +58,9 @@ CUresult gf_call_wait(struct gf_call *call);
 CUresult gf_call_parts(struct gf_call *call, const struct iovec *parts, int count);
 /* The same for a request and a reply of fixed size. */
 CUresult gf_call_struct(uint16_t op, const void *request, size_t size, void *reply, size_t reply_size);
+/* The same for what makes something on the server: it succeeds although an earlier call has failed, which is
+ * told by one that waits. */
+CUresult gf_call_making(uint16_t op, const void *request, size_t size, void *reply, size_t reply_size);
 
 /* Reads whatever is needed until *flag is set by a `completed` callback. False: the server is lost. */
 bool gf_channel_wait_flag(const _Atomic bool *flag);

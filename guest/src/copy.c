@@ -28,8 +28,7 @@ static uint64_t span(const struct gf_side *side, const struct gf_extent *extent)
     return side->pitch * (extent->rows - 1) + extent->width;
 }
 
-/* Whether the program wants operations on it to be done when they return (SYNC_MEMOPS). */
-static bool is_synchronous(uint64_t address) {
+bool gf_is_synchronous(uint64_t address) {
     struct gf_allocation allocation;
     return gf_window_find(address, &allocation) && allocation.synchronous;
 }
@@ -324,22 +323,20 @@ static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_exte
     if (shared) {
         gf_window_work_enqueued();
     }
-    if (to.device && from.device && shared && !may_run_behind) {
-        result = copy_within(&to, &from, &extent, stream);
-        return result == CUDA_SUCCESS ? gf_wait_for_stream(stream) : result;
-    }
     if (to.device) {
         result = from.device ? copy_within(&to, &from, &extent, stream)
                              : copy_in(&to, &from, &extent, stream, may_run_behind);
-        bool waits = result == CUDA_SUCCESS && !may_run_behind && is_open(to.address);
-        return waits ? gf_wait_for_stream(stream) : result;
+        /* What comes in the legacy stream the server has all others wait for; in a thread's own, nobody. */
+        bool unseen = from.device ? shared || gf_is_synchronous(from.address) : stream != 0;
+        bool waits = !may_run_behind && (unseen || gf_is_synchronous(to.address) || is_open(to.address));
+        return result == CUDA_SUCCESS && waits ? gf_wait_for_stream(stream) : result;
     }
     if (!from.device) { /* which CUDA does while the caller waits, behind what the stream was given before */
         result = gf_cuStreamSynchronize(cuda_stream);
         return result == CUDA_SUCCESS ? copy_host(&to, &from, &extent) : result;
     }
     bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent)) &&
-                  !is_synchronous(from.address);
+                  !gf_is_synchronous(from.address);
     return behind ? copy_out_behind(&to, &from, &extent, stream)
                   : copy_out_and_wait(&to, &from, &extent, stream, cuda_stream);
 }
@@ -373,8 +370,8 @@ CUresult gf_copy_out(void *to, CUdeviceptr from, size_t size, CUstream stream, b
     return copy(on_host(to, size), on_device(from, size), (struct gf_extent){size, 1}, stream, behind);
 }
 
-CUresult gf_copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-    return copy(on_device(to, size), on_device(from, size), (struct gf_extent){size, 1}, stream, true);
+CUresult gf_copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool behind) {
+    return copy(on_device(to, size), on_device(from, size), (struct gf_extent){size, 1}, stream, behind);
 }
 
 CUresult gf_copy_unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool behind) {
@@ -412,7 +409,7 @@ CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
     if (result == CUDA_SUCCESS && waits) {
         result = settle(to_context, from_context);
     }
-    result = result != CUDA_SUCCESS ? result : gf_copy_on_device(to, from, size, stream);
+    result = result != CUDA_SUCCESS ? result : gf_copy_on_device(to, from, size, stream, behind);
     return result == CUDA_SUCCESS && waits ? gf_cuStreamSynchronize(stream) : result;
 }
 

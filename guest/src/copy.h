@@ -7,10 +7,14 @@
 #include "driver_interop/cuda_driver.h"
 
 /* Whether a range of device memory can be touched: inside one allocation or one module variable, or mapped
- * by the program itself with the right to read or write. */
+ * by the program itself with the right to read or write; or of page-locked memory, which kernels reach from
+ * then on. */
 bool gf_device_range(uint64_t address, uint64_t size, bool write);
 /* Whether an address is the device's, or the program's. */
 bool gf_address_is_device(uint64_t address);
+
+/* Whether the program wants operations on it to be done when they return (SYNC_MEMOPS). */
+bool gf_is_synchronous(uint64_t address);
 
 /* One side of a copy: rows in host or device memory. */
 struct gf_side {

@@ -87,7 +87,8 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
     if (gf_host_calls_pending() && (result = gf_wait_for_stream(stream)) != CUDA_SUCCESS) {
         return result; /* a function of the program may write what is copied */
     }
-    bool shared = to.memory.shared || from.memory.shared;
+    bool unseen = to.is_array && !from.is_array && !from.memory.device && stream != 0; /* as in copy.c */
+    bool waits = !behind && (unseen || to.memory.shared || from.memory.shared);
     behind = behind && !to.is_array && !to.memory.device && is_locked(&to.memory, size);
     uint64_t most = GF_CHUNK / size->WidthInBytes;
     most = most > 0 ? most : 1;
@@ -106,7 +107,7 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
         to.memory.address += to.memory.slice;
         from.memory.address += from.memory.slice;
     }
-    return result == CUDA_SUCCESS && shared ? gf_wait_for_stream(stream) : result;
+    return result == CUDA_SUCCESS && waits ? gf_wait_for_stream(stream) : result;
 }
 
 CUresult gf_copy_boxes(const struct gf_volume *target, const struct gf_volume *source,
@@ -171,14 +172,16 @@ CUresult gf_copy_array_to_device(CUdeviceptr to, CUarray from, size_t offset, si
                         stream, false);
 }
 
-CUresult gf_copy_host_to_array(CUarray to, size_t offset, const void *from, size_t size, CUstream stream) {
+CUresult gf_copy_host_to_array(CUarray to, size_t offset, const void *from, size_t size, CUstream stream,
+                               bool behind) {
     return gf_copy_line(&(CUDA_MEMCPY3D){TO_ARRAY(to, offset), FROM_HOST(from), .WidthInBytes = size}, stream,
-                        false);
+                        behind);
 }
 
-CUresult gf_copy_array_to_host(void *to, CUarray from, size_t offset, size_t size, CUstream stream) {
+CUresult gf_copy_array_to_host(void *to, CUarray from, size_t offset, size_t size, CUstream stream,
+                               bool behind) {
     return gf_copy_line(&(CUDA_MEMCPY3D){TO_HOST(to), FROM_ARRAY(from, offset), .WidthInBytes = size}, stream,
-                        false);
+                        behind);
 }
 
 CUresult gf_copy_array_to_array(CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t size,

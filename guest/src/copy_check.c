@@ -2,6 +2,7 @@
 #include "copy.h"
 
 #include "array.h"
+#include "context.h"
 #include "host_memory.h"
 #include "module.h"
 #include "pending.h"
@@ -10,10 +11,21 @@
 #include "vmm.h"
 #include "window.h"
 
-/* Page-locked memory may end before what is mapped behind it does. */
-static bool lies_in_host(uint64_t address, uint64_t size) {
+/* Page-locked memory ends before what is mapped behind it may. */
+static bool lies_in_host(const struct gf_mapping *mapping, uint64_t address, uint64_t size) {
     struct gf_host_range range;
-    return !gf_host_find(address, &range) || size <= range.size - (address - range.address);
+    if (!gf_host_find(mapping->address, &range)) {
+        return true;
+    }
+    uint64_t offset = address - range.address;
+    return offset < range.size && size <= range.size - offset;
+}
+
+/* Page-locked memory that is named as the device's, the device has from then on. */
+static bool is_shared_now(uint64_t address) {
+    struct gf_host_range range;
+    return gf_window_contains(address) && gf_host_find(address, &range) && range.in_window &&
+           gf_context_current_handle() != 0 && gf_host_share(address) == CUDA_SUCCESS;
 }
 
 bool gf_device_range(uint64_t address, uint64_t size, bool write) {
@@ -23,8 +35,9 @@ bool gf_device_range(uint64_t address, uint64_t size, bool write) {
     if (gf_window_find(address, &allocation)) {
         return size <= allocation.size - (address - allocation.address);
     }
-    if (gf_mapping_find(address, &mapping)) {
-        return lies_in_host(address, size) && gf_mapping_allows(address, size, write);
+    if (gf_mapping_find(address, &mapping) ||
+        (is_shared_now(address) && gf_mapping_find(address, &mapping))) {
+        return lies_in_host(&mapping, address, size) && gf_mapping_allows(address, size, write);
     }
     return gf_global_find(address, &base, &extent) && size <= extent - (address - base);
 }

@@ -28,17 +28,6 @@ struct gf_graph_home {
     bool in_graph, in_exec;        /* who needs it */
 };
 
-/* Calls that make something succeed although an earlier one has failed: that is told by one that waits. */
-static CUresult make(uint16_t op, const void *request, size_t size, void *reply, uint32_t reply_size) {
-    struct gf_call call = {.op = op, .reply = reply, .reply_size = reply_size};
-    CUresult result = gf_call_parts(&call, &(struct iovec){.iov_base = (void *)request, .iov_len = size}, 1);
-    if (result != CUDA_SUCCESS && call.done && call.status == CUDA_SUCCESS) {
-        gf_channel_latch(call.context_id, result);
-        result = CUDA_SUCCESS;
-    }
-    return result;
-}
-
 /* Homes */
 
 static bool is_there(const struct gf_graph_home *home) {
@@ -148,7 +137,8 @@ CUresult gf_condition_make(struct gf_model *model, uint64_t context, unsigned in
     struct gf_req_sessionGraphCondition request = {
         .exec = root->home->handle, .graph = wire_graph_of(model), .initial = initial, .flags = flags};
     struct gf_rep_sessionGraphCondition reply;
-    CUresult result = make(GF_OP_sessionGraphCondition, &request, sizeof request, &reply, sizeof reply);
+    CUresult result =
+        gf_call_making(GF_OP_sessionGraphCondition, &request, sizeof request, &reply, sizeof reply);
     if (result != CUDA_SUCCESS) {
         free(condition);
         return result;
@@ -215,7 +205,7 @@ CUresult gf_condition_take(struct gf_node *node, uint32_t *first) {
                                                      .type = params->type,
                                                      .size = params->size,
                                                      .value = params->handle};
-    CUresult result = make(GF_OP_sessionGraphConditional, &request, sizeof request, NULL, 0);
+    CUresult result = gf_call_making(GF_OP_sessionGraphConditional, &request, sizeof request, NULL, 0);
     if (result != CUDA_SUCCESS) {
         return result;
     }

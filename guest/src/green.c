@@ -77,7 +77,7 @@ static CUresult make(uint64_t handle, const struct gf_resources *resources, unsi
         request.workloads = resources->queue.wqConfig.wqConcurrencyLimit;
         request.scope = resources->queue.wqConfig.sharingScope;
     }
-    return gf_call_struct(GF_OP_sessionGreenContext, &request, sizeof request, NULL, 0);
+    return gf_call_making(GF_OP_sessionGreenContext, &request, sizeof request, NULL, 0);
 }
 
 CUresult gf_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned flags) {

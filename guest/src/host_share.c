@@ -129,7 +129,9 @@ void gf_host_end_context(uint64_t owner) {
             gf_pending_wait(NULL, UINT64_MAX);
             waited = true;
         }
-        if (!range.registered && !is_mapped(&range)) { /* else it ends as what the device shares does */
+        if (range.registered) {
+            gf_shared_end_mirror(range.address); /* it may be another context's */
+        } else if (!is_mapped(&range)) { /* else it ends as what the device shares does */
             free_plain(&range);
         }
     }

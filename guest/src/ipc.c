@@ -48,7 +48,7 @@ CUresult gf_ipc_check(const struct gf_ipc_handle *handle, enum gf_ipc_kind kind)
 CUresult gf_ipc_find(const struct gf_ipc_handle *handle, struct gf_rep_sessionImportFind *found) {
     struct gf_req_sessionImportFind request = {.session = handle->session};
     memcpy(request.token, handle->token, GF_TOKEN_SIZE);
-    CUresult result = gf_call_struct(GF_OP_sessionImportFind, &request, sizeof request, found, sizeof *found);
+    CUresult result = gf_call_making(GF_OP_sessionImportFind, &request, sizeof request, found, sizeof *found);
     if (result != CUDA_SUCCESS || handle->kind == GF_IPC_EVENT) {
         return result;
     }
@@ -60,7 +60,7 @@ CUresult gf_ipc_find(const struct gf_ipc_handle *handle, struct gf_rep_sessionIm
 CUresult gf_ipc_map(const struct gf_ipc_handle *handle, uint64_t address) {
     struct gf_req_sessionImportMap request = {.address = address};
     memcpy(request.token, handle->token, GF_TOKEN_SIZE);
-    return gf_call_struct(GF_OP_sessionImportMap, &request, sizeof request, NULL, 0);
+    return gf_call_making(GF_OP_sessionImportMap, &request, sizeof request, NULL, 0);
 }
 
 bool gf_ipc_exportable(const struct gf_allocation *allocation) {

@@ -18,7 +18,7 @@ static CUresult export(CUevent handle, struct gf_event *event) {
     if (!gf_random_bytes(request.token, GF_TOKEN_SIZE)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult result = gf_call_struct(GF_OP_sessionExportEvent, &request, sizeof request, NULL, 0);
+    CUresult result = gf_call_making(GF_OP_sessionExportEvent, &request, sizeof request, NULL, 0);
     if (result == CUDA_SUCCESS) {
         memcpy(event->token, request.token, GF_TOKEN_SIZE);
         event->exported = true;
@@ -64,7 +64,7 @@ CUresult gf_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(request.token, told.token, GF_TOKEN_SIZE);
-    result = gf_call_struct(GF_OP_sessionImportEvent, &request, sizeof request, NULL, 0);
+    result = gf_call_making(GF_OP_sessionImportEvent, &request, sizeof request, NULL, 0);
     if (result != CUDA_SUCCESS) {
         gf_object_discard(event);
         return result;

@@ -20,7 +20,7 @@ static CUdeviceptr on_device(CUdeviceptr address) {
 }
 
 CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width,
-                 size_t rows, CUstream cuda_stream) {
+                 size_t rows, CUstream cuda_stream, bool behind) {
     struct gf_req_sessionFill request = {
         .address = address, .pitch = pitch, .width = width, .rows = rows, .value = value, .element = element};
     CUresult result = gf_wire_stream(cuda_stream, &request.stream);
@@ -40,11 +40,13 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
     }
     struct gf_shared shared;
     struct gf_mirror mirror;
-    if (!gf_shared_find(address, &shared) && !gf_mirror_find(address, false, &mirror)) {
+    bool seen = gf_shared_find(address, &shared) || gf_mirror_find(address, false, &mirror);
+    if (seen) {
+        gf_window_work_enqueued();
+    } else {
         gf_window_copy_enqueued();
-        return gf_send_struct(GF_OP_sessionFill, &request);
     }
-    gf_window_work_enqueued();
     result = gf_send_struct(GF_OP_sessionFill, &request);
-    return result == CUDA_SUCCESS ? gf_wait_for_stream(request.stream) : result;
+    bool waits = !behind && (seen || gf_is_synchronous(address));
+    return result == CUDA_SUCCESS && waits ? gf_wait_for_stream(request.stream) : result;
 }

@@ -13,10 +13,12 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "hooks.h"
+#include "host_memory.h"
 #include "log.h"
 #include "mirror.h"
 #include "objects.h"
 #include "shared_range.h"
+#include "stream.h"
 #include "window.h"
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -428,9 +430,14 @@ CUresult gf_shared_begin(uint64_t address, uint64_t size, unsigned flags) {
 }
 
 CUresult gf_shared_mirror(uint64_t host, uint64_t size, uint64_t *device) {
+    struct gf_mirror mirror;
     pthread_mutex_lock(&lock);
     CUresult result = have_stream();
-    result = result == CUDA_SUCCESS ? gf_mirror_new(host, size, device) : result;
+    if (gf_mirror_find(host, true, &mirror)) { /* another thread was first */
+        *device = mirror.device;
+    } else if (result == CUDA_SUCCESS) {
+        result = gf_mirror_new(host, size, device);
+    }
     if (result == CUDA_SUCCESS) {
         prepare();
     }
@@ -441,7 +448,7 @@ CUresult gf_shared_mirror(uint64_t host, uint64_t size, uint64_t *device) {
 void gf_shared_end_mirror(uint64_t host) {
     struct gf_mirror mirror;
     if (gf_mirror_find(host, true, &mirror)) {
-        gf_cuCtxSynchronize();
+        gf_wait_for_context(mirror.owner);
         pthread_mutex_lock(&lock);
         gf_mirrors_end(host, 0);
         pthread_mutex_unlock(&lock);
@@ -534,14 +541,29 @@ bool gf_shared_end(uint64_t address, bool managed) {
     return found;
 }
 
+/* With the lock held. What the context's kernels write until it ends is fetched from there on. */
+static void hand_over(struct gf_range *range, uint64_t owner) {
+    flush_all();
+    gf_range_take_away(range);
+    range->lent = false;
+    range->owner = owner;
+}
+
 void gf_shared_end_context(uint64_t owner) {
     pthread_mutex_lock(&lock);
     gf_mirrors_end(0, owner);
     for (struct gf_range **at = &ranges; *at != NULL;) {
-        if ((*at)->owner == owner && (*at)->users == 0) {
+        struct gf_range *range = *at;
+        struct gf_host_range kept;
+        bool ends = range->owner == owner && range->users == 0;
+        if (ends && gf_host_find(range->shared.address, &kept)) {
+            hand_over(range, kept.owner);
+            ends = false;
+        }
+        if (ends) {
             end(at);
         } else {
-            at = &(*at)->next;
+            at = &range->next;
         }
     }
     pthread_mutex_unlock(&lock);

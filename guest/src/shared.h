@@ -18,7 +18,7 @@ CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *
 CUresult gf_shared_begin(uint64_t address, uint64_t size, unsigned flags);
 /* The device's copy of registered memory, which is kept like it. */
 CUresult gf_shared_mirror(uint64_t host, uint64_t size, uint64_t *device);
-/* Waits for the device, and ends that copy, if there is one. */
+/* Waits for the context in which kernels reach it, and ends that copy, if there is one. */
 void gf_shared_end_mirror(uint64_t host);
 /* Memory that begins at an address ends. False: none of that kind does. */
 bool gf_shared_end(uint64_t address, bool managed);
@@ -26,7 +26,8 @@ bool gf_shared_end(uint64_t address, bool managed);
  * it; as often as it is adopted it is left. context: in which it is copied. */
 CUresult gf_shared_adopt(uint64_t address, uint64_t size, uint64_t context);
 void gf_shared_leave(uint64_t address);
-/* What a context owns. */
+/* What a context owns. Page-locked memory of another one, which it let kernels of this one reach, is that
+ * one's from then on. */
 void gf_shared_end_context(uint64_t owner);
 /* The shared memory that holds an address. */
 bool gf_shared_find(uint64_t address, struct gf_shared *found);

@@ -311,7 +311,7 @@ static CUresult make_token(struct gf_block *block) {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (block->token != NULL && gf_random_bytes(block->token, GF_TOKEN_SIZE)) {
         memcpy(request.token, block->token, GF_TOKEN_SIZE);
-        result = gf_call_struct(GF_OP_sessionExportMemory, &request, sizeof request, NULL, 0);
+        result = gf_call_making(GF_OP_sessionExportMemory, &request, sizeof request, NULL, 0);
     }
     if (result != CUDA_SUCCESS) {
         free(block->token);

@@ -1,8 +1,10 @@
 // Page-locked memory in kernels, however it came to be: allocated without a word of the device, under the
 // program's own pointer; registered, by the pointer that CUDA gives for it.
+#include <pthread.h>
+
 #include "driver.h"
 
-enum { WORDS = 1 << 14, BYTES = WORDS * 4 };
+enum { WORDS = 1 << 14, BYTES = WORDS * 4, ASKING = 4 };
 
 static CUstream stream;
 
@@ -48,6 +50,38 @@ static void used(unsigned *data, CUdeviceptr address) {
     EXPECT(host == data + 1);
 }
 
+static pthread_barrier_t together;
+
+// It is told in the place of what it asks about.
+static void *asks(void *place) {
+    CUdeviceptr *address = place;
+    QUIET(cuCtxSetCurrent(context));
+    pthread_barrier_wait(&together);
+    QUIET(cuMemHostGetDevicePointer(address, (void *)*address, 0));
+    return NULL;
+}
+
+// Threads that ask for the device's address of registered memory at once are told the same one.
+static void asked_at_once(unsigned *data) {
+    pthread_t threads[ASKING];
+    CUdeviceptr told[ASKING];
+    int apart = 0;
+    pthread_barrier_init(&together, NULL, ASKING);
+    for (int round = 0; round < 20; round++) {
+        QUIET(cuMemHostRegister(data, BYTES, CU_MEMHOSTREGISTER_DEVICEMAP));
+        for (int i = 0; i < ASKING; i++) {
+            told[i] = (CUdeviceptr)data;
+            pthread_create(&threads[i], NULL, asks, &told[i]);
+        }
+        for (int i = 0; i < ASKING; i++) {
+            pthread_join(threads[i], NULL);
+            apart += told[i] != told[0];
+        }
+        QUIET(cuMemHostUnregister(data));
+    }
+    EXPECT(apart == 0);
+}
+
 int main(void) {
     unsigned *data, *own = malloc(BYTES + 100);
     CUdeviceptr address = 0, memory, again = 0;
@@ -88,6 +122,7 @@ int main(void) {
     OK(cuMemHostUnregister(data));
     EXPECT(holds(data, 0, 9));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostGetDevicePointer(&again, data, 0));
+    asked_at_once(data);
     free(own);
     return check_failed;
 }

@@ -82,6 +82,70 @@ static void array_behind_a_word(CUstream stream, CUdeviceptr flag, volatile unsi
     OK(cuArrayDestroy(array));
 }
 
+// Fills of memory that the program sees too, and copies of an array to it: none is waited for.
+static void shared_behind_a_word(CUstream stream, CUdeviceptr flag, volatile unsigned *word) {
+    unsigned *mapped = page_locked(8 * SIDE, CU_MEMHOSTALLOC_DEVICEMAP), *row = page_locked(4 * SIDE, 0);
+    CUdeviceptr seen, managed;
+    CUarray array;
+    OK(cuMemHostGetDevicePointer(&seen, mapped, 0));
+    OK(cuMemAllocManaged(&managed, 4 * SIDE, CU_MEM_ATTACH_GLOBAL));
+    OK(cuArrayCreate(&array, &(CUDA_ARRAY_DESCRIPTOR){SIDE, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1}));
+    CUDA_MEMCPY2D out = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                         .srcArray = array,
+                         .dstMemoryType = CU_MEMORYTYPE_HOST,
+                         .dstHost = mapped + SIDE,
+                         .WidthInBytes = 4 * SIDE,
+                         .Height = 1};
+    row[SIDE - 1] = 4712;
+    OK(cuMemcpyHtoA(array, 0, row, 4 * SIDE));
+    row[SIDE - 1] = 0;
+    OK(cuStreamWaitValue32(stream, flag, 4, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuMemsetD32Async(seen, 7, SIDE, stream));
+    OK(cuMemsetD32Async(managed, 8, SIDE, stream));
+    OK(cuMemcpy2DAsync(&out, stream));
+    OK(cuMemcpyAtoHAsync(row, array, 0, 4 * SIDE, stream));
+    FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+    *word = 4;
+    OK(cuStreamSynchronize(stream));
+    EXPECT(mapped[SIDE - 1] == 7 && mapped[2 * SIDE - 1] == 4712);
+    EXPECT(((unsigned *)managed)[SIDE - 1] == 8);
+    EXPECT(row[SIDE - 1] == 4712);
+    OK(cuArrayDestroy(array));
+    OK(cuMemFree(managed));
+    OK(cuMemFreeHost(mapped));
+    OK(cuMemFreeHost(row));
+}
+
+// Page-locked memory is the device's under the program's own address, whatever it was allocated for: for words,
+// and for a node that fills it.
+static void by_its_own_address(CUstream stream) {
+    volatile unsigned *words = page_locked(8192, 0);
+    unsigned *filled = page_locked(64, 0);
+    CUdeviceptr own = (CUdeviceptr)words;
+    CUDA_MEMSET_NODE_PARAMS fill = {
+        .dst = (CUdeviceptr)filled, .value = 9, .elementSize = 4, .width = 16, .height = 1};
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    OK(cuStreamWaitValue32(stream, own, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuStreamWriteValue32(stream, own + 4096, 5, CU_STREAM_WRITE_VALUE_DEFAULT));
+    FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+    words[0] = 1;
+    OK(cuStreamSynchronize(stream));
+    EXPECT(words[1024] == 5);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(stream, own + 8192, 5, 0));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, context));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(filled[15] == 9);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFreeHost(filled));
+    OK(cuMemFreeHost((void *)words));
+}
+
 static void copies(CUstream stream) {
     unsigned *from = page_locked(LARGE, 0), *to = page_locked(LARGE, 0);
     volatile unsigned *word = page_locked(4, CU_MEMHOSTALLOC_DEVICEMAP);
@@ -91,6 +155,7 @@ static void copies(CUstream stream) {
     behind_a_word(stream, flag, word, from, to);
     behind_a_node(stream, flag, word, from, to);
     array_behind_a_word(stream, flag, word, from, to);
+    shared_behind_a_word(stream, flag, word);
     OK(cuMemFreeHost(from));
     OK(cuMemFreeHost(to));
     OK(cuMemFreeHost((void *)word));
@@ -143,5 +208,6 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(first, 0, 0, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(first, flags, 0, 8));
     copies(first);
+    by_its_own_address(first);
     return check_failed;
 }

@@ -1,0 +1,53 @@
+// Blocking copies "within the device" whose addresses say otherwise are done when they return, as are all
+// blocking operations on memory for which the program asked that (SYNC_MEMOPS): it looks at once.
+#include "driver.h"
+
+enum { WORDS = 64, BYTES = 4 * WORDS };
+
+static CUdeviceptr idle, busy;
+
+// What follows is not done at once.
+static void keep_busy(void) {
+    unsigned count = WORDS, delay = 1000000;
+    QUIET(LAUNCH(kernel("slow_copy"), 1, 64, NULL, &busy, &idle, &count, &delay));
+}
+
+int main(void) {
+    const unsigned on = 1;
+    unsigned *page_locked = NULL, *registered = calloc(WORDS, 4);
+    CUdeviceptr source, synchronous, managed;
+    start();
+    OK(cuMemHostAlloc((void **)&page_locked, BYTES, 0));
+    OK(cuMemHostRegister(registered, BYTES, 0));
+    OK(cuMemAllocManaged(&managed, BYTES, CU_MEM_ATTACH_GLOBAL));
+    idle = allocate(BYTES);
+    busy = allocate(BYTES);
+    source = allocate(BYTES);
+    synchronous = allocate(BYTES);
+    OK(cuMemsetD32(source, 5, WORDS));
+    OK(cuCtxSynchronize());
+
+    keep_busy();
+    OK(cuMemcpyDtoD((CUdeviceptr)page_locked, source, BYTES));
+    EXPECT(page_locked[WORDS - 1] == 5);
+    keep_busy();
+    OK(cuMemcpyDtoD((CUdeviceptr)registered, source, BYTES));
+    EXPECT(registered[WORDS - 1] == 5);
+    keep_busy();
+    OK(cuMemcpyDtoD(managed, source, BYTES));
+    EXPECT(((unsigned *)managed)[WORDS - 1] == 5);
+
+    OK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, synchronous));
+    keep_busy();
+    OK(cuMemcpyDtoD(synchronous, source, BYTES));
+    OK(cuStreamQuery(NULL));
+    keep_busy();
+    OK(cuMemcpyHtoD(synchronous, registered, BYTES));
+    OK(cuStreamQuery(NULL));
+    keep_busy();
+    OK(cuMemsetD32(synchronous, 6, WORDS));
+    OK(cuStreamQuery(NULL));
+    OK(cuMemHostUnregister(registered));
+    free(registered);
+    return check_failed;
+}
