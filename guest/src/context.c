@@ -17,7 +17,6 @@
 #include "stream.h"
 #include "window.h"
 
-static _Atomic uint32_t primary_flags[GF_DEVICES_MAX];
 /* Held while a primary context ends, too: who retains it has the one that goes on, or the next. Recursive,
  * for what the runtime keeps in it makes driver calls when that goes. */
 static pthread_mutex_t primary_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -230,7 +229,6 @@ static CUresult retain(CUdevice dev) {
     CUresult result = atomic_load(&primary->active) ? CUDA_SUCCESS : gf_device_failure(dev);
     if (result == CUDA_SUCCESS) {
         primary->references++;
-        primary->flags = primary_flags[dev];
         atomic_store_explicit(&primary->active, true, memory_order_release);
     }
     pthread_mutex_unlock(&primary_lock);
@@ -295,7 +293,7 @@ CUresult gf_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
     if (!atomic_load(&gf_primaries[dev]->active)) {
         return CUDA_SUCCESS;
     }
-    atomic_store(&primary_flags[dev], gf_primaries[dev]->flags = CU_CTX_SCHED_AUTO);
+    gf_primaries[dev]->flags = CU_CTX_SCHED_AUTO;
     return empty_primary(dev, false);
 }
 
@@ -306,7 +304,7 @@ CUresult gf_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned flags) {
     if (!valid_flags(flags)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    atomic_store(&primary_flags[dev], gf_primaries[dev]->flags = flags);
+    gf_primaries[dev]->flags = flags;
     return CUDA_SUCCESS;
 }
 
@@ -332,7 +330,7 @@ CUresult gf_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned *flags, int *activ
     if (flags == NULL || active == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *flags = atomic_load(&primary_flags[dev]);
+    *flags = gf_primaries[dev]->flags;
     *active = atomic_load(&gf_primaries[dev]->active);
     return CUDA_SUCCESS;
 }

@@ -451,7 +451,7 @@ bool gf_window_synchronous(uint64_t address, bool synchronous) {
     }
     pthread_mutex_lock(&lock);
     struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
-    bool found = block != NULL && address - block->address < block->requested;
+    bool found = block != NULL && address - block->address - block->begins < block->requested;
     if (found) {
         block->synchronous = synchronous;
     }

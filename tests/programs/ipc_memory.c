@@ -21,6 +21,8 @@ static void importer(void) {
     struct handles handles;
     CUdeviceptr large = 0, again = 0, small = 0, own = allocate(WORDS * 4), base = 0;
     CUipcMemHandle handle;
+    const unsigned on = 1;
+    unsigned synchronous = 0;
     size_t size = 0;
     hear(&handles, sizeof handles);
 
@@ -33,6 +35,9 @@ static void importer(void) {
     EXPECT(word_at(own) == 8 && word_at(own + 4) == 7);
     OK(cuIpcOpenMemHandle(&small, handles.small, LAZY));
     EXPECT(word_at(small) == 11 && word_at(small + 4 * (SMALL / 4 - 1)) == 11);
+    OK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, small));
+    OK(cuPointerGetAttribute(&synchronous, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, small + SMALL - 1));
+    EXPECT(synchronous == 1);
     go();
     await();
     EXPECT(word_at(large) == 9);
@@ -78,7 +83,8 @@ int main(int count, char **arguments) {
         importer();
         return check_failed; // what is open ends with the process
     }
-    CUdeviceptr large = allocate(WORDS * 4), small = allocate(SMALL), freed = allocate(SMALL), none = 0;
+    // what is small does not begin where its pages do
+    CUdeviceptr large = allocate(WORDS * 4), freed = allocate(SMALL), small = allocate(SMALL), none = 0;
     struct handles handles;
     OK(cuMemsetD32(large, 7, WORDS));
     if (strcmp(role, "ends") == 0) {

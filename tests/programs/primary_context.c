@@ -15,6 +15,14 @@ int main(void) {
     EXPECT(active == 1 && (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC);
     OK(cuDevicePrimaryCtxRetain(&again, device));
     EXPECT(again == context);
+    // whoever retains it too leaves it as it is
+    OK(cuCtxSetFlags(CU_CTX_SCHED_YIELD));
+    OK(cuDevicePrimaryCtxRetain(&again, device));
+    OK(cuDevicePrimaryCtxRelease(device));
+    OK(cuCtxGetFlags(&flags));
+    EXPECT((flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_YIELD);
+    OK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    EXPECT((flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_YIELD);
     CUdeviceptr counter = allocate((size_t)8 << 20);
     OK(cuMemsetD32(counter, 6, 1));
     OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &counter));
