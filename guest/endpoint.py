@@ -5,6 +5,7 @@ Standard library only. The published file is an environment file (`set -a; . end
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import NamedTuple
 
@@ -55,9 +56,12 @@ def published(directory: str | None = None) -> dict[str, str]:
 
 
 def read_token(path: str) -> str:
-    """The token in a file: its first line."""
-    with open(path, encoding="utf-8") as file:
-        return file.readline().strip()
+    """The token in a file: its first line. Raises OSError, for what is no text too."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.readline().strip()
+    except UnicodeDecodeError:
+        raise OSError(errno.EILSEQ, "it is no text", path) from None
 
 
 def _same(one: str, other: str) -> bool:

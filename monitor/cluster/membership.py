@@ -180,7 +180,10 @@ class Membership:
             load.incarnation = self._desk.incarnation
             load.clock = int(self._desk.clock() * 1000)
             load.tickets.extend(self._desk.used())
-        load.tenants.extend(self._reports(REPORTED_DAYS))
+        for report in self._reports(REPORTED_DAYS):
+            report.ClearField("limits")  # the registry knows those of the cluster, and takes 1 MiB
+            report.ClearField("set")
+            load.tenants.append(report)
         return load
 
     def _heard(self, reply: registry_pb2.HeartbeatReply) -> None:

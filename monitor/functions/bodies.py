@@ -21,6 +21,9 @@ class Bodies:
 
     def __init__(self, most: int) -> None:
         self._room = most
+        self._owed = 0  # bytes of answers that were not read yet
+        self._read = asyncio.Event()
+        self._read.set()
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[Held]:
@@ -29,6 +32,7 @@ class Bodies:
         try:
             yield held
         finally:
+            held.paid(held.owed)
             self._room += held.size
 
     def take(self, size: int) -> None:
@@ -41,6 +45,15 @@ class Bodies:
     def owe(self, size: int) -> None:
         """Take so many bytes even if fewer are left: later requests are refused until they are back."""
         self._room -= size
+        self._owed += size
+        if self._owed:
+            self._read.clear()
+        else:
+            self._read.set()
+
+    async def all_read(self) -> None:
+        """Wait until all answers were read by their callers, or those have gone."""
+        await self._read.wait()
 
 
 class Held:
@@ -49,6 +62,7 @@ class Held:
     def __init__(self, bodies: Bodies) -> None:
         self._bodies = bodies
         self.size = 0
+        self.owed = 0  # bytes of them that are an answer
 
     def take(self, size: int) -> None:
         """Take more bytes for this request. Raises Failed if fewer are left."""
@@ -59,11 +73,13 @@ class Held:
         """Count bytes of an answer that are in memory already, even if fewer are left."""
         self._bodies.owe(size)
         self.size += size
+        self.owed += size
 
     def paid(self, size: int) -> None:
         """So much of the answer was written."""
         self._bodies.owe(-size)
         self.size -= size
+        self.owed -= size
 
     async def read(self, request: web.BaseRequest, most: int) -> bytes:
         """The body. Raises Failed if it is too large, or too slow."""

@@ -144,8 +144,7 @@ class Catalogue:
         """Replace the deployed revision by a new one, whose first replica is at `place`. `keep`: store it,
         too. Raises OSError, StoreError, WrongDeployment; then the old one stays.
         """
-        before, old = function.deployment, list(function.units)
-        old.remove(place.unit)
+        before = function.deployment
         try:
             if keep:
                 await self._keep(deployment)
@@ -153,6 +152,7 @@ class Catalogue:
             self._fleet.retire(place.unit)
             self._shelf.drop(deployment)
             raise
+        old = [unit for unit in function.units if unit is not place.unit]
         function.deployment = deployment
         self._enter(function)
         self._add(place)
@@ -167,6 +167,8 @@ class Catalogue:
         return function
 
     def _add(self, place: Place) -> None:
+        if place.number not in self._fleet.places:  # its process ended while the deployment was being stored
+            return
         place.idle_since = time.monotonic()
         if self._schedule.known:
             place.gpu = None

@@ -117,7 +117,7 @@ class Daemon:
                 log.info("draining", invocations=len(engine))
                 server.ready = False
                 engine.close()
-                await self._drain(engine)
+                await self._drain(engine, bodies)
             finally:
                 engine.abort()
                 await fleet.close()
@@ -145,10 +145,17 @@ class Daemon:
             raise ConfigError(f"--store {config.store}: {error}") from None
         return Shared(store, config.node or _host_of(way), schedule)
 
-    async def _drain(self, engine: Engine) -> None:
-        """Wait until all invocations have ended, the grace is over, or a second signal came."""
+    async def _drain(self, engine: Engine, bodies: Bodies) -> None:
+        """Wait until all invocations have ended and their answers were read, the grace is over, or a second
+        signal came.
+        """
+
+        async def answered() -> None:
+            await engine.drained()
+            await bodies.all_read()
+
         waits = [
-            asyncio.ensure_future(engine.drained()),
+            asyncio.ensure_future(answered()),
             asyncio.ensure_future(self._stopping.asked_twice.wait()),
         ]
         await asyncio.wait(waits, timeout=self._config.grace, return_when=asyncio.FIRST_COMPLETED)

@@ -99,15 +99,19 @@ async def _write(request: web.Request, answer: Answer, body: bytes, held: Held) 
     else:
         response, rest = web.StreamResponse(status=answer.status, headers=headers), len(body)
         response.content_length = rest
+        transport = request.transport
+        if transport and not transport.is_closing():  # what is written is with the system, should we end
+            transport.set_write_buffer_limits(high=1, low=0)
     began = time.monotonic()
     with contextlib.suppress(ConnectionError):  # its caller has gone
         with _in_time(request, began, PIECE):
             await response.prepare(request)
-        for start in range(0, rest, PIECE):
+        last = (rest - 1) // PIECE * PIECE  # it goes with the end, which waits for it however small it is
+        for start in range(0, last, PIECE):
             with _in_time(request, began, start + PIECE):
                 await response.write(memoryview(body)[start : start + PIECE])
         with _in_time(request, began, rest + PIECE):
-            await response.write_eof()
+            await response.write_eof(body[last:] if rest else b"")
     return response
 
 

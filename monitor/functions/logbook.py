@@ -70,12 +70,15 @@ class LogBook:
             seen = self._lines[-1].number if self._lines else 0
             if lines:
                 yield lines
-            while not self._closed:
-                await self._more.wait()
-                lines = [line for line in self._lines if line.number > seen]
-                if lines:
+            while True:
+                # What came while the last ones were being written is there: nothing tells of it again.
+                if lines := [line for line in self._lines if line.number > seen]:
                     seen = lines[-1].number
                     yield lines
+                elif self._closed:
+                    break
+                else:
+                    await self._more.wait()
         finally:
             self._followers -= 1
 

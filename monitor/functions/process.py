@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from ..service.processes import how_it_ended
 from ..service.waiting import within
 from .logbook import Lines
 from .wrapper import descendants
@@ -108,9 +109,7 @@ class Process:
             return "it runs"
         if self._status is not None:
             code = os.waitstatus_to_exitcode(self._status)
-        return (
-            f"it exited with status {code}" if code >= 0 else f"it was killed by {signal.Signals(-code).name}"
-        )
+        return f"it {'was ' * (code < 0)}{how_it_ended(code)}"
 
     def kill(self) -> None:
         """End it, and all that has come of it, now."""

@@ -41,10 +41,8 @@ def read_secret(file: str | None, cluster_key: bytes | None, state: Path) -> Cal
 def _read(path: Path) -> bytes:
     try:
         secret = read_token(str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"snapshot key file {path}: {getattr(error, 'strerror', 'it is no text')}"
-        ) from None
+    except OSError as error:
+        raise ConfigError(f"snapshot key file {path}: {error.strerror}") from None
     if len(secret) < SECRET_MIN:
         raise ConfigError(
             f"the snapshot key in {path} has {len(secret)} characters: {SECRET_MIN} at least",

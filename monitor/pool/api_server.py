@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
-from ..service.processes import start_time
+from ..service.processes import how_it_ended, start_time
 from ..service.waiting import within
 from .channel import Channel, ChannelBroken, Descriptor, HasFileno, channel_pair
 from .health import Health
@@ -554,6 +554,4 @@ class ApiServer:
 
 
 def _describe_exit(status: int | None) -> str:
-    if status is None:
-        return "gone"
-    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+    return "gone" if status is None else how_it_ended(status)

@@ -229,7 +229,9 @@ class Child:
     async def wait(self) -> int:
         """Wait until it is gone. Returns its status, negative for a signal."""
         status = await self._child.wait()
-        return SIGNALLED - status if self.stay and status > SIGNALLED else status
+        # Who was broken into exits with whatever status it likes: those beyond all signals are no signal's.
+        signalled = self.stay is not None and SIGNALLED < status < SIGNALLED + signal.NSIG
+        return SIGNALLED - status if signalled else status
 
     def kill(self) -> None:
         """End it with all that it started: a jail ends with its first process."""

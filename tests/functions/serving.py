@@ -52,6 +52,7 @@ def handle(request):
     if do == "exit": sys.exit(3)
     if do == "crash": os._exit(7)
     if do == "fault": os.kill(os.getpid(), signal.SIGSEGV)
+    if do == "odd": os.kill(os.getpid(), 40)  # which has no name
     if do == "loop":
         while True: pass
     if do == "leak":

@@ -97,6 +97,26 @@ class FakeFleet(Fleet):
         return self.started[-1]
 
 
+class SlowStore:
+    """Takes its time over each deployment, until `may_keep` is set."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_keep = asyncio.Event(), asyncio.Event()
+
+    async def deployments(self) -> dict[str, Deployment]:
+        return {}
+
+    async def deployed(self, name: str) -> Deployment | None:
+        return None
+
+    async def keep(self, deployment: Deployment) -> None:
+        self.asked.set()
+        await self.may_keep.wait()
+
+    async def forget(self, name: str) -> None:
+        pass
+
+
 class Results:
     """How invocations ended."""
 
@@ -177,6 +197,58 @@ def test_a_revision_whose_gpu_is_lost_while_it_starts_gets_another(tmp_path: Pat
             assert {place.unit.gpu for place in fleet.places.values()} == {1 - unit.gpu}
 
     asyncio.run(asyncio.wait_for(lose(), 60))
+
+
+def test_a_replica_that_ends_while_its_deployment_is_stored_gets_no_invocation(tmp_path: Path) -> None:
+    async def end() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            store = SlowStore()
+            catalogue = Catalogue(Shelf(tmp_path), schedule, fleet, made, store)
+            deployed = asyncio.ensure_future(catalogue.deploy(Deployment("f", source="x", most=1)))
+            first = await started(fleet, 0)
+            first.may_start.set()
+            await store.asked.wait()
+            first.kill()
+            while fleet.places:
+                await asyncio.sleep(0)
+            store.may_keep.set()
+            function = await deployed
+            assert not known(schedule)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            (await started(fleet, 1)).may_start.set()
+            assert (await asked).status == 200
+
+    asyncio.run(asyncio.wait_for(end(), 60))
+
+
+def test_a_replica_that_starts_while_the_next_revision_is_stored_ends_with_its_own(tmp_path: Path) -> None:
+    async def replace() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            store = SlowStore()
+            catalogue = Catalogue(Shelf(tmp_path), schedule, fleet, made, store)
+            deployed = asyncio.ensure_future(catalogue.deploy(Deployment("f", source="x", most=2)))
+            first = await started(fleet, 0)
+            first.may_start.set()
+            store.may_keep.set()
+            function = await deployed
+            store.asked.clear()
+            store.may_keep.clear()
+            deployed = asyncio.ensure_future(catalogue.deploy(Deployment("f", source="y", most=2)))
+            new = await started(fleet, 1)
+            new.may_start.set()
+            await store.asked.wait()
+            first.kill()
+            while any(place.unit.replica is first for place in fleet.places.values()):
+                await asyncio.sleep(0)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            (await started(fleet, 2)).may_start.set()
+            assert (await asked).status == 200
+            store.may_keep.set()
+            await deployed
+            assert [place.unit.replica for place in fleet.places.values()] == [new]
+            assert known(schedule) == fleet.places.keys()
+
+    asyncio.run(asyncio.wait_for(replace(), 60))
 
 
 def test_who_has_gone_while_a_replica_started_is_cancelled_whoever_learns_of_it_first(

@@ -231,6 +231,25 @@ def test_logs_are_followed_until_the_function_is_gone(server: Server) -> None:
     connection.close()
 
 
+def test_what_comes_while_a_follower_writes_is_not_kept_from_it() -> None:
+    """Nor what was written last, when the function is removed meanwhile."""
+
+    async def followed() -> list[str]:
+        book = LogBook()
+        seen: list[str] = []
+        book.write(1, "out", "there")
+        async for lines in book.follow(10):
+            seen += [line.text for line in lines]
+            if seen == ["there"]:
+                book.write(1, "out", "meanwhile")
+            elif seen[-1] == "meanwhile":
+                book.write(1, "out", "at last")
+                book.close()
+        return seen
+
+    assert asyncio.run(asyncio.wait_for(followed(), 60)) == ["there", "meanwhile", "at last"]
+
+
 def test_an_answer_counts_until_its_caller_has_read_it() -> None:
     """It is in memory as long: whoever sends a body meanwhile may find no room for it."""
     with serving("--driver", "none", "--bodies", "8MiB") as server:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+
+import pytest
 
 from .serving import DEEDS, Asked, Meeting, Server, gone, serving, stop, until
 
@@ -109,6 +112,20 @@ def test_a_server_that_stops_lets_accepted_invocations_end_and_the_next_one_know
             stop(third.process)
             ended = longer.asked.got()
             assert (ended.status, ended.ran, ended.error) == (503, "yes", "shutting_down")
+
+
+def test_a_server_that_stops_lets_answers_be_read_to_their_end() -> None:
+    """What has run is of no use to a caller who gets half of its answer."""
+    with serving("--driver", "none", "--grace", "120") as server:
+        server.deploy("large", most=1)
+        caller = server.connection()
+        caller.request("POST", f"/function/large?do=large&size={7 << 20}")
+        server.becomes("large", lambda shown: shown["invocations"]["ok"] == 1)
+        server.process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(3)
+        assert len(caller.getresponse().read()) == 7 << 20
+        assert server.process.wait(60) == 0
 
 
 def test_a_record_that_cannot_be_read_harms_no_other() -> None:

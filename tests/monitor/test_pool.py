@@ -7,6 +7,7 @@ import errno
 import os
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from gpuferry.monitor.pool import api_server
@@ -14,7 +15,7 @@ from gpuferry.monitor.pool import pool as pool_module
 from gpuferry.monitor.pool.api_server import ApiServer, Neighbourhood, PoolListener
 from gpuferry.monitor.pool.health import Health
 from gpuferry.monitor.pool.pool import Pool
-from gpuferry.monitor.pool.process import Launch
+from gpuferry.monitor.pool.process import Child, Launch
 from gpuferry.monitor.settings.monitor import Config
 
 GIB = 1 << 30
@@ -53,9 +54,9 @@ def test_contexts_beyond_the_headroom_are_withheld(tmp_path: Path) -> None:
     assert withheld == [(0, more * config.context_cost) for more in (0, 0, 1, 2, 1, 0, 0, 0)]
 
 
-async def one_that_exits() -> ApiServer:
-    """With status 9, without a word; when it is gone."""
-    command = ("sh", "-c", "exit 9")
+async def one_that_exits(how: str = "exit 9") -> ApiServer:
+    """Without a word; when it is gone."""
+    command = ("sh", "-c", how)
     server = ApiServer((0,), Health(), lambda _: None, PoolListener(), Neighbourhood(False))
     await server.run(Launch(command, os.environ, 60.0), None, asyncio.Semaphore(1))
     return server
@@ -65,6 +66,27 @@ def test_how_one_exited_is_told_however_late_it_is_known(monkeypatch: pytest.Mon
     """Its socket is closed before that."""
     monkeypatch.setattr(api_server, "LAST_WORDS", 0.0)
     assert asyncio.run(one_that_exits()).end_reason == "exited with status 9"
+
+
+def test_a_signal_without_a_name_is_told_too() -> None:
+    """One that was broken into sends itself whichever it likes, and is replaced as any."""
+    assert asyncio.run(one_that_exits("kill -40 $$")).end_reason == "killed by signal 40"
+
+
+def test_a_status_beyond_all_signals_is_none() -> None:
+    """Bubblewrap tells of the signal that ended a jail by a status, as which the jail may exit, too."""
+
+    class Bubblewrap:
+        def __init__(self, status: int) -> None:
+            self.pid, self.status = 1, status
+
+        async def wait(self) -> int:
+            return self.status
+
+    def told(status: int) -> int:
+        return asyncio.run(Child(cast(Any, Bubblewrap(status)), 1, cast(Any, "a jail")).wait())
+
+    assert [told(status) for status in (9, 128, 137, 192, 193, 255)] == [9, 128, -9, -64, 193, 255]
 
 
 def test_one_that_is_gone_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,8 @@ from gpuferry.monitor.cli.app import app
 from gpuferry.monitor.cli.main import main
 from gpuferry.monitor.service.runtime import RuntimeDirectory
 from gpuferry.monitor.service.versions import spec_hash
+from gpuferry.monitor.settings.errors import ConfigError
+from gpuferry.monitor.settings.monitor import choose_token
 
 from tests.helpers.tokens import token_of
 from tests.helpers.warm import CLI
@@ -127,6 +129,26 @@ def test_one_clear_message(call: Call, arguments: list[str], status: int, words:
     assert completed.returncode == status, completed.stderr
     assert words in clean(completed)
     assert not completed.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", "--control", NOWHERE, "--token-file", "{}"),
+        ("run", "--monitor", NOWHERE, "--token-file", "{}", "--", "true"),
+        ("functions", "list", "--server", NOWHERE, "--token-file", "{}"),
+    ],
+    ids=" ".join,
+)
+def test_a_token_that_is_no_text(call: Call, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """As `openssl rand 32` makes one, or a shell that writes UTF-16."""
+    file = tmp_path / "token"
+    file.write_bytes("secret\n".encode("utf-16"))
+    completed = call(*(argument.format(file) for argument in arguments))
+    assert completed.returncode == 6
+    assert f"cannot read the token: {file}: it is no text" in clean(completed)
+    with pytest.raises(ConfigError, match="it is no text"):
+        choose_token(str(file))
 
 
 def test_a_folder_that_cannot_be_written(call: Call, tmp_path: Path) -> None:

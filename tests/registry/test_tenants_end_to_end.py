@@ -57,6 +57,9 @@ def test_limits_tokens_and_usage_of_a_cluster(cluster: tuple[Registry, list[harn
         return bool(acme["sessions"] == 2 and acme["gpu_seconds"] > 0)
 
     harness.wait_until(billed, "one account")
+    told = [report for server in running.servers().values() for report in server.load.tenants]
+    assert "acme" in {report.tenant for report in told}
+    assert not any(report.HasField("limits") or report.HasField("set") for report in told)
 
 
 def _shown(monitor: harness.Monitor) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 from gpuferry.monitor.door.handshake import Hello, Restore
 from gpuferry.monitor.door.tokens.proof import is_tenant
+from gpuferry.monitor.service.dial import dial
 from gpuferry.monitor.sessions import session as sessions
 from gpuferry.monitor.sessions.decision import Placement
 from gpuferry.monitor.sessions.events import Event, Kind
@@ -21,7 +24,7 @@ from gpuferry.monitor.tenants.usage import NOBODY, UsageBook
 from gpuferry.monitor.views.stats import billing
 from gpuferry.monitor.views.stats.billing import Billing
 from gpuferry.monitor.views.stats.metrics import expose_usage
-from gpuferry.specs._generated import migration_pb2, node_pb2
+from gpuferry.specs._generated import control_pb2_grpc, migration_pb2, node_pb2, tenants_pb2
 
 GIB = 1 << 30
 
@@ -192,6 +195,28 @@ def test_days_add_up_to_all(tmp_path: Path, clock: Clock) -> None:
         again.day = f"2027-{number:03}"
         again.book.add("acme", calls=1)
     assert len(again.book.days("acme")) == usage.DAYS_MOST
+
+
+def test_an_account_of_all_tenants_and_days_is_not_too_long_for_who_asks() -> None:
+    def of(tenant: str) -> tenants_pb2.Report:
+        seconds = dict.fromkeys(("wall_seconds", "gpu_seconds", "memory_byte_seconds"), 1.5)
+        days = [tenants_pb2.Usage(tenant=tenant, day="2026-11-22", **seconds)] * usage.DAYS_MOST
+        return tenants_pb2.Report(tenant=tenant, days=days)
+
+    class Monitor(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
+        def ListTenants(self, request: tenants_pb2.ListRequest, context: Any) -> tenants_pb2.ListReply:
+            return tenants_pb2.ListReply(reports=[of(f"tenant-{i}") for i in range(usage.TENANTS_MOST)])
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    control_pb2_grpc.add_MonitorServicer_to_server(Monitor(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with dial(f"127.0.0.1:{port}", None) as channel:
+            asked = control_pb2_grpc.MonitorStub(channel).ListTenants(tenants_pb2.ListRequest(), timeout=120)
+        assert len(asked.reports) == usage.TENANTS_MOST
+    finally:
+        server.stop(None)
 
 
 def test_names_of_strangers_make_no_series_without_end(

@@ -258,6 +258,17 @@ def test_a_login_leaves_a_cookie_that_no_script_and_no_other_page_can_use(stage:
     assert ask(stage.url, "/api/status", Authorization="", Cookie=cookie[:-1] + "x")[0] == 401
 
 
+def test_a_cookie_of_an_earlier_start_keeps_nobody_from_logging_in(stage: Stage) -> None:
+    """A monitor may make its key anew at each start, and a browser sends what it has with the new one."""
+    name = ask(stage.url, "/login", "POST")[1]["Set-Cookie"].partition("=")[0]
+    stale = f"{name}={'0' * 64}"
+    assert ask(stage.url, "/login", "POST", Authorization="Bearer no", Cookie=stale)[0] == 401
+    status, headers, _ = ask(stage.url, "/login", "POST", Cookie=stale)
+    assert status == 204
+    cookie = headers["Set-Cookie"].partition(";")[0]
+    assert ask(stage.url, "/api/status", Authorization="", Cookie=cookie)[0] == 200
+
+
 def test_what_browsers_are_told(stage: Stage) -> None:
     for path in ("/", "/login", "/nothing"):
         headers = ask(stage.url, path)[1]

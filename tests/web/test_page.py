@@ -94,6 +94,16 @@ def test_busy(browser: Browser, stage: Stage) -> None:
     assert "idle" in servers
 
 
+def test_api_servers_that_have_no_process_yet_leave_nothing_behind(browser: Browser, stage: Stage) -> None:
+    browser.open(stage.link)
+    browser.wait(LIVE, "live page")
+    waiting = [server(0, 0, state=STATE.SERVER_STATE_STARTING) for _ in range(4)]
+    for servers in (waiting, waiting, waiting, [server(0, 977)]):
+        stage.show(control_pb2.StatusReply(monitor=monitor(), devices=[device(0)], servers=servers))
+    browser.wait("document.querySelector('#servers').textContent.includes('pid 977')", "the one that started")
+    assert browser.run("return document.querySelectorAll('#servers > li').length") == 1
+
+
 def test_rates_come_from_two_looks(browser: Browser, stage: Stage) -> None:
     browser.open(stage.link)
     browser.wait(LIVE, "live page")

@@ -159,9 +159,10 @@ class WebServer:
         return caller if caller and caller.tenant is not None else None
 
     def _proves(self, request: web.Request) -> bool:
-        if cookie := request.cookies.get(self._cookie):
-            return hmac.compare_digest(cookie.encode(errors="replace"), self._entered.encode())
-        return hmac.compare_digest(shown(request), self._key)
+        """By the login's cookie or by the key: a browser sends the cookie of an earlier key with a new one."""
+        cookie = request.cookies.get(self._cookie, "").encode(errors="replace")
+        entered = hmac.compare_digest(cookie, self._entered.encode())
+        return entered or hmac.compare_digest(shown(request), self._key)
 
     async def _add_headers(self, _: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(HEADERS)

@@ -448,7 +448,9 @@ function show(status) {
   showSessions(status, seconds);
   const queue = status.queue.map((one, index) => ({ ...one, place: index + 1 }));
   reconcile(find("queue").tBodies[0], queue, (one) => one.session, createWaiting, updateWaiting);
-  reconcile(find("servers"), status.servers, (one) => one.pid, createServer, updateServer);
+  // Those that are about to be started have no process yet: several may be without a number.
+  const servers = status.servers.map((one, index) => ({ ...one, key: one.pid || `starting ${index}` }));
+  reconcile(find("servers"), servers, (one) => one.key, createServer, updateServer);
   const migrations = status.migrations.filter((one) => one.started_seconds_ago < WINDOW).reverse();
   reconcile(find("migrations"), migrations, (one) => one.id, createMigration, updateMigration);
   setCount("sessions", status.sessions.length);
