@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where memory is: a copy or a fill may not move to another device, or between host and device. */
+/* Where memory is: a copy or a fill may not move to another device, or between host and device. What was
+ * freed since the node was given it was the device's. */
 static bool same_place(CUmemorytype type, uint64_t before, uint64_t after) {
     struct sim_range first, second;
     bool known_before = sim_ranges_find(&sim_memory, before, &first);
     bool known_after = sim_ranges_find(&sim_memory, after, &second);
-    if (type == CU_MEMORYTYPE_HOST)
+    if (type == CU_MEMORYTYPE_HOST || (type == CU_MEMORYTYPE_DEVICE && !known_before))
         return true;
     return known_before == known_after && (!known_before || first.device == second.device);
 }
