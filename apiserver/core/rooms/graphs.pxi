@@ -10,6 +10,8 @@ cdef struct Place:
     cu.CUgraphNode node         # NULL: it went with the conditional node that it was within
     uint32_t graph
     bint conditional
+    bint hollow                 # an empty node, in place of one that could not be made
+    bint off                    # it does not work
 
 cdef struct Condition:
     cu.CUgraphConditionalHandle value
@@ -25,7 +27,11 @@ cdef struct Conditional:
 cdef struct GraphExec:
     Object base
     cu.CUgraph graph            # its nodes are named by later updates
-    cu.CUgraphExec exec         # NULL: it is not ready
+    cu.CUgraphExec exec         # NULL: it is not ready, or the next launch makes it
+    bint ready
+    uint64_t flags              # with which it became so
+    uint32_t hollow             # places that are
+    Place *filled               # whose node is made anew; NULL: none
     vector[Place] *nodes
     vector[uint64_t] *records   # handles of the events that a launch records
     vector[cu.CUgraph] *graphs  # itself, then bodies of conditional nodes; NULL: it is there no more
