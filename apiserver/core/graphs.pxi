@@ -16,6 +16,8 @@ cdef void begin_graphs(Session *s) noexcept nogil:
     s.graphs.numbering_known = False
     if s.graphs.fillers == NULL:
         s.graphs.fillers = new vector[ConditionFiller]()
+        s.graphs.lacking = new vector[uint64_t]()
+    s.graphs.lacking.clear()
 
 
 cdef struct WireEdge:
@@ -105,6 +107,8 @@ cdef int added(Session *s, GraphExec *g, int status, cu.CUgraphNode node) noexce
     place.hollow = status != cu.CUDA_SUCCESS and s.arrival.restoring
     if place.hollow:
         status = cu.cuGraphAddEmptyNode(&node, into(g), NULL, 0)
+        if g.hollow == 0:
+            s.graphs.lacking.push_back(g.base.handle)
     if status != cu.CUDA_SUCCESS:
         return status
     place.node = node
@@ -183,17 +187,11 @@ cdef int take_place(GraphExec *g, Place *made) noexcept nogil:
     return cu.CUDA_SUCCESS
 
 
-cdef int make_anew(Session *s, Frame *f, GraphExec *g, uint32_t node, uint16_t op) noexcept nogil:
-    """The operation adds such nodes; a frame that changes one says beside the same which, behind `exec`."""
-    cdef Frame add = f[0]
-    cdef vector[uint8_t] body
+cdef int add_in_place(Session *s, Frame *f, GraphExec *g, uint32_t node) noexcept nogil:
+    """Does what the frame says, which adds a node; that takes the place of the one with this number."""
     cdef uint32_t current = g.current
+    cdef bint ready = g.ready
     cdef int status = cu.CUDA_SUCCESS
-    append(&body, f.body, sizeof(uint64_t))
-    append(&body, f.body + sizeof(uint64_t) + sizeof(uint32_t), f.size - sizeof(uint64_t) - sizeof(uint32_t))
-    add.op = op
-    add.body = body.data()
-    add.size = body.size()
     if g.exec != NULL:
         status = cu.cuGraphExecDestroy(g.exec)
         g.exec = NULL
@@ -202,11 +200,23 @@ cdef int make_anew(Session *s, Frame *f, GraphExec *g, uint32_t node, uint16_t o
     g.filled = &g.nodes[0][node]
     g.current = g.filled.graph
     g.ready = False
-    status = handlers[op](s, &add)
+    status = handlers[f.op](s, f)
     g.filled = NULL
     g.current = current
-    g.ready = True
+    g.ready = ready
     return status
+
+
+cdef int make_anew(Session *s, Frame *f, GraphExec *g, uint32_t node, uint16_t op) noexcept nogil:
+    """The operation adds such nodes; a frame that changes one says beside the same which, behind `exec`."""
+    cdef Frame add = f[0]
+    cdef vector[uint8_t] body
+    append(&body, f.body, sizeof(uint64_t))
+    append(&body, f.body + sizeof(uint64_t) + sizeof(uint32_t), f.size - sizeof(uint64_t) - sizeof(uint32_t))
+    add.op = op
+    add.body = body.data()
+    add.size = body.size()
+    return add_in_place(s, &add, g, node)
 
 
 cdef int make_executable(GraphExec *g) noexcept nogil:
@@ -217,6 +227,46 @@ cdef int make_executable(GraphExec *g) noexcept nogil:
         if g.nodes[0][i].off and not g.nodes[0][i].hollow and g.nodes[0][i].node != NULL:
             status = status or cu.cuGraphNodeSetEnabled(g.exec, g.nodes[0][i].node, 0)
     return status
+
+
+cdef bint adds_node(uint16_t op) noexcept nogil:
+    return op == GF_OP_sessionGraphKernel or op == GF_OP_sessionGraphRows or op == GF_OP_sessionGraphBox \
+        or op == GF_OP_sessionGraphNode or op == GF_OP_sessionGraphBatch or op == GF_OP_sessionGraphPlace
+
+
+cdef bint changes_node(uint16_t op) noexcept nogil:
+    return op == GF_OP_sessionGraphSetKernel or op == GF_OP_sessionGraphSetRows or op == GF_OP_sessionGraphSetBox \
+        or op == GF_OP_sessionGraphSetNode or op == GF_OP_sessionGraphSetBatch
+
+
+cdef inline bint is_hollow(GraphExec *g, uint32_t node) noexcept nogil:
+    return node < g.nodes.size() and g.nodes[0][node].hollow
+
+
+cdef void try_again(Session *s, Object *object, Frame *f) noexcept nogil:
+    """With a frame that made the graph or changed it, if it is about an empty node."""
+    cdef GraphExec *g = <GraphExec *>object
+    cdef uint32_t node
+    if adds_node(f.op):
+        g.tried += 1
+        if is_hollow(g, g.tried - 1) and enter(s, f.context) == cu.CUDA_SUCCESS:
+            add_in_place(s, f, g, g.tried - 1)
+    elif changes_node(f.op):
+        memcpy(&node, f.body + sizeof(uint64_t), sizeof(node))
+        if is_hollow(g, node) and enter(s, f.context) == cu.CUDA_SUCCESS:
+            handlers[f.op](s, f)
+
+
+cdef void fill_hollow(Session *s) noexcept nogil:
+    """What nodes name may have come after their graphs: memory that other processes have made."""
+    cdef GraphExec *g
+    cdef size_t i
+    for i in range(s.graphs.lacking.size()):
+        g = <GraphExec *>find(s, s.graphs.lacking[0][i], GRAPH_EXEC)
+        if g != NULL and g.hollow > 0:
+            g.tried = 0
+            do_again(s, &g.base, try_again)
+    s.graphs.lacking.clear()
 
 
 # Kernels

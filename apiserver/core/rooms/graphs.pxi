@@ -4,7 +4,7 @@
 # Home: graphs conditionals
 # Changed by: -
 # Read by: -
-# Offers: begin_graphs drop_condition_fillers drop_graph_exec find_graph_exec retire_graph_exec
+# Offers: begin_graphs drop_condition_fillers drop_graph_exec fill_hollow find_graph_exec retire_graph_exec
 
 cdef struct Place:
     cu.CUgraphNode node         # NULL: it went with the conditional node that it was within
@@ -32,6 +32,7 @@ cdef struct GraphExec:
     uint64_t flags              # with which it became so
     uint32_t hollow             # places that are
     Place *filled               # whose node is made anew; NULL: none
+    uint32_t tried              # nodes whose frames were looked at again
     vector[Place] *nodes
     vector[uint64_t] *records   # handles of the events that a launch records
     vector[cu.CUgraph] *graphs  # itself, then bodies of conditional nodes; NULL: it is there no more
@@ -51,3 +52,4 @@ cdef struct Graphs:
     uint64_t step               # from one to the next; 0: one that was given up comes again
     uint64_t last               # that it gave
     vector[ConditionFiller] *fillers    # values that are kept from being given, in a session that comes from another server
+    vector[uint64_t] *lacking   # handles of graphs in which a place became hollow
