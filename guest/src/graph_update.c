@@ -127,6 +127,12 @@ static CUgraphExecUpdateResult compare(struct gf_model *have, struct gf_model *w
     return result;
 }
 
+static bool same_attributes(const struct gf_node *one, const struct gf_node *other) {
+    size_t bytes = one->attribute_count * sizeof *one->attributes;
+    return one->attribute_count == other->attribute_count &&
+           (bytes == 0 || memcmp(one->attributes, other->attributes, bytes) == 0);
+}
+
 /* After it was compared. */
 static CUresult adopt(struct gf_exec *exec, struct gf_model *want) {
     CUresult result = CUDA_SUCCESS;
@@ -138,8 +144,7 @@ static CUresult adopt(struct gf_exec *exec, struct gf_model *want) {
         if (w->body_count > 0) {
             continue;
         }
-        if (!gf_params_equal(have, w) || have->attribute_count != w->attribute_count ||
-            w->attribute_count > 0) {
+        if (!gf_params_equal(have, w) || !same_attributes(have, w)) {
             result = gf_params_copy(have, w);
             result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, have) : result;
         }

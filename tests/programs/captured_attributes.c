@@ -64,6 +64,31 @@ static void many(void) {
     OK(cuGraphDestroy(graph));
 }
 
+// A captured kernel has its stream's priority, unless its launch has one of its own.
+static void priorities(void) {
+    CUlaunchAttribute own = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value.priority = -1};
+    CUkernelNodeAttrValue read;
+    CUstream urgent;
+    CUgraph graph;
+    CUgraphNode nodes[2];
+    size_t count = 2;
+    int least, greatest;
+    OK(cuCtxGetStreamPriorityRange(&least, &greatest));
+    OK(cuStreamCreateWithPriority(&urgent, CU_STREAM_NON_BLOCKING, greatest));
+    OK(cuStreamBeginCapture(urgent, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(launch(urgent, 2, NULL, 0));
+    OK(launch(urgent, 3, &own, 1));
+    OK(cuStreamEndCapture(urgent, &graph));
+    OK(cuGraphGetNodes(graph, nodes, &count));
+    OK(cuGraphKernelNodeGetAttribute(nodes[0], CU_LAUNCH_ATTRIBUTE_PRIORITY, &read));
+    EXPECT(read.priority == greatest);
+    OK(cuGraphKernelNodeGetAttribute(nodes[1], CU_LAUNCH_ATTRIBUTE_PRIORITY, &read));
+    EXPECT(read.priority == -1);
+    EXPECT(run(graph) == 10);
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamDestroy(urgent));
+}
+
 static void of_launches_alone(void) {
     static const CUlaunchAttributeID ids[] = {
         CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -171,6 +196,7 @@ int main(void) {
     OK(cuStreamCreate(&origin, CU_STREAM_NON_BLOCKING));
     OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     many();
+    priorities();
     of_launches_alone();
     programmatic();
     events();
