@@ -4,6 +4,7 @@
 
 #include "calls.h"
 #include "graph_exec.h"
+#include "user_object.h"
 
 /* The exec's copy of an original node. */
 static struct gf_node *own(struct gf_exec *exec, const struct gf_node *node) {
@@ -133,13 +134,23 @@ static bool same_attributes(const struct gf_node *one, const struct gf_node *oth
            (bytes == 0 || memcmp(one->attributes, other->attributes, bytes) == 0);
 }
 
+/* What the new source refers to takes the place of what the graph referred to. */
+static CUresult adopt_references(const struct gf_exec *exec, struct gf_model *have,
+                                 const struct gf_model *want) {
+    struct gf_retained *before = have->retained;
+    have->retained = NULL;
+    CUresult result = gf_retained_copy(&have->retained, want->retained);
+    gf_exec_release(exec, before);
+    return result;
+}
+
 /* After it was compared. */
-static CUresult adopt(struct gf_exec *exec, struct gf_model *want) {
-    CUresult result = CUDA_SUCCESS;
+static CUresult adopt(struct gf_exec *exec, struct gf_model *graph, struct gf_model *want) {
+    CUresult result = adopt_references(exec, graph, want);
     for (struct gf_node *w = want->first; w != NULL && result == CUDA_SUCCESS; w = w->next) {
         struct gf_node *have = w->below;
         for (unsigned i = 0; i < w->body_count && result == CUDA_SUCCESS; i++) {
-            result = adopt(exec, w->bodies[i]);
+            result = adopt(exec, have->bodies[i], w->bodies[i]);
         }
         if (w->body_count > 0) {
             continue;
@@ -160,7 +171,7 @@ static CUresult replace(struct gf_exec *exec, struct gf_node *node, const struct
     }
     if (given->body_count > 0) {
         bool same = compare(node->bodies[0], given->bodies[0], &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS;
-        CUresult adopted = same ? adopt(exec, given->bodies[0]) : CUDA_ERROR_INVALID_VALUE;
+        CUresult adopted = same ? adopt(exec, node->bodies[0], given->bodies[0]) : CUDA_ERROR_INVALID_VALUE;
         return adopted == CUDA_SUCCESS ? gf_exec_recheck(exec) : adopted;
     }
     CUresult result = gf_params_set(node, form, params);
@@ -233,7 +244,7 @@ CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExec
         want->instances > 0) { /* memory, and a value, belong to one executable graph */
         info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
     } else if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
-        result = remake ? gf_exec_remake(exec, want) : adopt(exec, want);
+        result = remake ? gf_exec_remake(exec, want) : adopt(exec, exec->model, want);
         result = result == CUDA_SUCCESS ? gf_exec_recheck(exec) : result;
         info->result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR;
     }
