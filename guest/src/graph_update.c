@@ -228,6 +228,39 @@ static bool decides_otherwise(const struct gf_model *want) {
     return other;
 }
 
+static int priority_of(const struct gf_node *node) {
+    int priority = 0;
+    for (unsigned i = 0; i < node->attribute_count; i++) {
+        bool is_it = node->attributes[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY;
+        priority = is_it ? node->attributes[i].value.priority : priority;
+    }
+    return priority;
+}
+
+/* The first node of another priority than the one whose place it takes. */
+static const struct gf_node *of_other_priority(const struct gf_model *want) {
+    const struct gf_node *found = NULL;
+    for (const struct gf_node *w = want->first; w != NULL && found == NULL; w = w->next) {
+        found = priority_of(w) != priority_of(w->below) ? w : NULL;
+        for (unsigned i = 0; i < w->body_count && found == NULL; i++) {
+            found = of_other_priority(w->bodies[i]);
+        }
+    }
+    return found;
+}
+
+/* A graph that runs by its nodes' priorities keeps them. */
+static void compare_priorities(const struct gf_exec *exec, const struct gf_model *want,
+                               CUgraphExecUpdateResultInfo *info) {
+    bool kept = (exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
+    const struct gf_node *other =
+        kept && info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? of_other_priority(want) : NULL;
+    if (other != NULL) {
+        info->result = CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
+        info->errorNode = (CUgraphNode)other->handle;
+    }
+}
+
 CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExecUpdateResultInfo *info) {
     *info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_ERROR};
     gf_graphs_lock();
@@ -236,6 +269,7 @@ CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExec
         return CUDA_ERROR_INVALID_VALUE;
     }
     info->result = compare(exec->model, want, info);
+    compare_priorities(exec, want, info);
     CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     bool others = exec->source != want->handle, single = exec->home != NULL || exec->memory;
     bool remake =

@@ -187,8 +187,38 @@ static CUresult take_over(struct sim_exec *exec, struct sim_graph *before, const
     return CUDA_SUCCESS;
 }
 
+static int priority_of(const struct sim_node *node) {
+    const CUlaunchAttribute *attribute = attribute_of(node, CU_LAUNCH_ATTRIBUTE_PRIORITY);
+    return attribute ? attribute->value.priority : 0;
+}
+
+/* The first node of another priority than the one whose place it takes. */
+static const struct sim_node *of_other_priority(const struct sim_graph *after) {
+    const struct sim_node *found = NULL;
+    for (size_t i = 0; !found && i < after->node_count; i++) {
+        const struct sim_node *node = after->nodes[i];
+        found = priority_of(node) != priority_of(node->partner) ? node : NULL;
+        for (unsigned j = 0; !found && j < node->body_count; j++)
+            found = of_other_priority(node->bodies[j]);
+    }
+    return found;
+}
+
+/* A graph that runs by its nodes' priorities keeps them. */
+static void compare_priorities(const struct sim_exec *exec, const struct sim_graph *after,
+                               CUgraphExecUpdateResultInfo *info) {
+    bool kept = exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    const struct sim_node *other =
+        kept && info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? of_other_priority(after) : NULL;
+    if (other) {
+        info->result = CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
+        info->errorNode = SIM_POINTER(CUgraphNode, other);
+    }
+}
+
 static CUresult update(struct sim_exec *exec, struct sim_graph *graph, CUgraphExecUpdateResultInfo *info) {
     info->result = compare_graphs(exec->graph, graph, info);
+    compare_priorities(exec, graph, info);
     /* memory, and a value, belong to one executable graph */
     bool single = exec->has_conditions || exec->has_memory;
     if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && single && graph->instances &&

@@ -85,6 +85,23 @@ static void priorities(void) {
     OK(cuGraphKernelNodeGetAttribute(nodes[1], CU_LAUNCH_ATTRIBUTE_PRIORITY, &read));
     EXPECT(read.priority == -1);
     EXPECT(run(graph) == 10);
+
+    CUgraphExec by_stream, by_node;
+    CUgraphExecUpdateResultInfo info;
+    CUgraph plain;
+    OK(cuStreamBeginCapture(origin, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(launch(origin, 2, NULL, 0));
+    OK(launch(origin, 3, &own, 1));
+    OK(cuStreamEndCapture(origin, &plain));
+    OK(cuGraphInstantiate(&by_stream, graph, 0));
+    OK(cuGraphInstantiate(&by_node, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY));
+    OK(cuGraphExecUpdate(by_stream, plain, &info));
+    OK(cuGraphExecUpdate(by_node, graph, &info));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(by_node, plain, &info));
+    EXPECT(info.result != CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    OK(cuGraphExecDestroy(by_stream));
+    OK(cuGraphExecDestroy(by_node));
+    OK(cuGraphDestroy(plain));
     OK(cuGraphDestroy(graph));
     OK(cuStreamDestroy(urgent));
 }
