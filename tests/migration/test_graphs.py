@@ -58,6 +58,7 @@ def test_fills_of_memory_that_was_unmapped(source: Server, destination: Server) 
     guest.send("sessionGraphSetRows", exec=GRAPH, node=0, **fill(kept, 7))
     switch(guest, 1, PlainNode.DISABLE)
     guest.send("sessionMemUnmap", address=gone, size=guest.granularity)
+    assert guest.sync().latched == 0
     settled(source, destination, move(source, destination, guest.session))
     guest.send("sessionGraphSetRows", exec=GRAPH, node=2, **fill(kept + 8, 9))
     assert filled(guest, kept) == (7, 0, 9)
@@ -79,6 +80,7 @@ def test_a_copy_into_an_array_that_was_destroyed(source: Server, destination: Se
     ready(guest)
     guest.send("sessionGraphSetBox", exec=GRAPH, node=0, **copy_to(kept, memory))
     guest.send("cuArrayDestroy", hArray=gone)
+    assert guest.sync().latched == 0
     settled(source, destination, move(source, destination, guest.session))
     guest.send("sessionGraphLaunch", exec=GRAPH, stream=0)
     found = guest.call("sessionArrayOut", stream=0, array=kept, x=0, y=0, z=0, width=len(ROW), rows=1)
