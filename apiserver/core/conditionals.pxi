@@ -196,7 +196,7 @@ cdef int sessionGraphDropConditional_call(Session *s, Frame *f, gf_req_sessionGr
 
 
 cdef int sessionGraphEnter_call(Session *s, Frame *f, gf_req_sessionGraphEnter *q, GraphExec *g) noexcept nogil:
-    if g.exec != NULL or part_of(g, q.graph) == NULL:
+    if g.ready or part_of(g, q.graph) == NULL:
         return cu.CUDA_ERROR_INVALID_VALUE
     g.current = q.graph
     return cu.CUDA_SUCCESS
@@ -214,6 +214,8 @@ cdef int sessionGraphPlace_call(Session *s, Frame *f, gf_req_sessionGraphPlace *
     place.node = g.conditionals[0][q.conditional].node
     place.graph = g.current
     place.conditional = True
+    place.hollow = False
+    place.off = False
     g.nodes.push_back(place)
     charge_nodes(s, g, 1)
     return cu.CUDA_SUCCESS
@@ -252,6 +254,8 @@ cdef int sessionGraphRewind_call(Session *s, Frame *f, gf_req_sessionGraphRewind
     if g.exec != NULL:
         status = cu.cuGraphExecDestroy(g.exec) or status
         g.exec = NULL
+    g.ready = False
+    g.hollow = 0
     for i in range(g.nodes.size()):
         if g.nodes[0][i].node != NULL and g.nodes[0][i].conditional:
             status = cut_off(g, &g.nodes[0][i]) or status

@@ -1,6 +1,8 @@
 # Executable graphs (WIRE.md 13). The guest sends nodes and edges; what it was made executable of stays here, for updates
 # name its nodes. A node may name what has ended since: it is refused, but for one of a session that is being restored,
-# which becomes an empty node, because no launch may reach it.
+# which becomes an empty node, because no launch may reach it. It may have been changed since, or be changed later; then
+# it is made anew, for a driver changes no empty node. That is done to the graph itself, so as long as one is empty all
+# nodes that are changed are made anew, and the next launch makes the graph executable.
 
 cdef enum:
     NODE_COST = 2 << 10         # bytes of a node here and in the driver
@@ -14,6 +16,8 @@ cdef void begin_graphs(Session *s) noexcept nogil:
     s.graphs.numbering_known = False
     if s.graphs.fillers == NULL:
         s.graphs.fillers = new vector[ConditionFiller]()
+        s.graphs.lacking = new vector[uint64_t]()
+    s.graphs.lacking.clear()
 
 
 cdef struct WireEdge:
@@ -79,7 +83,7 @@ cdef void charge_nodes(Session *s, GraphExec *g, int64_t count) noexcept nogil:
 
 
 cdef int may_add(Session *s, GraphExec *g, uint64_t cost) noexcept nogil:
-    return cu.CUDA_ERROR_INVALID_VALUE if g.exec != NULL or into(g) == NULL else may_hold(s, cost)
+    return cu.CUDA_ERROR_INVALID_VALUE if g.ready or into(g) == NULL else may_hold(s, cost)
 
 
 cdef inline cu.CUgraph into(GraphExec *g) noexcept nogil:
@@ -98,15 +102,25 @@ cdef int may_hold(Session *s, uint64_t cost) noexcept nogil:
 cdef int added(Session *s, GraphExec *g, int status, cu.CUgraphNode node) noexcept nogil:
     """Enters a new node, or, in place of one that cannot be any more, an empty one."""
     cdef Place place
-    if status != cu.CUDA_SUCCESS and s.arrival.restoring:
+    if status != cu.CUDA_SUCCESS and node != NULL:
+        cu.cuGraphDestroyNode(node)             # an attribute was refused
+    place.hollow = status != cu.CUDA_SUCCESS and s.arrival.restoring
+    if place.hollow:
         status = cu.cuGraphAddEmptyNode(&node, into(g), NULL, 0)
-    if status == cu.CUDA_SUCCESS:
-        place.node = node
-        place.graph = g.current
-        place.conditional = False
-        g.nodes.push_back(place)
-        charge_nodes(s, g, 1)
-    return status
+        if g.hollow == 0:
+            s.graphs.lacking.push_back(g.base.handle)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    place.node = node
+    place.graph = g.current
+    place.conditional = False
+    place.off = False
+    if g.filled != NULL:
+        return take_place(g, &place)
+    g.nodes.push_back(place)
+    g.hollow += place.hollow
+    charge_nodes(s, g, 1)
+    return cu.CUDA_SUCCESS
 
 
 cdef inline int changed(Session *s, int status) noexcept nogil:
@@ -115,10 +129,144 @@ cdef inline int changed(Session *s, int status) noexcept nogil:
 
 
 cdef int node_of(GraphExec *g, uint32_t place, cu.CUgraphNode *node) noexcept nogil:
-    if g.exec == NULL or place >= g.nodes.size() or g.nodes[0][place].conditional or g.nodes[0][place].node == NULL:
+    if not g.ready or place >= g.nodes.size() or g.nodes[0][place].conditional or g.nodes[0][place].node == NULL:
         return cu.CUDA_ERROR_INVALID_VALUE
     node[0] = g.nodes[0][place].node
     return cu.CUDA_SUCCESS
+
+
+# Nodes that are made anew
+
+cdef inline bint is_made_anew(GraphExec *g) noexcept nogil:
+    """Whether its nodes are, if they are changed."""
+    return g.hollow > 0 or g.exec == NULL
+
+
+cdef int edges_of(cu.CUgraphNode node, bint dependent, cu.CUgraphNode *others, cu.CUgraphEdgeData *data,
+                  size_t *count) noexcept nogil:
+    """Those on which it depends, or those that depend on it."""
+    if dependent:
+        return cu.cuGraphNodeGetDependentNodes(node, others, data, count)
+    return cu.cuGraphNodeGetDependencies(node, others, data, count)
+
+
+cdef int copy_edges(cu.CUgraph graph, cu.CUgraphNode old, cu.CUgraphNode made, bint dependent) noexcept nogil:
+    cdef cu.CUgraphNode *others
+    cdef cu.CUgraphEdgeData *data
+    cdef size_t count = 0
+    cdef size_t i
+    cdef int status = edges_of(old, dependent, NULL, NULL, &count)
+    if status != cu.CUDA_SUCCESS or count == 0:
+        return status
+    others = <cu.CUgraphNode *>malloc(count * sizeof(cu.CUgraphNode))
+    data = <cu.CUgraphEdgeData *>malloc(count * sizeof(cu.CUgraphEdgeData))
+    status = edges_of(old, dependent, others, data, &count)
+    for i in range(count):
+        if dependent:
+            status = status or cu.cuGraphAddDependencies(graph, &made, &others[i], &data[i], 1)
+        else:
+            status = status or cu.cuGraphAddDependencies(graph, &others[i], &made, &data[i], 1)
+    free(others)
+    free(data)
+    return status
+
+
+cdef int take_place(GraphExec *g, Place *made) noexcept nogil:
+    """The node takes the place, and the edges, of the one that is made anew."""
+    cdef Place *place = g.filled
+    cdef cu.CUgraph graph = g.graphs[0][place.graph]
+    cdef int status = copy_edges(graph, place.node, made.node, False)
+    status = status or copy_edges(graph, place.node, made.node, True)
+    status = status or cu.cuGraphDestroyNode(place.node)
+    if status != cu.CUDA_SUCCESS:
+        cu.cuGraphDestroyNode(made.node)
+        return status
+    g.hollow = g.hollow - place.hollow + made.hollow
+    place.node = made.node
+    place.hollow = made.hollow
+    return cu.CUDA_SUCCESS
+
+
+cdef int add_in_place(Session *s, Frame *f, GraphExec *g, uint32_t node) noexcept nogil:
+    """Does what the frame says, which adds a node; that takes the place of the one with this number."""
+    cdef uint32_t current = g.current
+    cdef bint ready = g.ready
+    cdef int status = cu.CUDA_SUCCESS
+    if g.exec != NULL:
+        status = cu.cuGraphExecDestroy(g.exec)
+        g.exec = NULL
+    if status != cu.CUDA_SUCCESS:
+        return status
+    g.filled = &g.nodes[0][node]
+    g.current = g.filled.graph
+    g.ready = False
+    status = handlers[f.op](s, f)
+    g.filled = NULL
+    g.current = current
+    g.ready = ready
+    return status
+
+
+cdef int make_anew(Session *s, Frame *f, GraphExec *g, uint32_t node, uint16_t op) noexcept nogil:
+    """The operation adds such nodes; a frame that changes one says beside the same which, behind `exec`."""
+    cdef Frame add = f[0]
+    cdef vector[uint8_t] body
+    append(&body, f.body, sizeof(uint64_t))
+    append(&body, f.body + sizeof(uint64_t) + sizeof(uint32_t), f.size - sizeof(uint64_t) - sizeof(uint32_t))
+    add.op = op
+    add.body = body.data()
+    add.size = body.size()
+    return add_in_place(s, &add, g, node)
+
+
+cdef int make_executable(GraphExec *g) noexcept nogil:
+    """As it is now, with what does not work."""
+    cdef size_t i
+    cdef int status = cu.cuGraphInstantiate(&g.exec, g.graph, g.flags)
+    for i in range(g.nodes.size()):
+        if g.nodes[0][i].off and not g.nodes[0][i].hollow and g.nodes[0][i].node != NULL:
+            status = status or cu.cuGraphNodeSetEnabled(g.exec, g.nodes[0][i].node, 0)
+    return status
+
+
+cdef bint adds_node(uint16_t op) noexcept nogil:
+    return op == GF_OP_sessionGraphKernel or op == GF_OP_sessionGraphRows or op == GF_OP_sessionGraphBox \
+        or op == GF_OP_sessionGraphNode or op == GF_OP_sessionGraphBatch or op == GF_OP_sessionGraphPlace
+
+
+cdef bint changes_node(uint16_t op) noexcept nogil:
+    return op == GF_OP_sessionGraphSetKernel or op == GF_OP_sessionGraphSetRows or op == GF_OP_sessionGraphSetBox \
+        or op == GF_OP_sessionGraphSetNode or op == GF_OP_sessionGraphSetBatch
+
+
+cdef inline bint is_hollow(GraphExec *g, uint32_t node) noexcept nogil:
+    return node < g.nodes.size() and g.nodes[0][node].hollow
+
+
+cdef void try_again(Session *s, Object *object, Frame *f) noexcept nogil:
+    """With a frame that made the graph or changed it, if it is about an empty node."""
+    cdef GraphExec *g = <GraphExec *>object
+    cdef uint32_t node
+    if adds_node(f.op):
+        g.tried += 1
+        if is_hollow(g, g.tried - 1) and enter(s, f.context) == cu.CUDA_SUCCESS:
+            add_in_place(s, f, g, g.tried - 1)
+    elif changes_node(f.op):
+        memcpy(&node, f.body + sizeof(uint64_t), sizeof(node))
+        if is_hollow(g, node) and enter(s, f.context) == cu.CUDA_SUCCESS:
+            handlers[f.op](s, f)
+
+
+cdef void fill_hollow(Session *s) noexcept nogil:
+    """What nodes name may have come after their graphs: memory that other processes have made."""
+    cdef GraphExec *g
+    cdef size_t i
+    for i in range(s.graphs.lacking.size()):
+        g = <GraphExec *>find(s, s.graphs.lacking[0][i], GRAPH_EXEC)
+        if g != NULL and g.hollow > 0:
+            g.tried = 0
+            do_again(s, &g.base, try_again)
+    s.graphs.lacking.clear()
 
 
 # Kernels
@@ -180,6 +328,8 @@ cdef int sessionGraphSetKernel_call(Session *s, Frame *f, gf_req_sessionGraphSet
     cdef int status = node_of(g, q.node, &node)
     if status != cu.CUDA_SUCCESS:
         return status
+    if is_made_anew(g):
+        return make_anew(s, f, g, q.node, GF_OP_sessionGraphKernel)
     status = kernel_params(s, f, q.function, q.grid, q.block, q.shared, &size, packed, extra, &params)
     return changed(s, status or cu.cuGraphExecKernelNodeSetParams(g.exec, node, &params))
 
@@ -264,6 +414,8 @@ cdef int sessionGraphSetRows_call(Session *s, Frame *f, gf_req_sessionGraphSetRo
     cdef int status = node_of(g, q.node, &node)
     if status != cu.CUDA_SUCCESS:
         return status
+    if is_made_anew(g):
+        return make_anew(s, f, g, q.node, GF_OP_sessionGraphRows)
     memcpy(&rows, &q.target, sizeof(Rows))
     status = check_rows(s, &rows)
     if status == cu.CUDA_SUCCESS and rows.source != 0:
@@ -304,8 +456,16 @@ cdef bint end_is_there(Session *s, const BoxEnd *end, Array *array, const Box *b
     return may_touch(s, end.at, gf_plus(layers, rows))
 
 
-cdef int box_params(Session *s, const Box *box, Array *target, Array *source,
-                    cu.CUDA_MEMCPY3D *copy) noexcept nogil:
+cdef int box_params(Session *s, Frame *f, const Box *box, cu.CUDA_MEMCPY3D *copy) noexcept nogil:
+    cdef Array *target = NULL
+    cdef Array *source = NULL
+    cdef int status = cu.CUDA_SUCCESS
+    if box.target.array != 0:
+        status = find_array(s, f, box.target.array, &target)
+    if box.source.array != 0:
+        status = status or find_array(s, f, box.source.array, &source)
+    if status != cu.CUDA_SUCCESS:
+        return status
     if not end_is_there(s, &box.target, target, box) or not end_is_there(s, &box.source, source, box):
         return cu.CUDA_ERROR_INVALID_VALUE
     box_copy(copy, box.width, box.rows)
@@ -327,8 +487,7 @@ cdef int box_params(Session *s, const Box *box, Array *target, Array *source,
     return cu.CUDA_SUCCESS
 
 
-cdef int sessionGraphBox_call(Session *s, Frame *f, gf_req_sessionGraphBox *q, GraphExec *g, Array *target,
-                              Array *source) noexcept nogil:
+cdef int sessionGraphBox_call(Session *s, Frame *f, gf_req_sessionGraphBox *q, GraphExec *g) noexcept nogil:
     cdef Box box
     cdef cu.CUDA_MEMCPY3D copy
     cdef cu.CUgraphNode node = NULL
@@ -336,20 +495,21 @@ cdef int sessionGraphBox_call(Session *s, Frame *f, gf_req_sessionGraphBox *q, G
     if status != cu.CUDA_SUCCESS:
         return status
     memcpy(&box, &q.target_array, sizeof(Box))
-    status = box_params(s, &box, target, source, &copy)
+    status = box_params(s, f, &box, &copy)
     return added(s, g, status or cu.cuGraphAddMemcpyNode(&node, into(g), NULL, 0, &copy, f.context.cu), node)
 
 
-cdef int sessionGraphSetBox_call(Session *s, Frame *f, gf_req_sessionGraphSetBox *q, GraphExec *g, Array *target,
-                                 Array *source) noexcept nogil:
+cdef int sessionGraphSetBox_call(Session *s, Frame *f, gf_req_sessionGraphSetBox *q, GraphExec *g) noexcept nogil:
     cdef Box box
     cdef cu.CUDA_MEMCPY3D copy
     cdef cu.CUgraphNode node
     cdef int status = node_of(g, q.node, &node)
     if status != cu.CUDA_SUCCESS:
         return status
+    if is_made_anew(g):
+        return make_anew(s, f, g, q.node, GF_OP_sessionGraphBox)
     memcpy(&box, &q.target_array, sizeof(Box))
-    status = box_params(s, &box, target, source, &copy)
+    status = box_params(s, f, &box, &copy)
     return changed(s, status or cu.cuGraphExecMemcpyNodeSetParams(g.exec, node, &copy, f.context.cu))
 
 
@@ -384,7 +544,13 @@ cdef int sessionGraphSetNode_call(Session *s, Frame *f, gf_req_sessionGraphSetNo
     if status != cu.CUDA_SUCCESS or q.kind == GF_GRAPH_NODE_EMPTY:
         return status
     if q.kind == GF_GRAPH_NODE_ENABLE or q.kind == GF_GRAPH_NODE_DISABLE:
-        return changed(s, cu.cuGraphNodeSetEnabled(g.exec, node, q.kind == GF_GRAPH_NODE_ENABLE))
+        if g.exec != NULL and not g.nodes[0][q.node].hollow:
+            status = cu.cuGraphNodeSetEnabled(g.exec, node, q.kind == GF_GRAPH_NODE_ENABLE)
+        if status == cu.CUDA_SUCCESS:
+            g.nodes[0][q.node].off = q.kind == GF_GRAPH_NODE_DISABLE
+        return changed(s, status)
+    if is_made_anew(g):
+        return make_anew(s, f, g, q.node, GF_OP_sessionGraphNode)
     if q.kind == GF_GRAPH_NODE_HOST:
         host_params(q.subject, &host)
         return changed(s, cu.cuGraphExecHostNodeSetParams(g.exec, node, &host))
@@ -446,6 +612,8 @@ cdef int sessionGraphSetBatch_call(Session *s, Frame *f, gf_req_sessionGraphSetB
     cdef int status = node_of(g, q.node, &node)
     if status != cu.CUDA_SUCCESS:
         return status
+    if is_made_anew(g):
+        return make_anew(s, f, g, q.node, GF_OP_sessionGraphBatch)
     status = batch_params(s, f, operations, q.count, words, &params)
     return changed(s, status or cu.cuGraphExecBatchMemOpNodeSetParams(g.exec, node, &params))
 
@@ -468,14 +636,20 @@ cdef int sessionGraphEdges_call(Session *s, Frame *f, gf_req_sessionGraphEdges *
         graph = g.graphs[0][g.nodes[0][edge.source].graph]
         if g.nodes[0][edge.source].graph != g.nodes[0][edge.target].graph or graph == NULL or source == NULL or target == NULL:
             return cu.CUDA_ERROR_INVALID_VALUE
+        if g.nodes[0][edge.source].hollow or g.nodes[0][edge.target].hollow:
+            memset(&edge.data, 0, sizeof(edge.data))        # others begin and end at kernels alone
         status = cu.cuGraphAddDependencies(graph, &source, &target, &edge.data, 1)
     return status
 
 
 cdef int sessionGraphReady_call(Session *s, Frame *f, gf_req_sessionGraphReady *q, GraphExec *g) noexcept nogil:
-    if g.exec != NULL:
+    cdef int status
+    if g.ready:
         return cu.CUDA_ERROR_INVALID_VALUE
-    return cu.cuGraphInstantiate(&g.exec, g.graph, q.flags)
+    g.flags = q.flags
+    status = make_executable(g)
+    g.ready = status == cu.CUDA_SUCCESS
+    return status
 
 
 cdef int sessionGraphLaunch_call(Session *s, Frame *f, gf_req_sessionGraphLaunch *q, GraphExec *g,
@@ -483,9 +657,11 @@ cdef int sessionGraphLaunch_call(Session *s, Frame *f, gf_req_sessionGraphLaunch
     cdef Event *event = NULL
     cdef size_t i
     cdef int status = cu.CUDA_SUCCESS
-    if g.exec == NULL:
+    if not g.ready:
         return cu.CUDA_ERROR_INVALID_VALUE
-    if stream == f.context.legacy and f.context.uncovered:
+    if g.exec == NULL:
+        status = enter(s, g.base.context) or make_executable(g) or enter(s, f.context)
+    if status == cu.CUDA_SUCCESS and stream == f.context.legacy and f.context.uncovered:
         status = note_copies(s, f.context)
     s.stats.launches += 1
     note_work(s)

@@ -107,6 +107,27 @@ cdef void forget_kept(Session *s, Object *object, bint (*stays)(uint16_t op) noe
     pthread_mutex_unlock(&s.lock)
 
 
+cdef void do_again(Session *s, Object *object,
+                   void (*act)(Session *s, Object *object, Frame *f) noexcept nogil) noexcept nogil:
+    """With each frame that made or changed an object, from the first on."""
+    cdef vector[PKept] found
+    cdef Kept *kept
+    cdef Frame f
+    cdef size_t i
+    pthread_mutex_lock(&s.lock)
+    list_kept(&found, object)
+    pthread_mutex_unlock(&s.lock)
+    sort(found.begin(), found.end(), is_earlier)
+    for i in range(found.size()):
+        kept = found[i]
+        memset(&f, 0, sizeof(f))
+        f.op = header_of(kept).op
+        f.context = context_in(s, header_of(kept).context)
+        f.body = frame_of(kept) + sizeof(gf_header)
+        f.size = kept.size - sizeof(gf_header)
+        act(s, object, &f)
+
+
 cdef void drop_tail(Session *s) noexcept nogil:
     """s.lock is held."""
     cdef Kept *kept

@@ -124,7 +124,7 @@ CUresult gf_graph_add_telling(CUgraphNode *handle, struct gf_model *model, const
 CUresult gf_graph_connect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
                           const CUgraphEdgeData *data, size_t count);
 CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
-                             size_t count);
+                             const CUgraphEdgeData *data, size_t count);
 CUresult gf_graph_nodes(struct gf_model *model, CUgraphNode *nodes, size_t *count, bool roots);
 CUresult gf_graph_edges(struct gf_model *model, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data,
                         size_t *count);

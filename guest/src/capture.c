@@ -349,6 +349,25 @@ static CUresult add_node(struct gf_captured *captured, enum gf_form form, const 
     return add_place(places, *added, NULL) ? CUDA_SUCCESS : invalidate(capture, CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+/* What a node keeps of its launch, and the priority of its stream if the launch has none. */
+static CUresult keep_attributes(struct gf_node *node, const struct gf_stream *stream,
+                                const CUlaunchConfig *config) {
+    if (stream->priority == 0) {
+        return gf_params_attributes(node, config->attrs, config->numAttrs);
+    }
+    CUlaunchAttribute *all = malloc((config->numAttrs + 1) * sizeof *all);
+    if (all == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    all[0] = (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value.priority = stream->priority};
+    if (config->numAttrs > 0) {
+        memcpy(&all[1], config->attrs, config->numAttrs * sizeof *all);
+    }
+    CUresult result = gf_params_attributes(node, all, config->numAttrs + 1);
+    free(all);
+    return result;
+}
+
 /* `told`: the same parameters, if what the node made is to be put there. */
 static bool takes(CUstream handle, enum gf_form form, const void *params, void *told,
                   const CUlaunchConfig *config, CUresult *result) {
@@ -364,7 +383,7 @@ static bool takes(CUstream handle, enum gf_form form, const void *params, void *
     }
     *result = captured != NULL ? add_node(captured, form, params, &node) : check_implicit(handle, true);
     if (node != NULL && *result == CUDA_SUCCESS && config != NULL) {
-        *result = gf_params_attributes(node, config->attrs, config->numAttrs);
+        *result = keep_attributes(node, stream, config);
     }
     if (node != NULL && *result == CUDA_SUCCESS && told != NULL) {
         gf_params_tell(node, form, told);

@@ -181,9 +181,9 @@ CUresult gf_graph_connect(struct gf_model *model, const CUgraphNode *from, const
     return result;
 }
 
-static CUresult disconnect(struct gf_node *from, struct gf_node *to) {
+static CUresult disconnect(struct gf_node *from, struct gf_node *to, const CUgraphEdgeData *data) {
     for (unsigned i = 0; i < to->edge_count; i++) {
-        if (to->edges[i].from == from) {
+        if (to->edges[i].from == from && memcmp(&to->edges[i].data, data, sizeof *data) == 0) {
             memmove(&to->edges[i], &to->edges[i + 1], (--to->edge_count - i) * sizeof *to->edges);
             return CUDA_SUCCESS;
         }
@@ -192,7 +192,8 @@ static CUresult disconnect(struct gf_node *from, struct gf_node *to) {
 }
 
 CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
-                             size_t count) {
+                             const CUgraphEdgeData *data, size_t count) {
+    static const CUgraphEdgeData plain;
     gf_graphs_lock();
     CUresult result = model->captured                           ? CUDA_ERROR_INVALID_VALUE
                       : count > 0 && gf_model_has_memory(model) ? CUDA_ERROR_NOT_SUPPORTED
@@ -200,8 +201,9 @@ CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, co
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         struct gf_node *ends[2];
         const CUgraphNode handles[2] = {from[i], to[i]};
+        const CUgraphEdgeData *wanted = data == NULL ? &plain : &data[i];
         result = gf_nodes_of(model, handles, 2, ends);
-        result = result == CUDA_SUCCESS ? disconnect(ends[0], ends[1]) : result;
+        result = result == CUDA_SUCCESS ? disconnect(ends[0], ends[1], wanted) : result;
     }
     gf_graphs_unlock();
     return result;

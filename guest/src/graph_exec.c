@@ -37,6 +37,17 @@ static void free_exec(struct gf_exec *exec) {
     free(exec);
 }
 
+/* What it refers to, and the graphs within it. */
+static void release_all(const struct gf_exec *exec, struct gf_model *model) {
+    gf_exec_release(exec, model->retained);
+    model->retained = NULL;
+    for (struct gf_node *n = model->first; n != NULL; n = n->next) {
+        for (unsigned i = 0; i < n->body_count; i++) {
+            release_all(exec, n->bodies[i]);
+        }
+    }
+}
+
 void gf_graph_exec_ended(struct gf_object *object) {
     struct gf_exec *exec = ((struct gf_graph_exec *)object)->exec;
     if (exec != NULL) { /* else a home, which knows who needs it */
@@ -58,6 +69,9 @@ CUresult gf_cuGraphExecDestroy(CUgraphExec handle) {
     if (ended == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    gf_graphs_lock();
+    release_all(object->exec, object->exec->model);
+    gf_graphs_unlock();
     struct gf_req_cuGraphExecDestroy request = {.hGraphExec = wire};
     result = has_home ? CUDA_SUCCESS : gf_send_struct(GF_OP_cuGraphExecDestroy, &request);
     gf_objects_release(ended);
@@ -199,6 +213,7 @@ CUresult gf_exec_remake(struct gf_exec *exec, struct gf_model *want) {
         struct gf_exec before = *exec;
         *exec = *made;
         *made = before;
+        release_all(made, made->model);
     }
     free_exec(made);
     return result;
@@ -335,6 +350,9 @@ CUresult gf_graph_launch(struct gf_exec *exec, CUstream cuda_stream) {
         (result = gf_graph_memory_launch(exec->model, (exec->flags & AUTO_FREE) != 0)) != CUDA_SUCCESS) {
         return result;
     }
+    const struct gf_stream *stream = gf_stream_find((CUstream)request.stream);
+    exec->launch_stream = request.stream;
+    exec->launch_context = stream != NULL ? stream->object.owner : gf_context_current_handle();
     if (exec->attended_count == 0) {
         gf_window_work_enqueued();
         return gf_send_struct(GF_OP_sessionGraphLaunch, &request);

@@ -12,6 +12,8 @@ struct gf_exec {
     bool calls;                 /* this process does something while it runs: see gf_exec_needs_calls */
     bool memory;                /* it allocates or frees */
     uint64_t last_stream;       /* of the last launch, if host memory is involved */
+    uint64_t launch_stream;     /* of the last launch */
+    uint64_t launch_context;    /* in which that is; 0: there was none */
     uint32_t nodes;             /* on the wire */
     uint64_t context;
     uint64_t contexts_ended;   /* when its contexts were looked at */
@@ -41,5 +43,7 @@ CUresult gf_exec_copy_out(struct gf_exec *exec, uint64_t stream);
 /* Whether copies from and to the program's memory must be made when the graph comes to them, not before and
  * after a launch (graph_host.c). */
 bool gf_exec_needs_calls(const struct gf_exec *exec);
+/* Lets go of what a graph referred to, when the last launch is over (graph_host.c). */
+void gf_exec_release(const struct gf_exec *exec, struct gf_retained *list);
 /* The number by which the server asks this process for a node's work, as it is now. */
 CUresult gf_exec_renew_call(struct gf_node *node);

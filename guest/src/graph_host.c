@@ -1,12 +1,18 @@
 /* What this process does when a launched graph comes to a node: functions of the program, and in a graph with
  * such, copies from and to the program's memory, for a function may look at what was copied before it and
  * write what is copied after it. So may the program before it writes a word that the graph waits for. */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "channel.h"
+#include "context.h"
 #include "copy.h"
 #include "graph_exec.h"
+#include "guest.h"
 #include "host_call.h"
+#include "objects.h"
+#include "stream.h"
+#include "user_object.h"
 
 struct graph_copy {
     struct gf_host_task base;
@@ -109,4 +115,52 @@ bool gf_exec_needs_calls(const struct gf_exec *exec) {
         }
     }
     return false;
+}
+
+/* The program's objects that a graph refers to */
+
+struct parting {
+    struct gf_host_task base;
+    struct gf_retained *list;
+};
+
+static void part(struct gf_host_task *call, uint64_t ticket, CUresult status) {
+    (void)ticket;
+    (void)status;
+    gf_retained_free(((struct parting *)call)->list);
+}
+
+static bool part_behind(struct gf_retained *list, uint64_t stream) {
+    struct parting *parting = malloc(sizeof *parting);
+    if (parting == NULL) {
+        return false;
+    }
+    *parting = (struct parting){.base = {.run = part, .copies = true}, .list = list};
+    if (gf_host_call_add(&parting->base) != CUDA_SUCCESS ||
+        gf_host_call_enqueue(&parting->base, stream, true) != CUDA_SUCCESS) {
+        free(parting);
+        return false;
+    }
+    return true;
+}
+
+/* Behind the launch, or, if its stream has ended since, when its context has nothing to do any more. */
+static bool await_launch(const struct gf_exec *exec, struct gf_retained *list) {
+    bool there = exec->launch_stream == 0 || gf_stream_find((CUstream)exec->launch_stream) != NULL;
+    uint32_t current = gf_thread.context_id;
+    gf_thread.context_id = gf_handle_slot(exec->launch_context) + 1;
+    bool parts = there && part_behind(list, exec->launch_stream);
+    if (!parts) {
+        gf_wait_for_context(exec->launch_context);
+    }
+    gf_thread.context_id = current;
+    return parts;
+}
+
+void gf_exec_release(const struct gf_exec *exec, struct gf_retained *list) {
+    const struct gf_context *context = gf_context_find((CUcontext)exec->launch_context);
+    bool runs = list != NULL && context != NULL && atomic_load(&context->active);
+    if (!runs || !await_launch(exec, list)) {
+        gf_retained_free(list);
+    }
 }

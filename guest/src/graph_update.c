@@ -4,6 +4,7 @@
 
 #include "calls.h"
 #include "graph_exec.h"
+#include "user_object.h"
 
 /* The exec's copy of an original node. */
 static struct gf_node *own(struct gf_exec *exec, const struct gf_node *node) {
@@ -127,19 +128,34 @@ static CUgraphExecUpdateResult compare(struct gf_model *have, struct gf_model *w
     return result;
 }
 
+static bool same_attributes(const struct gf_node *one, const struct gf_node *other) {
+    size_t bytes = one->attribute_count * sizeof *one->attributes;
+    return one->attribute_count == other->attribute_count &&
+           (bytes == 0 || memcmp(one->attributes, other->attributes, bytes) == 0);
+}
+
+/* What the new source refers to takes the place of what the graph referred to. */
+static CUresult adopt_references(const struct gf_exec *exec, struct gf_model *have,
+                                 const struct gf_model *want) {
+    struct gf_retained *before = have->retained;
+    have->retained = NULL;
+    CUresult result = gf_retained_copy(&have->retained, want->retained);
+    gf_exec_release(exec, before);
+    return result;
+}
+
 /* After it was compared. */
-static CUresult adopt(struct gf_exec *exec, struct gf_model *want) {
-    CUresult result = CUDA_SUCCESS;
+static CUresult adopt(struct gf_exec *exec, struct gf_model *graph, struct gf_model *want) {
+    CUresult result = adopt_references(exec, graph, want);
     for (struct gf_node *w = want->first; w != NULL && result == CUDA_SUCCESS; w = w->next) {
         struct gf_node *have = w->below;
         for (unsigned i = 0; i < w->body_count && result == CUDA_SUCCESS; i++) {
-            result = adopt(exec, w->bodies[i]);
+            result = adopt(exec, have->bodies[i], w->bodies[i]);
         }
         if (w->body_count > 0) {
             continue;
         }
-        if (!gf_params_equal(have, w) || have->attribute_count != w->attribute_count ||
-            w->attribute_count > 0) {
+        if (!gf_params_equal(have, w) || !same_attributes(have, w)) {
             result = gf_params_copy(have, w);
             result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, have) : result;
         }
@@ -155,7 +171,7 @@ static CUresult replace(struct gf_exec *exec, struct gf_node *node, const struct
     }
     if (given->body_count > 0) {
         bool same = compare(node->bodies[0], given->bodies[0], &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS;
-        CUresult adopted = same ? adopt(exec, given->bodies[0]) : CUDA_ERROR_INVALID_VALUE;
+        CUresult adopted = same ? adopt(exec, node->bodies[0], given->bodies[0]) : CUDA_ERROR_INVALID_VALUE;
         return adopted == CUDA_SUCCESS ? gf_exec_recheck(exec) : adopted;
     }
     CUresult result = gf_params_set(node, form, params);
@@ -212,6 +228,39 @@ static bool decides_otherwise(const struct gf_model *want) {
     return other;
 }
 
+static int priority_of(const struct gf_node *node) {
+    int priority = 0;
+    for (unsigned i = 0; i < node->attribute_count; i++) {
+        bool is_it = node->attributes[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY;
+        priority = is_it ? node->attributes[i].value.priority : priority;
+    }
+    return priority;
+}
+
+/* The first node of another priority than the one whose place it takes. */
+static const struct gf_node *of_other_priority(const struct gf_model *want) {
+    const struct gf_node *found = NULL;
+    for (const struct gf_node *w = want->first; w != NULL && found == NULL; w = w->next) {
+        found = priority_of(w) != priority_of(w->below) ? w : NULL;
+        for (unsigned i = 0; i < w->body_count && found == NULL; i++) {
+            found = of_other_priority(w->bodies[i]);
+        }
+    }
+    return found;
+}
+
+/* A graph that runs by its nodes' priorities keeps them. */
+static void compare_priorities(const struct gf_exec *exec, const struct gf_model *want,
+                               CUgraphExecUpdateResultInfo *info) {
+    bool kept = (exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
+    const struct gf_node *other =
+        kept && info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? of_other_priority(want) : NULL;
+    if (other != NULL) {
+        info->result = CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
+        info->errorNode = (CUgraphNode)other->handle;
+    }
+}
+
 CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExecUpdateResultInfo *info) {
     *info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_ERROR};
     gf_graphs_lock();
@@ -220,6 +269,7 @@ CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExec
         return CUDA_ERROR_INVALID_VALUE;
     }
     info->result = compare(exec->model, want, info);
+    compare_priorities(exec, want, info);
     CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     bool others = exec->source != want->handle, single = exec->home != NULL || exec->memory;
     bool remake =
@@ -228,7 +278,7 @@ CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExec
         want->instances > 0) { /* memory, and a value, belong to one executable graph */
         info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
     } else if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
-        result = remake ? gf_exec_remake(exec, want) : adopt(exec, want);
+        result = remake ? gf_exec_remake(exec, want) : adopt(exec, exec->model, want);
         result = result == CUDA_SUCCESS ? gf_exec_recheck(exec) : result;
         info->result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR;
     }

@@ -165,9 +165,25 @@ static void make_plain(struct sim_links *links) {
         links->items[i].data = (CUgraphEdgeData){0};
 }
 
+/* A kernel has the priority of its stream, unless its launch has one. `room` is for one attribute more. */
+static void take_priority(struct sim_node_work *work, const struct sim_stream *stream,
+                          CUlaunchAttribute *room) {
+    if (work->params.type != CU_GRAPH_NODE_TYPE_KERNEL || stream->priority == 0)
+        return;
+    for (unsigned i = 0; i < work->attribute_count; i++)
+        if (work->attributes[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
+            return;
+    if (work->attribute_count)
+        memcpy(room, work->attributes, work->attribute_count * sizeof *room);
+    room[work->attribute_count++] =
+        (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value.priority = stream->priority};
+    work->attributes = room;
+}
+
 /* Adds a node behind the stream's place, which is then behind the node. */
 static CUresult add(struct sim_captured *captured, struct sim_node_work *work) {
     struct sim_capture *capture = captured->capture;
+    CUlaunchAttribute attributes[work->attribute_count + 1];
     struct sim_node *node;
     if (capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -183,7 +199,9 @@ static CUresult add(struct sim_captured *captured, struct sim_node_work *work) {
         make_programmatic(&captured->dependencies);
     if (work->params.type != CU_GRAPH_NODE_TYPE_KERNEL)
         make_plain(&captured->dependencies);
-    CUresult result = sim_graph_add(capture->graph, work, &captured->dependencies, &node);
+    struct sim_node_work whole = *work;
+    take_priority(&whole, captured->stream, attributes);
+    CUresult result = sim_graph_add(capture->graph, &whole, &captured->dependencies, &node);
     if (result != CUDA_SUCCESS)
         return invalidate(capture, result);
     if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)

@@ -1,5 +1,6 @@
 #include "graph_exec.h"
 #include "conditional.h"
+#include "graph_user.h"
 #include "stream.h"
 #include <stdlib.h>
 
@@ -134,6 +135,27 @@ CUresult sim_exec_remake(struct sim_exec *exec, struct sim_graph *graph) {
     graph->instances++;
     exec->source = graph->object.handle;
     return CUDA_SUCCESS;
+}
+
+CUresult sim_exec_take_holds(struct sim_exec *exec, struct sim_graph *to, const struct sim_graph *from) {
+    if (!to->hold_count && !from->hold_count)
+        return CUDA_SUCCESS;
+    struct sim_retired *retired = calloc(1, sizeof *retired);
+    struct sim_graph *before = retired ? sim_graph_new(NULL) : NULL;
+    if (!before) {
+        free(retired);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    before->holds = to->holds;
+    before->hold_count = to->hold_count;
+    to->holds = NULL;
+    to->hold_count = 0;
+    CUresult result = sim_user_copy_all(from, to) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    *retired = (struct sim_retired){.next = exec->retired, .graph = before};
+    exec->retired = retired;
+    if (!exec->last || sim_op_done(exec->last))
+        free_retired(exec);
+    return result;
 }
 
 static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,

@@ -54,6 +54,9 @@ void sim_plan_free(struct sim_plan *plan);
 /* Makes it what the graph is, whose nodes know by `partner` whose place they take; launches that are under
  * way go on as they began. Both locks are held. */
 CUresult sim_exec_remake(struct sim_exec *exec, struct sim_graph *graph);
+/* What `from` refers to takes the place of what `to`, a part of it, referred to; that is let go of when no
+ * launch is under way. Both locks are held. */
+CUresult sim_exec_take_holds(struct sim_exec *exec, struct sim_graph *to, const struct sim_graph *from);
 /* The context in which they were made has ended: so do they. */
 void sim_execs_forget_context(struct sim_context *context);
 CUresult sim_exec_launch(struct sim_exec *exec, struct sim_stream *stream);

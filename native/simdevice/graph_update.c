@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where memory is: a copy or a fill may not move to another device, or between host and device. */
+/* Where memory is: a copy or a fill may not move to another device, or between host and device. What was
+ * freed since the node was given it was the device's. */
 static bool same_place(CUmemorytype type, uint64_t before, uint64_t after) {
     struct sim_range first, second;
     bool known_before = sim_ranges_find(&sim_memory, before, &first);
     bool known_after = sim_ranges_find(&sim_memory, after, &second);
-    if (type == CU_MEMORYTYPE_HOST)
+    if (type == CU_MEMORYTYPE_HOST || (type == CU_MEMORYTYPE_DEVICE && !known_before))
         return true;
     return known_before == known_after && (!known_before || first.device == second.device);
 }
@@ -174,19 +175,50 @@ static CUgraphExecUpdateResult compare_graphs(struct sim_graph *before, struct s
 }
 
 /* After they were compared. The plan refers to the nodes themselves, so they stay and change what they do. */
-static CUresult take_over(const struct sim_graph *after) {
+static CUresult take_over(struct sim_exec *exec, struct sim_graph *before, const struct sim_graph *after) {
+    SIM_TRY(sim_exec_take_holds(exec, before, after));
     for (size_t i = 0; i < after->node_count; i++) {
         struct sim_node *node = after->nodes[i]->partner;
         if (!node->body_count)
             SIM_TRY(sim_node_copy(node, after->nodes[i]));
         for (unsigned j = 0; j < node->body_count; j++)
-            SIM_TRY(take_over(after->nodes[i]->bodies[j]));
+            SIM_TRY(take_over(exec, node->bodies[j], after->nodes[i]->bodies[j]));
     }
     return CUDA_SUCCESS;
 }
 
+static int priority_of(const struct sim_node *node) {
+    const CUlaunchAttribute *attribute = attribute_of(node, CU_LAUNCH_ATTRIBUTE_PRIORITY);
+    return attribute ? attribute->value.priority : 0;
+}
+
+/* The first node of another priority than the one whose place it takes. */
+static const struct sim_node *of_other_priority(const struct sim_graph *after) {
+    const struct sim_node *found = NULL;
+    for (size_t i = 0; !found && i < after->node_count; i++) {
+        const struct sim_node *node = after->nodes[i];
+        found = priority_of(node) != priority_of(node->partner) ? node : NULL;
+        for (unsigned j = 0; !found && j < node->body_count; j++)
+            found = of_other_priority(node->bodies[j]);
+    }
+    return found;
+}
+
+/* A graph that runs by its nodes' priorities keeps them. */
+static void compare_priorities(const struct sim_exec *exec, const struct sim_graph *after,
+                               CUgraphExecUpdateResultInfo *info) {
+    bool kept = exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    const struct sim_node *other =
+        kept && info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? of_other_priority(after) : NULL;
+    if (other) {
+        info->result = CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
+        info->errorNode = SIM_POINTER(CUgraphNode, other);
+    }
+}
+
 static CUresult update(struct sim_exec *exec, struct sim_graph *graph, CUgraphExecUpdateResultInfo *info) {
     info->result = compare_graphs(exec->graph, graph, info);
+    compare_priorities(exec, graph, info);
     /* memory, and a value, belong to one executable graph */
     bool single = exec->has_conditions || exec->has_memory;
     if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && single && graph->instances &&
@@ -195,7 +227,7 @@ static CUresult update(struct sim_exec *exec, struct sim_graph *graph, CUgraphEx
     if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
         return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     /* bodies are read while they run, so those of launches that are under way stay as they are */
-    return single ? sim_exec_remake(exec, graph) : take_over(graph);
+    return single ? sim_exec_remake(exec, graph) : take_over(exec, exec->graph, graph);
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo *info) {
@@ -230,21 +262,21 @@ static struct sim_node *node_of(struct sim_exec *exec, CUgraphNode handle) {
     return node ? sim_graph_clone_of(exec->graph, node->object.handle) : NULL;
 }
 
-static CUresult set_child(struct sim_node *node, CUgraph handle) {
+static CUresult set_child(struct sim_exec *exec, struct sim_node *node, CUgraph handle) {
     CUgraphExecUpdateResultInfo info;
     struct sim_graph *child = sim_graph_find(handle);
     SIM_REQUIRE(child);
     SIM_REQUIRE(compare_graphs(node->bodies[0], child, &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS);
-    return take_over(child);
+    return take_over(exec, node->bodies[0], child);
 }
 
-static CUresult set(struct sim_node *node, const struct sim_node_work *work) {
+static CUresult set(struct sim_exec *exec, struct sim_node *node, const struct sim_node_work *work) {
     const CUgraphNodeParams *params = &work->params;
     SIM_REQUIRE(node && node->params.type == params->type);
     SIM_REQUIRE(params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL && /* what it decides by stays, and owns */
                 params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC && params->type != CU_GRAPH_NODE_TYPE_MEM_FREE);
     if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
-        return set_child(node, params->graph.graph);
+        return set_child(exec, node, params->graph.graph);
     /* as cooperative as before: it keeps its attributes */
     struct sim_node after = {.params = *params,
                              .context = work->function ? work->function->module->context : node->context,
@@ -268,7 +300,7 @@ static CUresult exec_set(CUgraphExec handle, CUgraphNode node, const CUgraphNode
     if (result == CUDA_SUCCESS) {
         pthread_mutex_lock(&exec->lock);
         sim_graphs_lock();
-        result = set(node_of(exec, node), &work);
+        result = set(exec, node_of(exec, node), &work);
         sim_graphs_unlock();
         pthread_mutex_unlock(&exec->lock);
         sim_node_work_end(&work);

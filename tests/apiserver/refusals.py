@@ -30,6 +30,7 @@ SPEC = load()
 FIRST_FUNCTION = min(v.id for v in SPEC.driver.variants)
 
 TWO_MULTIPROCESSORS = bytes([3, *bytes(63)])
+BETWEEN_ARRAYS = {"target_array": arrays.KEPT, "source_array": arrays.KEPT}
 # A line of 64 bytes, as native/driver_interop/tensor_map.h lays it out and the simulated device encodes it.
 TENSOR_MAP = struct.pack(
     "<Q8B4Q5I5H5BB6h28xI",
@@ -72,6 +73,8 @@ VALID: dict[str, dict[str, Any]] = {
     "sessionRestoreState": {"payload": b""},
     "sessionGraphKernel": {"params": 12},
     "sessionGraphSetKernel": {"params": 12},
+    "sessionGraphBox": BETWEEN_ARRAYS,
+    "sessionGraphSetBox": BETWEEN_ARRAYS,
     "cuArray3DCreate_v2": {"pAllocateArray": arrays.description(64)},
     "cuMipmappedArrayCreate": {"pMipmappedArrayDesc": arrays.description(64)},
     "sessionTextureCreate": {

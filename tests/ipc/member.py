@@ -21,6 +21,19 @@ class Handle(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_ubyte * 64),)
 
 
+class Fill(ctypes.Structure):
+    """CUDA_MEMSET_NODE_PARAMS."""
+
+    _fields_ = (
+        ("address", ctypes.c_uint64),
+        ("pitch", ctypes.c_size_t),
+        ("value", ctypes.c_uint),
+        ("element", ctypes.c_uint),
+        ("width", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+    )
+
+
 class Failed(Exception):
     """Of a call; its argument is the CUresult."""
 
@@ -91,6 +104,22 @@ class Member:
 
     def close(self, address: int) -> int:
         self.call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
+        self.call("cuCtxSynchronize")
+        return 0
+
+    def graph(self, address: int, value: int) -> int:
+        """An executable one that writes the value to the address."""
+        context, graph, node, made = (ctypes.c_void_p() for _ in range(4))
+        fill = Fill(address, 0, value, 1, 4, 1)
+        none = ctypes.c_size_t(0)
+        self.call("cuCtxGetCurrent", ctypes.byref(context))
+        self.call("cuGraphCreate", ctypes.byref(graph), 0)
+        self.call("cuGraphAddMemsetNode", ctypes.byref(node), graph, None, none, ctypes.byref(fill), context)
+        self.call("cuGraphInstantiateWithFlags", ctypes.byref(made), graph, ctypes.c_uint64(0))
+        return made.value or 0
+
+    def launch(self, graph: int) -> int:
+        self.call("cuGraphLaunch", ctypes.c_void_p(graph), None)
         self.call("cuCtxSynchronize")
         return 0
 

@@ -141,6 +141,17 @@ def test_memory_is_the_same_for_all(monitor: harness.Monitor, three: list[Member
     assert maker.read(memory) == 7
 
 
+def test_a_graph_that_fills_what_another_has_made(monitor: harness.Monitor, three: list[Member]) -> None:
+    """Its node is made when that memory is there, which comes behind all else."""
+    maker, opener, _ = three
+    memory = maker.allocate(16)
+    graph = opener.graph(opener.open(maker.handle(memory)), 5)
+    for device in (1, 2):
+        move(monitor, device)
+        assert maker.write(memory, 0) == opener.launch(graph) == 0
+        assert maker.read(memory) == 5
+
+
 def test_the_lease_counts_once_where_it_goes(monitor: harness.Monitor, three: list[Member]) -> None:
     maker, opener, another = three
     memory = maker.allocate(128)

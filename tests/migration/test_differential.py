@@ -151,6 +151,7 @@ WAITING = {
     "graph_random",
     "graph_runtime",
     "graph_updates",
+    "graph_user_objects",
     "host_errors",
     "host_exit",
     "host_function",

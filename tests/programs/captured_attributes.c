@@ -64,6 +64,48 @@ static void many(void) {
     OK(cuGraphDestroy(graph));
 }
 
+// A captured kernel has its stream's priority, unless its launch has one of its own.
+static void priorities(void) {
+    CUlaunchAttribute own = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value.priority = -1};
+    CUkernelNodeAttrValue read;
+    CUstream urgent;
+    CUgraph graph;
+    CUgraphNode nodes[2];
+    size_t count = 2;
+    int least, greatest;
+    OK(cuCtxGetStreamPriorityRange(&least, &greatest));
+    OK(cuStreamCreateWithPriority(&urgent, CU_STREAM_NON_BLOCKING, greatest));
+    OK(cuStreamBeginCapture(urgent, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(launch(urgent, 2, NULL, 0));
+    OK(launch(urgent, 3, &own, 1));
+    OK(cuStreamEndCapture(urgent, &graph));
+    OK(cuGraphGetNodes(graph, nodes, &count));
+    OK(cuGraphKernelNodeGetAttribute(nodes[0], CU_LAUNCH_ATTRIBUTE_PRIORITY, &read));
+    EXPECT(read.priority == greatest);
+    OK(cuGraphKernelNodeGetAttribute(nodes[1], CU_LAUNCH_ATTRIBUTE_PRIORITY, &read));
+    EXPECT(read.priority == -1);
+    EXPECT(run(graph) == 10);
+
+    CUgraphExec by_stream, by_node;
+    CUgraphExecUpdateResultInfo info;
+    CUgraph plain;
+    OK(cuStreamBeginCapture(origin, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(launch(origin, 2, NULL, 0));
+    OK(launch(origin, 3, &own, 1));
+    OK(cuStreamEndCapture(origin, &plain));
+    OK(cuGraphInstantiate(&by_stream, graph, 0));
+    OK(cuGraphInstantiate(&by_node, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY));
+    OK(cuGraphExecUpdate(by_stream, plain, &info));
+    OK(cuGraphExecUpdate(by_node, graph, &info));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(by_node, plain, &info));
+    EXPECT(info.result != CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    OK(cuGraphExecDestroy(by_stream));
+    OK(cuGraphExecDestroy(by_node));
+    OK(cuGraphDestroy(plain));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamDestroy(urgent));
+}
+
 static void of_launches_alone(void) {
     static const CUlaunchAttributeID ids[] = {
         CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -171,6 +213,7 @@ int main(void) {
     OK(cuStreamCreate(&origin, CU_STREAM_NON_BLOCKING));
     OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     many();
+    priorities();
     of_launches_alone();
     programmatic();
     events();

@@ -1,6 +1,6 @@
 // Calls about graphs with what is null, foreign, destroyed, of another kind or impossible fail as CUDA has
 // it, and change nothing.
-#include "driver.h"
+#include "graphs.h"
 #include <time.h>
 
 static _Atomic unsigned destroyed, refused;
@@ -13,6 +13,28 @@ static void CUDA_CB destroy(void *unused) {
 
 static void CUDA_CB nothing(void *unused) {
     (void)unused;
+}
+
+// An edge is removed as what it is: one with data is not the plain one.
+static void edges_with_data(void) {
+    const CUgraphEdgeData early = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                   .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+    unsigned count = 1, factor = 1, term = 0;
+    CUdeviceptr word = allocate(4);
+    void *arguments[] = {&word, &count, &factor, &term};
+    CUDA_KERNEL_NODE_PARAMS launch = launch_of(kernel("affine"), 1, 1, arguments);
+    CUgraph graph;
+    CUgraphNode first, second;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddKernelNode(&first, graph, NULL, 0, &launch));
+    OK(cuGraphAddKernelNode(&second, graph, NULL, 0, &launch));
+    OK(cuGraphAddDependencies(graph, &first, &second, &early, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphRemoveDependencies(graph, &first, &second, NULL, 1));
+    OK(cuGraphRemoveDependencies(graph, &first, &second, &early, 1));
+    OK(cuGraphAddDependencies(graph, &first, &second, NULL, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphRemoveDependencies(graph, &first, &second, &early, 1));
+    OK(cuGraphRemoveDependencies(graph, &first, &second, NULL, 1));
+    OK(cuGraphDestroy(graph));
 }
 
 int main(void) {
@@ -56,6 +78,8 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithParams(&exec, graph, &how));
     EXPECT(how.result_out == CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE);
     OK(cuGraphRemoveDependencies(graph, &b, &a, NULL, 1));
+
+    edges_with_data();
 
     printf("parameters\n");
     CUDA_KERNEL_NODE_PARAMS kernel_params = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1};

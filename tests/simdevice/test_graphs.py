@@ -185,6 +185,22 @@ def test_a_graph_of_a_context_that_is_gone(cu: Driver) -> None:
     cu.ok("cuGraphDestroy", graph.handle)
 
 
+def test_a_fill_goes_elsewhere_when_its_memory_was_freed(cu: Driver, context: int) -> None:
+    """By a change of its node, and by another graph."""
+    graph, other, stream = Graph(cu), Graph(cu), cu.stream()
+    gone, memory = cu.alloc(4), cu.alloc(4)
+    node, instances = graph.fill(gone, 1, context), [graph.instance() for _ in range(2)]
+    cu.free(gone)
+    fill = Fill(memory, 0, 7, 4, 1, 1)
+    cu.ok("cuGraphExecMemsetNodeSetParams", instances[0], node, ctypes.byref(fill), context)
+    other.fill(memory, 8, context)
+    cu.ok("cuGraphExecUpdate_v2", instances[1], other.handle, ctypes.create_string_buffer(64))
+    for instance, value in zip(instances, (7, 8), strict=True):
+        cu.ok("cuGraphLaunch", instance, stream)
+        cu.ok("cuStreamSynchronize", stream)
+        assert cu.read(memory, 4) == value.to_bytes(4, "little")
+
+
 def test_a_destroyed_stream_is_captured_no_more(cu: Driver, context: int) -> None:
     stream = cu.stream()
     cu.ok("cuStreamBeginCapture_v2", stream, 0)

@@ -4,12 +4,14 @@
 # Home: graphs conditionals
 # Changed by: -
 # Read by: -
-# Offers: begin_graphs drop_condition_fillers drop_graph_exec find_graph_exec retire_graph_exec
+# Offers: begin_graphs drop_condition_fillers drop_graph_exec fill_hollow find_graph_exec retire_graph_exec
 
 cdef struct Place:
     cu.CUgraphNode node         # NULL: it went with the conditional node that it was within
     uint32_t graph
     bint conditional
+    bint hollow                 # an empty node, in place of one that could not be made
+    bint off                    # it does not work
 
 cdef struct Condition:
     cu.CUgraphConditionalHandle value
@@ -25,7 +27,12 @@ cdef struct Conditional:
 cdef struct GraphExec:
     Object base
     cu.CUgraph graph            # its nodes are named by later updates
-    cu.CUgraphExec exec         # NULL: it is not ready
+    cu.CUgraphExec exec         # NULL: it is not ready, or the next launch makes it
+    bint ready
+    uint64_t flags              # with which it became so
+    uint32_t hollow             # places that are
+    Place *filled               # whose node is made anew; NULL: none
+    uint32_t tried              # nodes whose frames were looked at again
     vector[Place] *nodes
     vector[uint64_t] *records   # handles of the events that a launch records
     vector[cu.CUgraph] *graphs  # itself, then bodies of conditional nodes; NULL: it is there no more
@@ -45,3 +52,4 @@ cdef struct Graphs:
     uint64_t step               # from one to the next; 0: one that was given up comes again
     uint64_t last               # that it gave
     vector[ConditionFiller] *fillers    # values that are kept from being given, in a session that comes from another server
+    vector[uint64_t] *lacking   # handles of graphs in which a place became hollow
