@@ -138,6 +138,7 @@ CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribut
         *value = sim_config_get()->cc_minor;
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
+    case CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED: /* came with the same capability */
         *value = sim_has_clusters();
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:

@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 8
+#define SIM_KERNEL_ABI 9
 
 struct sim_block;
 
@@ -154,6 +154,9 @@ void sim_rt_sust_p(struct sim_thread *t, uint64_t handle, uint32_t mode, const u
 /* op: 0 add, 1 min, 2 max, 3 and, 4 or; of 4 or 8 bytes. */
 void sim_rt_sured(struct sim_thread *t, uint64_t handle, uint32_t mode, const uint32_t *place, uint32_t op,
                   uint32_t is_signed, uint32_t size, uint64_t value);
+/* The same with x in texels, whose format says the sign. */
+void sim_rt_sured_p(struct sim_thread *t, uint64_t handle, uint32_t mode, const uint32_t *place, uint32_t op,
+                    uint32_t size, uint64_t value);
 
 /* These do not return: they end the grid with the given CUDA error. */
 void sim_rt_trap(struct sim_thread *t);                         /* CUDA_ERROR_LAUNCH_FAILED */

@@ -443,6 +443,15 @@ CASES |= {
         " [inbox], [%x1], 256, [bar], %h0;\n",
         lambda rank, thread: thread + 5,
     ),
+    # Whether the launch of another cluster was cancelled, told to each block of this one.
+    "answer to all": counting(
+        1,
+        "    @%p0 mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [bar], 16;\n"
+        "    st.shared.u32 [%r24], %r6;\n" + BARRIER + "    setp.eq.and.u32 %p2, %r3, 1, %p0;\n"
+        f"    @%p2 clusterlaunchcontrol.try_cancel.async.shared::cta.{BYTES}.multicast::cluster::all.b128"
+        " [inbox], [bar];\n",
+        lambda rank, thread: 0 if thread < 4 else 1000 * rank + thread,
+    ),
     "store that counts": counting(
         1, EXPECT + f"    st.async.shared::cluster.{BYTES}.u32 [%r22], %r6, [%r23];\n"
     ),

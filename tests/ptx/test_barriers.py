@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from . import driver
-from .ptx import kernel, load, store
+from .ptx import UNITS, kernel, load, store
 
 # %r20 is the tile, %r21 the thread's place in it.
 TILE = """
@@ -128,6 +128,26 @@ def test_a_reduction_of_all_in_a_partial_warp() -> None:
     """
     (out,) = driver.run(kernel(body, pointers=1), "k", np.full(100, 99, np.uint32), block=(100,))
     assert (out == 1).all()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_count_is_of_whole_warps(unit: str) -> None:
+    """Of 48 threads the last 16 count as 32, beside the others and by themselves."""
+    body = f"""{UNITS[unit]}{TILE}
+    st.shared.u32 [%r21], %r0;
+    bar.sync 1, 64;
+    sub.u32 %r10, 47, %r0;
+    shl.b32 %r10, %r10, 2;
+    add.u32 %r10, %r20, %r10;
+    ld.shared.u32 %r11, [%r10];
+    setp.lt.u32 %p0, %r0, 32;
+    @%p0 bra end;
+    bar.sync 2, 32;
+end:
+{store("%r11")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(48, np.uint32), block=(48,))
+    assert out.tolist() == list(range(48))[::-1]
 
 
 def test_exited_threads_are_not_waited_for() -> None:

@@ -123,12 +123,23 @@ take:
 """
 
 
+# As compilers write it that keep variables in memory, for debuggers, and by a table.
+IN_MEMORY = "    .local .align 4 .b8 own[4];\n" + LOCK.replace(
+    "    setp.ne", "    st.local.u32 [own], %r10;\n    ld.local.u32 %r10, [own];\n    setp.ne"
+)
+BY_TABLE = LOCK.replace(
+    "    setp.ne.u32 %p0, %r10, 0;\n    @%p0 bra take;\n",
+    "    ways: .branchtargets taken, take;\n    brx.idx %r10, ways;\ntaken:\n",
+)
+
+
+@pytest.mark.parametrize("lock", [LOCK, IN_MEMORY, BY_TABLE], ids=["register", "memory", "table"])
 @pytest.mark.parametrize("block", [32, 50, 128])
-def test_a_lock_within_a_warp(block: int) -> None:
+def test_a_lock_within_a_warp(block: int, lock: str) -> None:
     """Whoever has the lock is held up by the lanes that want it, unless they let him go on."""
     arrays = [np.zeros(1, np.uint32), np.zeros(1, np.uint32)]
-    out, lock = driver.run(kernel(LOCK + "bar.sync 0;"), "k", *arrays, grid=(4,), block=(block,))
-    assert (out[0], lock[0]) == (4 * block, 0)
+    out, left = driver.run(kernel(lock + "bar.sync 0;"), "k", *arrays, grid=(4,), block=(block,))
+    assert (out[0], left[0]) == (4 * block, 0)
 
 
 def test_a_lock_taken_again_and_again() -> None:

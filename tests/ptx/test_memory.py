@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from . import driver
-from .ptx import entry, kernel, load, store
+from .ptx import APART, entry, kernel, load, store
 
 RNG = np.random.default_rng(7)
 
@@ -38,6 +38,30 @@ def test_vector_moves(type_: str, lanes: int) -> None:
     data = RNG.integers(0, 256, 64 * size, dtype=np.uint8)
     out, _ = driver.run(kernel(body), "k", np.zeros_like(data), data, block=(64,))
     assert (out == data).all()
+
+
+@pytest.mark.parametrize("before", ["", "    bar.sync 0;\n", APART], ids=["loop", "warps", "threads"])
+@pytest.mark.parametrize("how", ["", ".relaxed.gpu"])
+def test_elements_that_a_store_leaves_out(before: str, how: str) -> None:
+    """Nothing is written where a vector of 32 bytes has `_`; of threads with odd numbers nothing at all."""
+    body = f"""{before}
+    and.b32 %r10, %r0, 1;
+    setp.eq.u32 %p0, %r10, 0;
+    mad.wide.u32 %x10, %r1, 32, %x0;
+    mad.wide.u32 %x11, %r1, 32, %x1;
+    add.u32 %r11, %r1, 100;
+    cvt.u64.u32 %x12, %r11;
+    @%p0 st{how}.global.v8.b32 [%x10], {{%r1, _, %r11, _, _, 7, _, %r11}};
+    @%p0 st{how}.global.v4.b64 [%x11], {{_, %x12, _, %x12}};
+    """
+    words, pairs = np.full((64, 8), 9, np.uint32), np.full((64, 4), 9, np.uint64)
+    got_words, got_pairs = driver.run(kernel(body), "k", words, pairs, grid=(2,), block=(32,))
+    even = np.arange(0, 64, 2)
+    for column, value in ((0, even), (2, even + 100), (5, 7), (7, even + 100)):
+        words[::2, column] = value
+    pairs[::2, 1::2] = even[:, None] + 100
+    assert (got_words == words).all()
+    assert (got_pairs == pairs).all()
 
 
 @pytest.mark.parametrize(

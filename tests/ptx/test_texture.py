@@ -311,6 +311,14 @@ SURFACE_TEXTS += [
     surface_kernel("deep", "ld.global.b32 %v0, [%q]; sust.b.3d.b32.trap [%s, {%x, %y, %z, %z}], %v0;"),
     surface_kernel("layer", "ld.global.b32 %v0, [%q]; sust.b.a2d.b32.trap [%s, {%z, %x, %y, %y}], %v0;"),
     surface_kernel("reduce", "mov.u32 %x, 4; mov.u32 %v0, 3; sured.b.add.1d.u32.trap [%s, {%x}], %v0;"),
+    *(
+        surface_kernel(
+            f"least_{way}_{type_}",
+            f"mov.u32 %x, {x}; neg.s32 %v0, %i; cvt.s64.s32 %q, %v0; sured.{way}.min.1d.{type_}.trap"
+            f" [%s, {{%x}}], {'%q' if type_.endswith('64') else '%v0'};",
+        )
+        for way, type_, x in (("b", "s64", 16), ("p", "b32", 2), ("p", "b64", 2))
+    ),
     surface_kernel(
         "size",
         "suq.width.b32 %v0, [%s]; suq.height.b32 %v1, [%s]; add.u32 %v0, %v0, %v1; st.global.b32 [%q], %v0;",
@@ -359,6 +367,26 @@ def test_reductions_and_queries(surfaces: driver.Module) -> None:
     assert array.read().ravel().tolist() == [0, 3 * 3 * 64, 0, 0, 0]
     surfaces.launch("size", surface.value, out, np.int32(0))
     assert out.read()[0] == 5 + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "least"),
+    [
+        ("least_b_s64", np.int64, -63),
+        ("least_p_b32", np.int32, -63),
+        ("least_p_b32", np.uint32, 0),
+        ("least_p_b64", np.int64, -63),
+        ("least_p_b64", np.uint64, 0),
+    ],
+)
+def test_the_least_of_signed_numbers(surfaces: driver.Module, name: str, dtype: type, least: int) -> None:
+    """The instruction says the sign, or by texels the surface; a number of 64 bits is two channels."""
+    numbers = np.full(5, 7, dtype)
+    channels = numbers.view(np.int32 if numbers.dtype.kind == "i" else np.uint32).reshape(1, 1, 5, -1)
+    array = Array(channels, 1, SURFACE)
+    surface = Surface(array)
+    surfaces.launch(name, surface.value, driver.Buffer(np.zeros(64, np.uint32)), np.int32(0), block=(64,))
+    assert array.read().view(dtype).ravel().tolist() == [7, 7, least, 7, 7]
 
 
 def refused(name: str, texture: bool) -> int:

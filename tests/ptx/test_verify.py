@@ -161,6 +161,7 @@ ld.global.nc.L1::no_allocate.u32 %r1, [%x1];  cvt.u32.u16 %x1, %r1;  cvt.rn.f16.
 cvt.rn.f16x2.f32 %r1, %f1, %f2;  cvt.pack.sat.u8.s32.b32 %r1, %r1, %r2, %r3;  popc.b64 %r1, %x2;
 bfe.u64 %x1, %x2, %r3, %r4;  shfl.sync.idx.b32 %r1|%p1, %r2, 1, 31, -1;  ex2.approx.ftz.f32 %f1, %f2;
 vadd.u32.u32.u32.sat %r1, %r2.b0, %r3.h1;  bar.sync 0;  atom.global.cas.b32 %r1, [%x1], %r2, %r3;
+vmad.s32.s32.u32.sat %r1, %r2, %r3.b0, -%r4;
 @!%p1 bra L;  add.u32 %u1, %u2, (3 + 4) * 2;  mov.f32 %f1, .5;  mov.f32 %f1, 1.0+2.0;
 ld.global.u32 %r1, [%x1+4+8];  ld.global.u32 %r1, [%x1].unified;  mov.v4.u32 {%r1, %r2, %r3, %r4}, %tid;
 add.s32.sat %r1, %r2, %r3;  add.rn.f16 %h1, %h2, %h3;  max.f32 %f1, %r2, 1.0;  min.f32 %f1, %f2, %f3, %f4;

@@ -9,7 +9,7 @@ import pytest
 from gpuferry.native.simdevice.ptx import compile_kernel, parse
 
 from . import driver
-from .ptx import entry, kernel, load, store
+from .ptx import UNITS, entry, kernel, load, store
 
 MODES = ("up", "down", "bfly", "idx")
 CLAMPS = [0x1F, 0x00, 0x181F, 0x1C1F, 0x1E1F, 0x1807, 0x0F]
@@ -211,6 +211,22 @@ def test_exited_lanes_do_not_hold_up_a_full_mask() -> None:
     """
     (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(32, np.uint32), block=(32,))
     assert (out[:24] == 0x00FFFFFF).all()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_who_is_elected_is_there(unit: str) -> None:
+    """All others know who it is, though the mask names lanes that have ended."""
+    body = f"""{UNITS[unit]}
+    setp.lt.u32 %p0, %r0, 5;
+    @%p0 exit;
+    elect.sync %r10|%p1, 0xffffffff;
+    @%p1 add.u32 %r10, %r10, 100;
+{store("%r10")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.full(32, 99, np.uint32), block=(32,))
+    leader = int(out[5:].min())
+    assert leader in range(5, 32)
+    assert out.tolist() == [99] * 5 + [leader + 100 * (lane == leader) for lane in range(5, 32)]
 
 
 def test_elect_like_leader() -> None:

@@ -93,9 +93,10 @@ void sim_barriers_exited(struct sim_cta *cta) {
     }
 }
 
-/* Nothing can run: a barrier with an explicit count may be waiting for threads that have exited. */
+/* Nothing can run: a barrier with an explicit count, which is of whole warps, may be waiting for threads that
+ * have exited, or that the last warp never had. */
 bool sim_barriers_unlock(struct sim_cta *cta) {
-    uint32_t exited = cta->thread_count - cta->live;
+    uint32_t exited = (cta->thread_count + WARP - 1) / WARP * WARP - cta->live;
     bool released = false;
     struct sim_barrier *barrier;
     FOR_EACH_OPEN(barrier, cta) {

@@ -32,6 +32,7 @@
     X(sim_rt_sust)                                                                                           \
     X(sim_rt_sust_p)                                                                                         \
     X(sim_rt_sured)                                                                                          \
+    X(sim_rt_sured_p)                                                                                        \
     X(sim_rt_misaligned)                                                                                     \
     X(sim_rt_illegal)                                                                                        \
     X(sim_rt_assertfail)                                                                                     \

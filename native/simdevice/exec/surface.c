@@ -140,15 +140,20 @@ void sim_rt_sust(struct sim_thread *t, uint64_t handle, uint32_t mode, const uin
         memcpy(to, value, size);
 }
 
+/* A place whose x counts texels, in bytes. Gives the size of a texel. */
+static uint32_t in_bytes(const uint32_t *place, const struct sim_texel *texel, uint32_t bytes[4]) {
+    uint32_t size = (uint32_t)texel->bytes * texel->channels;
+    int64_t x = (int64_t)(int32_t)place[1] * size;
+    memcpy(bytes, place, 4 * sizeof *bytes);
+    bytes[1] = x > INT32_MAX ? INT32_MAX : x < 0 ? UINT32_MAX : (uint32_t)x;
+    return size;
+}
+
 void sim_rt_sust_p(struct sim_thread *t, uint64_t handle, uint32_t mode, const uint32_t *place,
                    const uint32_t *value) {
     const struct sim_texel texel = find(t, handle, SIM_VIEW_SURFACE)->texel;
-    uint32_t size = (uint32_t)texel.bytes * texel.channels;
-    uint32_t in_bytes[4];
-    memcpy(in_bytes, place, sizeof in_bytes);
-    int64_t x = (int64_t)(int32_t)place[1] * size;
-    in_bytes[1] = x > INT32_MAX ? INT32_MAX : x < 0 ? UINT32_MAX : (uint32_t)x;
-    uint8_t *to = locate(t, handle, mode, in_bytes, size);
+    uint32_t bytes[4], size = in_bytes(place, &texel, bytes);
+    uint8_t *to = locate(t, handle, mode, bytes, size);
     for (unsigned c = 0; to != NULL && c < texel.channels; c++) {
         float single;
         memcpy(&single, value + c, sizeof single);
@@ -180,10 +185,21 @@ void sim_rt_sured(struct sim_thread *t, uint64_t handle, uint32_t mode, const ui
         return;
     if ((uintptr_t)at % size != 0)
         sim_rt_misaligned(t, (uintptr_t)at);
-    if (size == 8)
+    const bool by_sign = is_signed && (op == 1 || op == 2);
+    if (size == 8 && by_sign)
+        REDUCE(int64_t, at, op, value);
+    else if (size == 8)
         REDUCE(uint64_t, at, op, value);
-    else if (is_signed && (op == 1 || op == 2))
+    else if (by_sign)
         REDUCE(int32_t, at, op, value);
     else
         REDUCE(uint32_t, at, op, value);
+}
+
+void sim_rt_sured_p(struct sim_thread *t, uint64_t handle, uint32_t mode, const uint32_t *place, uint32_t op,
+                    uint32_t size, uint64_t value) {
+    const struct sim_texel texel = find(t, handle, SIM_VIEW_SURFACE)->texel;
+    uint32_t bytes[4];
+    in_bytes(place, &texel, bytes);
+    sim_rt_sured(t, handle, mode, bytes, op, texel.number == SIM_SIGNED, size, value);
 }

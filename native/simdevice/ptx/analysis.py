@@ -12,6 +12,7 @@ from .model import (
     Instruction,
     Item,
     Label,
+    Local,
     Prototype,
     Register,
     Registers,
@@ -28,6 +29,7 @@ _COOPERATIVE = {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask"
 }
 _EXCHANGING = {"shared", "shared::cta", "volatile"}
 _OBSERVING_LOADS = {"volatile", "acquire", "relaxed", "cv", "cg"}
+_LOCAL = "local memory"  # among the names of registers
 
 
 @dataclass
@@ -191,18 +193,23 @@ def _waiting_branches(body: Body, observing: set[int]) -> set[int]:
             continue
         for position in range(start, end + 1):
             item = body.items[position]
-            if (
-                isinstance(item, Instruction)
-                and item.guard in tainted
-                and item.opcode in ("bra", "ret", "exit")
-            ):
+            if isinstance(item, Instruction) and not tainted.isdisjoint(_deciding(item)):
                 found.add(end)
                 break
     return found
 
 
+def _deciding(item: Instruction) -> list[str]:
+    """The registers that decide where a thread goes on."""
+    if item.opcode not in ("bra", "brx", "ret", "exit"):
+        return []
+    indices = [name for operand in item.operands[:1] for name in names(operand) if item.opcode == "brx"]
+    return indices if item.guard is None else [item.guard, *indices]
+
+
 def _loops(items: list[Item]) -> list[tuple[int, int]]:
-    """(position of the label, position of the branch) of every backward branch."""
+    """(position of the label, of several the first, position of the branch) of every backward branch."""
+    tables = {item.name: item.targets for item in items if isinstance(item, Targets)}
     stack: list[dict[str, int]] = [{}]
     loops: list[tuple[int, int]] = []
     for position, item in enumerate(items):
@@ -212,17 +219,36 @@ def _loops(items: list[Item]) -> list[tuple[int, int]]:
             stack.pop()
         elif isinstance(item, Label):
             stack[-1][item.name] = position
-        elif isinstance(item, Instruction) and item.opcode == "bra" and item.operands:
-            target = item.operands[0]
-            if isinstance(target, Register):
-                known = [scope[target.name] for scope in stack if target.name in scope]
-                if known:
-                    loops.append((known[-1], position))
+        elif isinstance(item, Instruction) and item.opcode in ("bra", "brx") and item.operands:
+            target = item.operands[-1]
+            name = target.name if isinstance(target, Register) else ""
+            labels = [name] if item.opcode == "bra" else tables.get(name, [])
+            seen = ([scope[label] for scope in stack if label in scope] for label in labels)
+            begins = [known[-1] for known in seen if known]
+            if begins:
+                loops.append((min(begins), position))
     return loops
 
 
+def _local_pointers(items: list[Item]) -> set[str]:
+    """The names of local variables, and of registers that are formed with their addresses."""
+    found: set[str] = set()
+    for item in items:
+        if isinstance(item, Local) and item.space == "local":
+            found.add(item.name)
+        elif (
+            isinstance(item, Instruction)
+            and item.opcode in ("mov", "cvta", "add", "sub")
+            and any(name in found for operand in item.operands[1:] for name in names(operand))
+        ):
+            found.update(names(item.operands[0]))
+    return found
+
+
 def _tainted(items: list[Item], sources: set[int]) -> set[str]:
-    """Registers whose value depends on what the instructions at `sources` read."""
+    """Registers whose value depends on what the instructions at `sources` read, also by way of local memory,
+    where code that is not optimised has its variables."""
+    local = _local_pointers(items)
     edges: dict[str, set[str]] = {}
     tainted: set[str] = set()
     for position, item in enumerate(items):
@@ -231,11 +257,15 @@ def _tainted(items: list[Item], sources: set[int]) -> set[str]:
         written = names(item.operands[0])
         if position in sources:
             tainted.update(written)
+        read = [name for operand in item.operands[1:] for name in names(operand)]
         if item.opcode == "st" and "param" not in item.modifiers:
-            continue
-        for operand in item.operands[1:]:
-            for name in names(operand):
-                edges.setdefault(name, set()).update(written)
+            if "local" not in item.modifiers and local.isdisjoint(written):
+                continue
+            written = [_LOCAL]
+        elif item.opcode == "ld" and ("local" in item.modifiers or not local.isdisjoint(read)):
+            read.append(_LOCAL)
+        for name in read:
+            edges.setdefault(name, set()).update(written)
     pending = list(tainted)
     while pending:
         for name in edges.get(pending.pop(), ()):

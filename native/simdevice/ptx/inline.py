@@ -20,6 +20,7 @@ from .model import (
     Item,
     Label,
     Local,
+    Negative,
     Not,
     Operand,
     Pair,
@@ -188,7 +189,7 @@ def _renamed(item: Item, names: dict[str, str], numbered: dict[str, list[tuple[s
 
 
 def _operand(operand: Operand, names: dict[str, str]) -> Operand:
-    if isinstance(operand, (Register, Not)):
+    if isinstance(operand, (Register, Not, Negative)):
         name, dot, component = operand.name.partition(".")  # of a vector
         return replace(operand, name=names.get(operand.name) or names.get(name, name) + dot + component)
     if isinstance(operand, Address):

@@ -59,6 +59,13 @@ class Not:
 
 
 @dataclass(slots=True)
+class Negative:
+    """`-%r`, of vmad."""
+
+    name: str
+
+
+@dataclass(slots=True)
 class Group:
     """A parenthesised operand list of a call."""
 
@@ -72,7 +79,7 @@ class Bracket:
     items: list[Operand]
 
 
-Operand = Union[Register, Immediate, Address, Vector, Pair, Not, Group, Bracket]  # noqa: UP007 (Python 3.10 alias)
+Operand = Union[Register, Immediate, Address, Vector, Pair, Not, Negative, Group, Bracket]  # noqa: UP007 (Python 3.10 alias)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from . import constants
 from .constants import Constant
 from .errors import PtxError
 from .lexer import float_literal, integer_literal
-from .model import Address, Bracket, Group, Immediate, Not, Operand, Pair, Register, Vector
+from .model import Address, Bracket, Group, Immediate, Negative, Not, Operand, Pair, Register, Vector
 
 _PRECEDENCE = {
     "||": 1,
@@ -29,6 +29,10 @@ _PRECEDENCE = {
     "%": 10,
 }
 _DEPTH = 64
+
+
+def _is_name(token: str) -> bool:
+    return (token[:1].isalpha() or token[:1] in ("%", "_", "$")) and token != "WARP_SZ"
 
 
 class Operands:
@@ -93,10 +97,7 @@ class Operands:
 
     def _operand(self) -> Operand:
         token = self.peek()
-        first = token[:1]
-        if first.isalpha() or first in ("%", "_", "$"):
-            if token == "WARP_SZ":
-                return self.immediate()
+        if _is_name(token):
             self.at += 1
             following = self.peek()
             if following == "|":
@@ -130,6 +131,9 @@ class Operands:
                 self.at -= 2
                 return self.immediate()
             return Not(name)
+        if token == "-" and self.at + 1 < len(self.tokens) and _is_name(self.tokens[self.at + 1]):
+            self.at += 2
+            return Negative(self.tokens[self.at - 1])
         if token == "(" and self.calls:
             self.at += 1
             return Group(self._list(")"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .model import Address, Instruction, Item, Not, Operand, Pair, Register, Vector
+from .model import Address, Instruction, Item, Negative, Not, Operand, Pair, Register, Vector
 
 # A NaN's sign and payload are invisible to these.
 _ARITHMETIC = {"add", "sub", "mul", "fma", "mad", "div", "min", "max", "setp", "set", "cvt", "sqrt", "rcp"}
@@ -38,7 +38,7 @@ class Usage:
 
 def names(operand: Operand) -> list[str]:
     """The registers that an operand mentions."""
-    if isinstance(operand, (Register, Not)):
+    if isinstance(operand, (Register, Not, Negative)):
         return [operand.name]
     if isinstance(operand, Vector):
         return [name for item in operand.items for name in names(item)]

@@ -98,8 +98,32 @@ def test_threads_that_never_wait_are_a_loop(body: str) -> None:
     assert unit(kernel(body)) == "block"
 
 
-def test_a_waiting_loop_yields() -> None:
-    body = "LOOP: ld.acquire.gpu.global.u32 %r1, [%d1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra LOOP;"
+# As compilers write it that do not optimise.
+IN_LOCAL_MEMORY = """
+    .local .align 4 .b8 own[8];
+    .reg .b64 %SP, %SPL;
+    mov.b64 %SPL, own;
+    cvta.local.u64 %SP, %SPL;
+    LOOP: ld.acquire.gpu.global.u32 %r1, [%d1];
+    st.u32 [%SP+4], %r1;
+    add.u64 %d2, %SP, 4;
+    ld.u32 %r2, [%d2];
+    setp.eq.u32 %p1, %r2, 0;
+    @%p1 bra LOOP;
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "LOOP: ld.acquire.gpu.global.u32 %r1, [%d1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra LOOP;",
+        "LOOP: ld.acquire.gpu.global.u32 %r1, [%d1]; T: .branchtargets LOOP, OUT; brx.idx %r1, T; OUT:",
+        "LOOP: ld.acquire.gpu.global.u32 %r1, [%d1]; T: .branchtargets ON, OUT; brx.idx %r1, T;"
+        "ON: bra LOOP; OUT:",
+        IN_LOCAL_MEMORY,
+    ],
+)
+def test_a_waiting_loop_yields(body: str) -> None:
     assert "sim_rt_yield" in compiled(kernel(body))
 
 

@@ -46,6 +46,8 @@ def brx(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         e.branch_if(e.guard_value(i), taken, after)
         e.open(taken)
     chosen = e.read(index, U32)
+    if e.position in e.yields:
+        e.call("void", "sim_rt_yield", "ptr %thread")
     nowhere = e.label()
     cases = " ".join(f"i32 {n}, label %{e.target(each)}" for n, each in enumerate(table.targets))
     e.finish(f"switch i32 {chosen}, label %{nowhere} [ {cases} ]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..model import Address, Immediate, Instruction, Operand, Vector
 from ..types import B64, PRED
-from . import bulk
+from . import bulk, cluster
 from .function import FunctionEmitter
 from .mbarrier import EXPECTED, MASK, PHASE, update
 from .memory import Pointer, pointer, take_hints
@@ -85,11 +85,20 @@ def clusterlaunchcontrol(e: FunctionEmitter, i: Instruction, m: Modifiers) -> No
         m.need("async")
         space = take_space(m)
         m.need("mbarrier::complete_tx::bytes")
-        m.flag("multicast::cluster::all")
+        everywhere = m.flag("multicast::cluster::all")
         m.type()
         response, barrier = e.operands(2)
-        e.emit(f"store i128 0, ptr {pointer(e, response, space, 16).value}, align 16")
-        update(e, pointer(e, barrier, space, 8).value, "0", "-16")
+        answer, counted = pointer(e, response, space, 16).value, pointer(e, barrier, space, 8).value
+        if everywhere:
+            cluster.for_each_block(
+                e,
+                "-1",
+                lambda rank: _answer(
+                    e, cluster.in_block(e, answer, rank), cluster.in_block(e, counted, rank)
+                ),
+            )
+        else:
+            _answer(e, answer, counted)
         return
     m.need("query_cancel")
     if m.flag("is_canceled"):
@@ -103,6 +112,12 @@ def clusterlaunchcontrol(e: FunctionEmitter, i: Instruction, m: Modifiers) -> No
     d, _ = e.operands(2)
     for item in d.items if isinstance(d, Vector) else [d]:
         e.write_bits(item, 32, "0")
+
+
+def _answer(e: FunctionEmitter, to: str, barrier: str) -> None:
+    """That nothing was cancelled, to one block, on whose mbarrier it counts."""
+    e.emit(f"store i128 0, ptr {to}, align 16")
+    update(e, barrier, "0", "-16")
 
 
 def _arrive_on(e: FunctionEmitter, m: Modifiers) -> None:

@@ -176,6 +176,11 @@ def elements(e: FunctionEmitter, operand: Operand, count: int) -> list[Operand]:
     raise e.fail(f"needs a vector of {count}")
 
 
+def is_sink(operand: Operand) -> bool:
+    """Whether an element of a vector is `_`: what is stored leaves its place as it is."""
+    return isinstance(operand, Register) and operand.name == "_"
+
+
 def take_storage(e: FunctionEmitter, m: Modifiers) -> Type:
     kind = m.type()
     if kind is PRED or kind.bits < 8:
@@ -258,15 +263,15 @@ def store(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     access, (target, source) = take_store(e, m)
     order, space, count, kind = access.order, access.space, access.count, access.kind
     base = pointer(e, target, space, kind.bytes * count)
-    values = [bits_to_store(e, operand, kind) for operand in elements(e, source, count)]
-    if access.at_once:
-        at_once.store(e, base.value, kind, values, order.store)
-    elif order.store:
-        e.emit(f"store atomic {kind.integer} {values[0]}, ptr {base.value} {order.store}, align {kind.bytes}")
-    else:
-        for index, value in enumerate(values):
-            where = e.behind(base.value, index * kind.bytes)
-            e.emit(f"store {kind.integer} {value}, ptr {where}, align {kind.bytes}")
+    given = elements(e, source, count)
+    values = {index: bits_to_store(e, each, kind) for index, each in enumerate(given) if not is_sink(each)}
+    if access.at_once and len(values) == count:
+        at_once.store(e, base.value, kind, list(values.values()), order.store)
+        return
+    atomic, ordering = ("atomic ", f" {order.store}") if order.store else ("", "")
+    for index, value in values.items():
+        where = e.behind(base.value, index * kind.bytes)
+        e.emit(f"store {atomic}{kind.integer} {value}, ptr {where}{ordering}, align {kind.bytes}")
 
 
 def _store_async(e: FunctionEmitter, m: Modifiers) -> None:

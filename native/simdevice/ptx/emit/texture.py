@@ -302,7 +302,7 @@ def sust(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 
 @opcode("sured")
 def sured(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    m.need("b")
+    by_texels = m.need("b", "p") == "p"
     operation = _OPERATIONS.index(m.need(*_OPERATIONS))
     shape, count = _surface(e, m)
     kind = m.type()
@@ -317,5 +317,8 @@ def sured(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     _place(e, place, shape, given, S32)
     value = e.resize(e.read_bits(source, kind.bits), kind.bits, 64, kind.signed)
     start = (f"i64 {number}", f"i32 {mode}", f"ptr {place.array}", f"i32 {operation}")
-    how = (f"i32 {int(kind.signed)}", f"i32 {kind.bytes}", f"i64 {value}")
-    e.call("void", "sim_rt_sured", "ptr %thread", *start, *how)
+    by = (f"i32 {kind.bytes}", f"i64 {value}")
+    if by_texels:
+        e.call("void", "sim_rt_sured_p", "ptr %thread", *start, *by)
+    else:
+        e.call("void", "sim_rt_sured", "ptr %thread", *start, f"i32 {int(kind.signed)}", *by)

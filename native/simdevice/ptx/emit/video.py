@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..model import Instruction, Operand, Register
+from ..model import Instruction, Negative, Operand, Register
 from ..types import B32, S32, U32, Type
 from .function import FunctionEmitter
 from .modifiers import Modifiers
@@ -120,15 +120,28 @@ def vset(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     _finish(e, m, d, e.op(f"zext i1 {holds} to i66"), U32, False, rest)
 
 
+def _positive(operand: Operand) -> Operand:
+    return Register(operand.name) if isinstance(operand, Negative) else operand
+
+
 @opcode("vmad")
 def vmad(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    """a*b + c, shifted right by 0, 7 or 15. c joins unsigned only where everything is."""
-    kind, a_type, b_type = m.type(), m.type(), m.type()
+    """a*b + c, of which one may be negative; shifted right by 0, 7 or 15. c and the result have no sign where
+    a, b and their product have none, whatever the result is said to be."""
+    _, a_type, b_type = m.type(), m.type(), m.type()
     saturate, plus_one, shift = m.flag("sat"), m.flag("po"), m.choice("shr7", "shr15")
-    d, x, y, z = e.operands(4)
-    third = S32 if kind.signed or a_type.signed or b_type.signed else U32
+    d, *sources = e.operands(4)
+    (x, y, z), minus = map(_positive, sources), [isinstance(each, Negative) for each in sources]
+    less_product, less_c = minus[0] != minus[1], minus[2]
+    if (less_product and less_c) or (plus_one and any(minus)):
+        raise e.fail("either the product or c is negative, and none with .po")
+    third = S32 if a_type.signed or b_type.signed or less_product or less_c else U32
     a, b, c = _source(e, x, a_type), _source(e, y, b_type), _source(e, z, third)
-    total = e.op(f"add i66 {e.op(f'mul i66 {a}, {b}')}, {c}")
+    product = e.op(f"mul i66 {a}, {b}")
+    if less_product:
+        total = e.op(f"sub i66 {c}, {product}")
+    else:
+        total = e.op(f"{'sub' if less_c else 'add'} i66 {product}, {c}")
     if plus_one:
         total = e.op(f"add i66 {total}, 1")
     if shift:

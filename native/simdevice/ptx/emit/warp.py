@@ -148,8 +148,9 @@ def elect(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.need("sync")
     target, mask = e.operands(2)
     d, p = destinations(target)
-    members = e.read(mask, B32)
-    e.call("void", "sim_rt_warp_sync", "ptr %thread", f"i32 {members}")
+    # Of the members that are left: others may have ended.
+    ballot = (f"i32 {e.read(mask, B32)}", f"i32 {VOTES.index('ballot')}", "i32 1")
+    members = e.call("i32", "sim_rt_vote", "ptr %thread", *ballot)
     leader = e.intrinsic("llvm.cttz.i32", "i32", f"i32 {members}", "i1 false")
     e.write(d, U32, leader)
     if p is not None:

@@ -238,8 +238,7 @@ def elect(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     m.need("sync")
     target, mask = e.operands(2)
     d, p = warp.destinations(target)
-    members = e.read(mask, B32)
-    leader = e.intrinsic("llvm.cttz.i32", "i32", f"i32 {members}", "i1 false")
+    leader = e.intrinsic("llvm.cttz.i32", "i32", f"i32 {_members(e, [mask], True)}", "i1 false")
     e.write(d, U32, leader)
     if p is not None:
         e.write(p, PRED, e.op(f"icmp eq i32 {lanes(e)}, {leader}"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..emit import reach
 from ..emit.function import Place
-from ..emit.memory import Access, bits_to_store, elements, take_load, take_store
+from ..emit.memory import Access, bits_to_store, elements, is_sink, take_load, take_store
 from ..emit.modifiers import Modifiers
 from ..emit.spaces import keep_constants
 from ..model import Address, Instruction, Operand, Register
@@ -443,10 +443,11 @@ def store(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     space, count, kind = access.space, access.count, access.kind
     named = _parameter(e, target, kind.bytes * count)
     found = None if named is not None else _address(e, target, space, kind.bytes * count)
-    if named is None and (found is None or _in_turns(access)):
+    given = elements(e, source, count)
+    if named is None and (found is None or _in_turns(access) or any(map(is_sink, given))):
         e.emit_as_thread(i)
         return
-    values = [bits_to_store(e, operand, kind) for operand in elements(e, source, count)]
+    values = [bits_to_store(e, operand, kind) for operand in given]
     if named is not None:
         place, offset = named
         for index, value in enumerate(values):
