@@ -125,6 +125,7 @@ def test_a_server_that_stops_lets_answers_be_read_to_their_end() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             server.process.wait(3)
         assert len(caller.getresponse().read()) == 7 << 20
+        caller.close()
         assert server.process.wait(60) == 0
 
 

@@ -2,6 +2,7 @@
 // the executable graph ends before, or becomes another one, which refers to that one's objects from then on.
 #include "graphs.h"
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <time.h>
 
 static CUdeviceptr data;
