@@ -131,7 +131,7 @@ void gf_host_end_context(uint64_t owner) {
         }
         if (range.registered) {
             gf_shared_end_mirror(range.address); /* it may be another context's */
-        } else if (!is_mapped(&range)) { /* else it ends as what the device shares does */
+        } else if (!is_mapped(&range)) {         /* else it ends as what the device shares does */
             free_plain(&range);
         }
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from gpuferry.specs._generated.frames import PlainNode
 
@@ -15,13 +16,13 @@ GRAPH = handle("graph_exec", 0)
 ROW = bytes(range(64))
 
 
-def fill(address: int, value: int) -> dict[str, int]:
+def fill(address: int, value: int) -> dict[str, Any]:
     """Of a word."""
     rows = {"target_pitch": 4, "source": 0, "source_pitch": 0, "width": 1, "rows": 1, "element": 4}
     return {"target": address, "value": value, **rows}
 
 
-def copy_to(array: int, address: int) -> dict[str, int]:
+def copy_to(array: int, address: int) -> dict[str, Any]:
     """A row."""
     to = {"target_x": 0, "target_y": 0, "target_z": 0, "target_pitch": 0, "target_height": 0}
     of = {"source_x": address, "source_y": 0, "source_z": 0, "source_pitch": len(ROW), "source_height": 1}

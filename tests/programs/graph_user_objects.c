@@ -32,7 +32,7 @@ static int comes_to_an_end(int which) {
 
 // A fill, and an object that it alone refers to.
 static CUgraph new_graph(int which) {
-    CUDA_MEMSET_NODE_PARAMS fill = {.dst = data, .elementSize = 4, .width = 1, .height = 1};
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = data, .value = 9, .elementSize = 4, .width = 1, .height = 1};
     CUgraph graph = NULL;
     CUgraphNode node;
     CUuserObject object;
@@ -47,7 +47,9 @@ static CUgraph new_graph(int which) {
 int main(void) {
     start();
     CUstream stream;
+    unsigned word;
     data = allocate(4);
+    OK(cuMemsetD32(data, 0, 1));
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (int updated = 0; updated < 2; updated++) {
         CUgraph first = new_graph(0), second = new_graph(1);
@@ -72,5 +74,7 @@ int main(void) {
             OK(cuGraphExecDestroy(exec));
         EXPECT(comes_to_an_end(0) && comes_to_an_end(1));
     }
+    OK(cuMemcpyDtoH(&word, data, sizeof word));
+    EXPECT(word == 9);
     return check_failed;
 }

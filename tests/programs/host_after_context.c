@@ -67,8 +67,8 @@ static void outlives_its_user(unsigned *kept) {
     EXPECT(kept[0] == 11 && kept[1] == 50);
 }
 
-// Memory that one context has registered, and a kernel of another one was given: when the first ends it is the
-// program's alone, which may let go of it.
+// Memory that one context has registered, and a kernel of another one was given: when the first ends it is
+// the program's alone, which may let go of it.
 static void registered_elsewhere(void) {
     CUcontext registering;
     CUdeviceptr seen = 0;

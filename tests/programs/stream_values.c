@@ -116,8 +116,8 @@ static void shared_behind_a_word(CUstream stream, CUdeviceptr flag, volatile uns
     OK(cuMemFreeHost(row));
 }
 
-// Page-locked memory is the device's under the program's own address, whatever it was allocated for: for words,
-// and for a node that fills it.
+// Page-locked memory is the device's under the program's own address, whatever it was allocated for: for
+// words, and for a node that fills it.
 static void by_its_own_address(CUstream stream) {
     volatile unsigned *words = page_locked(8192, 0);
     unsigned *filled = page_locked(64, 0);

@@ -381,7 +381,7 @@ def test_reductions_and_queries(surfaces: driver.Module) -> None:
 )
 def test_the_least_of_signed_numbers(surfaces: driver.Module, name: str, dtype: type, least: int) -> None:
     """The instruction says the sign, or by texels the surface; a number of 64 bits is two channels."""
-    numbers = np.full(5, 7, dtype)
+    numbers: np.ndarray = np.full(5, 7, dtype)
     channels = numbers.view(np.int32 if numbers.dtype.kind == "i" else np.uint32).reshape(1, 1, 5, -1)
     array = Array(channels, 1, SURFACE)
     surface = Surface(array)

@@ -103,16 +103,16 @@ def rows() -> list[Row]:
             Row(f"vmad.{t}.{t}.{t}{suffix}", f"{t} {t} {t} -> {t}", lambda x, y, z, n=shift: (x * y + z) >> n)
             for t in ("u32", "s32")
         ]
-    signed, mixed = "s32 s32 s32 -> s32", "u32 u32 s32 -> s32"
+    of_signed, mixed = "s32 s32 s32 -> s32", "u32 u32 s32 -> s32"
     found += [
-        Row("vmad - c", signed, lambda x, y, z: x * y - z, "vmad.s32.s32.s32 %d, %a, %b, -%c;"),
+        Row("vmad - c", of_signed, lambda x, y, z: x * y - z, "vmad.s32.s32.s32 %d, %a, %b, -%c;"),
         Row(
             "vmad - product",
-            signed,
+            of_signed,
             lambda x, y, z: clamp(z - x * y, 32, True),
             "vmad.s32.s32.s32.sat %d, -%a, %b, %c;",
         ),
-        Row("vmad, both factors", signed, lambda x, y, z: x * y + z, "vmad.s32.s32.s32 %d, -%a, -%b, %c;"),
+        Row("vmad, both factors", of_signed, lambda x, y, z: x * y + z, "vmad.s32.s32.s32 %d, -%a, -%b, %c;"),
         # A product that is negative has a sign; what the result is said to be changes nothing.
         Row(
             "vmad - parts",

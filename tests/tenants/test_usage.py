@@ -199,8 +199,10 @@ def test_days_add_up_to_all(tmp_path: Path, clock: Clock) -> None:
 
 def test_an_account_of_all_tenants_and_days_is_not_too_long_for_who_asks() -> None:
     def of(tenant: str) -> tenants_pb2.Report:
-        seconds = dict.fromkeys(("wall_seconds", "gpu_seconds", "memory_byte_seconds"), 1.5)
-        days = [tenants_pb2.Usage(tenant=tenant, day="2026-11-22", **seconds)] * usage.DAYS_MOST
+        one = tenants_pb2.Usage(
+            tenant=tenant, day="2026-11-22", wall_seconds=1.5, gpu_seconds=1.5, memory_byte_seconds=1.5
+        )
+        days = [one] * usage.DAYS_MOST
         return tenants_pb2.Report(tenant=tenant, days=days)
 
     class Monitor(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]

@@ -159,7 +159,7 @@ class WebServer:
         return caller if caller and caller.tenant is not None else None
 
     def _proves(self, request: web.Request) -> bool:
-        """By the login's cookie or by the key: a browser sends the cookie of an earlier key with a new one."""
+        """By the login's cookie or by the key. A browser sends an earlier key's cookie beside the new key."""
         cookie = request.cookies.get(self._cookie, "").encode(errors="replace")
         entered = hmac.compare_digest(cookie, self._entered.encode())
         return entered or hmac.compare_digest(shown(request), self._key)
