@@ -44,7 +44,10 @@ def test_the_only_replica_goes_where_its_turn_is(options: tuple[str, ...]) -> No
                         lambda: [one.memory_granted for one in operator.status().devices].count(0), (1).__eq__
                     )
                     assert [one.device for one in operator.sessions().values()] == [gpu]
-                    [shown] = server.show("mover")["replicas"]
-                    assert (shown["pid"], shown["gpu"]) == (pid, gpu)
+                    # Of that the function server is told a little later.
+                    until(
+                        lambda: [(one["pid"], one.get("gpu")) for one in server.show("mover")["replicas"]],
+                        [(pid, gpu)].__eq__,
+                    )
             finally:
                 operator.close()
