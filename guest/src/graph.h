@@ -130,6 +130,9 @@ bool gf_params_reads_host(const struct gf_node *node);
 bool gf_params_writes_host(const struct gf_node *node);
 /* Whether a graph, or one within it, has such a node. */
 bool gf_model_has(const struct gf_model *model, CUgraphNodeType type);
+/* Whether a stream is being captured into a graph, or into one within it; or into one of a node's. */
+bool gf_model_is_captured(const struct gf_model *model);
+bool gf_node_is_captured(const struct gf_node *node);
 /* Whether its memory is there once only. */
 bool gf_model_has_memory(const struct gf_model *model);
 /* Whether there is but one of it: what it allocates or decides by cannot be copied. */

@@ -249,6 +249,22 @@ bool gf_model_has(const struct gf_model *model, CUgraphNodeType type) {
     return false;
 }
 
+bool gf_model_is_captured(const struct gf_model *model) {
+    bool captured = model->captured;
+    for (const struct gf_node *n = model->first; n != NULL && !captured; n = n->next) {
+        captured = gf_node_is_captured(n);
+    }
+    return captured;
+}
+
+bool gf_node_is_captured(const struct gf_node *node) {
+    bool captured = false;
+    for (unsigned i = 0; i < node->body_count && !captured; i++) {
+        captured = gf_model_is_captured(node->bodies[i]);
+    }
+    return captured;
+}
+
 bool gf_model_has_memory(const struct gf_model *model) {
     return gf_model_has(model, CU_GRAPH_NODE_TYPE_MEM_ALLOC) ||
            gf_model_has(model, CU_GRAPH_NODE_TYPE_MEM_FREE);
