@@ -76,9 +76,12 @@ static CUresult add(CUgraphNode *handle, struct gf_model *model, const CUgraphNo
     }
     struct gf_node **from = malloc((count + 1) * sizeof *from), *node = NULL;
     CUresult result = from == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_nodes_of(model, dependencies, count, from);
-    if (result == CUDA_SUCCESS && has_twice(from, count)) {
-        result = CUDA_ERROR_INVALID_VALUE;
+    /* Before the node is made, which may use up what there is but once. */
+    bool right = result == CUDA_SUCCESS && !has_twice(from, count);
+    for (size_t i = 0; data != NULL && i < count && right; i++) {
+        right = gf_is_edge(gf_form_type(form, params), from[i], &data[i]);
     }
+    result = result == CUDA_SUCCESS && !right ? CUDA_ERROR_INVALID_VALUE : result;
     result = result == CUDA_SUCCESS ? gf_node_add(model, form, params, &node) : result;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         result = gf_node_depend(node, from[i], data == NULL ? NULL : &data[i]);

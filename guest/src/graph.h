@@ -95,6 +95,8 @@ struct gf_node *gf_model_find(struct gf_model *model, uint64_t origin);
 /* A node without handle and edges at the end of a model. */
 CUresult gf_node_add(struct gf_model *model, enum gf_form form, const void *params, struct gf_node **added);
 CUresult gf_node_publish(struct gf_node *node, CUgraphNode *handle);
+/* Whether such an edge may lead from a node to one of that type. */
+bool gf_is_edge(CUgraphNodeType type, const struct gf_node *from, const CUgraphEdgeData *data);
 CUresult gf_node_depend(struct gf_node *node, struct gf_node *from, const CUgraphEdgeData *data);
 bool gf_node_depends(const struct gf_node *node, const struct gf_node *from);
 void gf_node_free(struct gf_node *node);

@@ -170,8 +170,8 @@ static CUresult take_child(struct gf_node *node) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    /* Memory may move as long as nothing that is executable has it. */
-    if (gf_model_has(graph->model, CU_GRAPH_NODE_TYPE_CONDITIONAL) ||
+    /* Memory may move as long as nothing that is executable has it; values belong to their graph. */
+    if (gf_model_has(graph->model, CU_GRAPH_NODE_TYPE_CONDITIONAL) || (moves && graph->model->home != NULL) ||
         (gf_model_has_memory(graph->model) && (!moves || graph->model->instances > 0))) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }

@@ -80,9 +80,9 @@ static CUresult keep_child(struct sim_node *node) {
     SIM_REQUIRE(graph && graph != node->graph);
     for (struct sim_node *parent = node->graph->parent; parent; parent = parent->graph->parent)
         SIM_REQUIRE(parent->graph != graph);
-    if (sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL))
-        return CUDA_ERROR_NOT_SUPPORTED;
     bool moves = child->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+    if (sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL) || (moves && graph->conditions))
+        return CUDA_ERROR_NOT_SUPPORTED;
     SIM_REQUIRE(moves ? !graph->parent && !graph->capture
                       : child->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);
     /* Memory may move as long as nothing that is executable has it. */
