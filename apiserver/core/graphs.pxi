@@ -2,7 +2,8 @@
 # name its nodes. A node may name what has ended since: it is refused, but for one of a session that is being restored,
 # which becomes an empty node, because no launch may reach it. It may have been changed since, or be changed later; then
 # it is made anew, for a driver changes no empty node. That is done to the graph itself, so as long as one is empty all
-# nodes that are changed are made anew, and the next launch makes the graph executable.
+# nodes that are changed are made anew, and the next launch makes the graph executable. So it is with a kernel that is
+# given other attributes, which a driver takes of graphs alone: then all that was changed so far is done to the graph.
 
 cdef enum:
     NODE_COST = 2 << 10         # bytes of a node here and in the driver
@@ -219,6 +220,19 @@ cdef int make_anew(Session *s, Frame *f, GraphExec *g, uint32_t node, uint16_t o
     return add_in_place(s, &add, g, node)
 
 
+cdef int take_back(Session *s, GraphExec *g) noexcept nogil:
+    """It is executable no more until the next launch, and its graph becomes what it was changed to."""
+    cdef int status = cu.cuGraphExecDestroy(g.exec)
+    g.exec = NULL
+    do_again(s, &g.base, change_again)
+    return status
+
+
+cdef void change_again(Session *s, Object *object, Frame *f) noexcept nogil:
+    if changes_node(f.op) and enter(s, f.context) == cu.CUDA_SUCCESS:
+        handlers[f.op](s, f)
+
+
 cdef int make_executable(GraphExec *g) noexcept nogil:
     """As it is now, with what does not work."""
     cdef size_t i
@@ -316,7 +330,14 @@ cdef int sessionGraphKernel_call(Session *s, Frame *f, gf_req_sessionGraphKernel
     status = status or cu.cuGraphAddKernelNode(&node, into(g), NULL, 0, &params)
     for i in range(q.attributes):
         status = status or cu.cuGraphKernelNodeSetAttribute(node, attributes[i].id, &attributes[i].value)
-    return added(s, g, status, node)
+    status = added(s, g, status, node)
+    if status == cu.CUDA_SUCCESS:
+        (g.filled if g.filled != NULL else &g.nodes.back()).attributes = digest_of_attributes(packed + size, q.attributes)
+    return status
+
+
+cdef uint64_t digest_of_attributes(const uint8_t *attributes, uint32_t count) noexcept nogil:
+    return digest_of(0, attributes, count * sizeof(gf_launch_attribute), NULL, 0)
 
 
 cdef int sessionGraphSetKernel_call(Session *s, Frame *f, gf_req_sessionGraphSetKernel *q, GraphExec *g,
@@ -328,8 +349,10 @@ cdef int sessionGraphSetKernel_call(Session *s, Frame *f, gf_req_sessionGraphSet
     cdef int status = node_of(g, q.node, &node)
     if status != cu.CUDA_SUCCESS:
         return status
-    if is_made_anew(g):
-        return make_anew(s, f, g, q.node, GF_OP_sessionGraphKernel)
+    if not is_made_anew(g) and g.nodes[0][q.node].attributes != digest_of_attributes(packed + size, q.attributes):
+        status = take_back(s, g)
+    if status != cu.CUDA_SUCCESS or is_made_anew(g):
+        return status or make_anew(s, f, g, q.node, GF_OP_sessionGraphKernel)
     status = kernel_params(s, f, q.function, q.grid, q.block, q.shared, &size, packed, extra, &params)
     return changed(s, status or cu.cuGraphExecKernelNodeSetParams(g.exec, node, &params))
 

@@ -12,6 +12,7 @@ cdef struct Place:
     bint conditional
     bint hollow                 # an empty node, in place of one that could not be made
     bint off                    # it does not work
+    uint64_t attributes         # digest of what a kernel was added with
 
 cdef struct Condition:
     cu.CUgraphConditionalHandle value
