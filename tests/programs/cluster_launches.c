@@ -198,6 +198,18 @@ static void updates(CUfunction function) {
     expect(exec, 0, 4);
     OK(cuGraphNodeSetEnabled(exec, nodes[0], 1));
     expect(exec, 1, 4);
+
+    // Six blocks make no clusters of four.
+    CUDA_KERNEL_NODE_PARAMS params;
+    CUgraphNode six;
+    OK(cuGraphKernelNodeGetParams(nodes[1], &params));
+    params.gridDimX = 6;
+    FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuGraphExecKernelNodeSetParams(exec, nodes[1], &params));
+    OK(cuCtxSynchronize());
+    expect(exec, 1, 4);
+    OK(cuGraphAddKernelNode(&six, other, NULL, 0, &params));
+    FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuGraphKernelNodeCopyAttributes(six, nodes[1]));
+    OK(cuGraphKernelNodeCopyAttributes(six, others[1]));
     OK(cuGraphExecDestroy(exec));
     OK(cuGraphDestroy(graph));
     OK(cuGraphDestroy(other));
