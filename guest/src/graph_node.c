@@ -407,8 +407,9 @@ CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const 
     if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL && is_cooperative(node) != is_cooperative(by)) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
     }
-    if (node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
-        node->params.conditional.type != by->params.conditional.type) {
+    if (node->body_count != by->body_count ||
+        (node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
+         node->params.conditional.type != by->params.conditional.type)) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     if (node->params.type == CU_GRAPH_NODE_TYPE_MEMSET &&

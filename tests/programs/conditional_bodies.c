@@ -306,6 +306,31 @@ static void captured_body(bool fails) {
     OK(cuStreamDestroy(inner));
 }
 
+static CUgraph of_bodies(unsigned count, CUgraphNode *node) {
+    CUgraph graph = NULL;
+    QUIET(cuGraphCreate(&graph, 0));
+    CUgraphConditionalHandle condition = add_condition(graph, 1);
+    CUgraph *bodies = add_conditional(graph, NULL, condition, CU_GRAPH_COND_TYPE_SWITCH, count, node);
+    for (unsigned i = 0; i < count; i++)
+        add_kernel(bodies[i], NULL, count_up, (void *[]){i == 1 ? &counter : &other});
+    return graph;
+}
+
+// As many bodies as before.
+static void more_bodies(unsigned before, unsigned after) {
+    CUgraphNode node, changed;
+    CUgraphExec exec;
+    CUgraphExecUpdateResultInfo info;
+    CUgraph graph = of_bodies(before, &node), larger = of_bodies(after, &changed);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, larger, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED && info.errorNode == changed);
+    EXPECT(launched(exec, counter, 0, 0) == 1);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphDestroy(larger));
+}
+
 // What fails leaves a value as it was; it goes nowhere without its graph's nodes.
 static void refused(void) {
     const CUgraphEdgeData edge = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
@@ -350,6 +375,8 @@ int main(void) {
     captured_body(false);
     captured_body(true);
     refused();
+    more_bodies(2, 64);
+    more_bodies(64, 2);
     other_contexts();
     return check_failed;
 }
