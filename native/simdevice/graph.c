@@ -235,6 +235,9 @@ static struct sim_node *new_node(struct sim_graph *graph) {
 
 CUresult sim_graph_add(struct sim_graph *graph, const struct sim_node_work *work,
                        const struct sim_links *links, struct sim_node **out) {
+    for (size_t i = 0; i < links->count; i++) /* before the node uses up what there is but once */
+        SIM_REQUIRE(sim_edge_is_plain(&links->items[i].data) ||
+                    work->params.type == CU_GRAPH_NODE_TYPE_KERNEL);
     struct sim_node *node = new_node(graph);
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;

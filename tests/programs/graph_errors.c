@@ -34,6 +34,11 @@ static void edges_with_data(void) {
     OK(cuGraphAddDependencies(graph, &first, &second, NULL, 1));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphRemoveDependencies(graph, &first, &second, &early, 1));
     OK(cuGraphRemoveDependencies(graph, &first, &second, NULL, 1));
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = word, .elementSize = 4, .width = 1, .height = 1};
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMSET, .memset = {word, 4, 0, 4, 1, 1, context}};
+    OK(cuGraphAddMemsetNode(&second, graph, NULL, 0, &fill, context)); // kernels alone begin early
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, &first, &second, &early, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&second, graph, &first, &early, 1, &params));
     OK(cuGraphDestroy(graph));
 }
 
