@@ -83,6 +83,18 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithParams(&exec, graph, &how));
     EXPECT(how.result_out == CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE);
     OK(cuGraphRemoveDependencies(graph, &b, &a, NULL, 1));
+    cuuint64_t kept = 0;
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuGraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)); // no stream is told
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuGraphInstantiateWithFlags(&exec, graph,
+                                      CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
+                                          CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    how.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    OK(cuGraphInstantiateWithParams(&exec, graph, &how));
+    OK(cuGraphExecGetFlags(exec, &kept));
+    EXPECT(kept == CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+    OK(cuGraphExecDestroy(exec));
 
     edges_with_data();
 
