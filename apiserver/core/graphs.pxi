@@ -553,10 +553,14 @@ cdef int sessionGraphNode_call(Session *s, Frame *f, gf_req_sessionGraphNode *q,
     status = find_plain_event(s, f, q.subject, &event)
     if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
         status = cu.cuGraphAddEventRecordNode(&node, into(g), NULL, 0, event.cu)
-        g.records.push_back(q.subject)
     elif status == cu.CUDA_SUCCESS:
         status = cu.cuGraphAddEventWaitNode(&node, into(g), NULL, 0, event.cu)
-    return added(s, g, status, node)
+    status = added(s, g, status, node)
+    if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
+        if g.filled == NULL:
+            g.records.push_back(g.nodes.size() - 1)
+        (g.filled if g.filled != NULL else &g.nodes.back()).event = q.subject
+    return status
 
 
 cdef int sessionGraphSetNode_call(Session *s, Frame *f, gf_req_sessionGraphSetNode *q, GraphExec *g) noexcept nogil:
@@ -580,7 +584,8 @@ cdef int sessionGraphSetNode_call(Session *s, Frame *f, gf_req_sessionGraphSetNo
     status = find_plain_event(s, f, q.subject, &event)
     if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
         status = cu.cuGraphExecEventRecordNodeSetEvent(g.exec, node, event.cu)
-        g.records.push_back(q.subject)
+        if status == cu.CUDA_SUCCESS:
+            g.nodes[0][q.node].event = q.subject
     elif status == cu.CUDA_SUCCESS:
         status = cu.cuGraphExecEventWaitNodeSetEvent(g.exec, node, event.cu)
     return changed(s, status)
@@ -691,7 +696,7 @@ cdef int sessionGraphLaunch_call(Session *s, Frame *f, gf_req_sessionGraphLaunch
     expect_output(s)
     status = status or cu.cuGraphLaunch(g.exec, stream.cu)
     for i in range(g.records.size()):
-        if status == cu.CUDA_SUCCESS and find_event(s, f, g.records[0][i], &event) == cu.CUDA_SUCCESS:
+        if status == cu.CUDA_SUCCESS and find_event(s, f, g.nodes[0][g.records[0][i]].event, &event) == cu.CUDA_SUCCESS:
             event.recorded = True
             event.aged = False
     return status
