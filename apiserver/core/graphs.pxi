@@ -112,6 +112,8 @@ cdef int added(Session *s, GraphExec *g, int status, cu.CUgraphNode node) noexce
             s.graphs.lacking.push_back(g.base.handle)
     if status != cu.CUDA_SUCCESS:
         return status
+    place.attributes = 0
+    place.event = 0
     place.node = node
     place.graph = g.current
     place.conditional = False
@@ -336,6 +338,11 @@ cdef int sessionGraphKernel_call(Session *s, Frame *f, gf_req_sessionGraphKernel
     return status
 
 
+cdef bint has_others(Place *kernel, const uint8_t *attributes, uint32_t count) noexcept nogil:
+    """Whether a kernel was added with other attributes. What is none the driver refuses."""
+    return kernel.attributes != 0 and kernel.attributes != digest_of_attributes(attributes, count)
+
+
 cdef uint64_t digest_of_attributes(const uint8_t *attributes, uint32_t count) noexcept nogil:
     return digest_of(0, attributes, count * sizeof(gf_launch_attribute), NULL, 0)
 
@@ -349,7 +356,7 @@ cdef int sessionGraphSetKernel_call(Session *s, Frame *f, gf_req_sessionGraphSet
     cdef int status = node_of(g, q.node, &node)
     if status != cu.CUDA_SUCCESS:
         return status
-    if not is_made_anew(g) and g.nodes[0][q.node].attributes != digest_of_attributes(packed + size, q.attributes):
+    if not is_made_anew(g) and has_others(&g.nodes[0][q.node], packed + size, q.attributes):
         status = take_back(s, g)
     if status != cu.CUDA_SUCCESS or is_made_anew(g):
         return status or make_anew(s, f, g, q.node, GF_OP_sessionGraphKernel)

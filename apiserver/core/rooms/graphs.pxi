@@ -12,7 +12,7 @@ cdef struct Place:
     bint conditional
     bint hollow                 # an empty node, in place of one that could not be made
     bint off                    # it does not work
-    uint64_t attributes         # digest of what a kernel was added with
+    uint64_t attributes         # digest of what a kernel was added with; 0: it is none
     uint64_t event              # handle of the one that it records
 
 cdef struct Condition:
