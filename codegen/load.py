@@ -266,7 +266,7 @@ def load_twin(value: Value) -> PerThread:
 
 
 def load_replay(value: Value) -> Replay:
-    """What `replay` says: a word, `{set: ARG, by: [ARGS]}` or `{add: ARG}`."""
+    """What `replay` says: a word, `{set: ARG, by: [ARGS]}` (perhaps with `lapses`) or `{add: ARG}`."""
     if value.is_word:
         lasting = value.choice(Lasting)
         if lasting is Lasting.SET:
@@ -279,7 +279,8 @@ def load_replay(value: Value) -> Replay:
     if added is not None:
         keys.done()
         return Replay(Lasting.ADD, value.where, added.text())
-    replay = Replay(Lasting.SET, value.where, keys.need("set").text(), keys.need("by").texts())
+    of, by, lapses = keys.need("set").text(), keys.need("by").texts(), keys.get("lapses")
+    replay = Replay(Lasting.SET, value.where, of, by, lapses.flag() if lapses else False)
     keys.done()
     return replay
 

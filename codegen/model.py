@@ -189,12 +189,15 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Replay:
-    """What is kept of an operation: `of` names the handle of what it changes, `by` tells changes apart."""
+    """What is kept of an operation: `of` names the handle of what it changes, `by` tells changes apart. One
+    that `lapses` may name what has ended when it is done again.
+    """
 
     lasting: Lasting
     where: Where
     of: str | None = None
     by: tuple[str, ...] = ()
+    lapses: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ cdef uint8_t zeroes[ZEROES_SIZE]
 cdef void begin_arrays(Session *s) noexcept nogil:
     if s.arrays.fillers == NULL:
         s.arrays.fillers = new vector[Filler]()
+        s.arrays.lacking = new vector[uint64_t]()
+    s.arrays.lacking.clear()
 
 
 cdef uint64_t charge_of(uint64_t bytes) noexcept nogil:

@@ -73,11 +73,11 @@ cdef int codec_handle(gf_decoder *d, unsigned int kinds, uint64_t wire, void **d
     if kinds & 1 << ARRAY:
         status = find_array(s, f, wire, &array)
         driver[0] = <void *>array.cu if status == cu.CUDA_SUCCESS else NULL
-        return status
+        return note_lack(s, f, status)
     if kinds & 1 << MIPMAPPED_ARRAY:
         status = find_mipmapped_array(s, f, wire, &mipmap)
         driver[0] = <void *>mipmap.cu if status == cu.CUDA_SUCCESS else NULL
-        return status
+        return note_lack(s, f, status)
     return plain_handle(s, kinds, wire, driver)
 
 
@@ -87,7 +87,15 @@ cdef int codec_name(gf_decoder *d, unsigned int kinds, void *driver, uint64_t *w
 
 
 cdef int codec_address(gf_decoder *d, uint64_t address, uint64_t size, unsigned int access) noexcept nogil:
-    return cu.CUDA_SUCCESS if may_touch(<Session *>d.session, address, size) else cu.CUDA_ERROR_INVALID_VALUE
+    if may_touch(<Session *>d.session, address, size):
+        return cu.CUDA_SUCCESS
+    return note_lack(<Session *>d.session, <Frame *>d.frame, cu.CUDA_ERROR_INVALID_VALUE)
+
+
+cdef int note_lack(Session *s, Frame *f, int status) noexcept nogil:
+    """What a frame names that was kept may have ended since: its handler says what a session that arrives has then."""
+    f.lacking = f.lacking or (status != cu.CUDA_SUCCESS and s.arrival.restoring)
+    return cu.CUDA_SUCCESS if f.lacking else status
 
 
 cdef int codec_device(gf_decoder *d, int wire, int *driver) noexcept nogil:
@@ -111,6 +119,7 @@ cdef int codec_ordinal(gf_decoder *d, int driver, int *wire) noexcept nogil:
 cdef void begin_codec(Session *s, Frame *f, gf_decoder *d, size_t skip) noexcept nogil:
     """Reads what follows the first `skip` bytes of the request; gf_decoder_end gives back what it took."""
     gf_decoder_begin(d, f.body + skip, f.size - skip)
+    f.lacking = False
     d.session = s
     d.frame = f
     d.handle = codec_handle

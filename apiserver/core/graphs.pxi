@@ -2,7 +2,8 @@
 # name its nodes. A node may name what has ended since: it is refused, but for one of a session that is being restored,
 # which becomes an empty node, because no launch may reach it. It may have been changed since, or be changed later; then
 # it is made anew, for a driver changes no empty node. That is done to the graph itself, so as long as one is empty all
-# nodes that are changed are made anew, and the next launch makes the graph executable.
+# nodes that are changed are made anew, and the next launch makes the graph executable. So it is with a kernel that is
+# given other attributes, which a driver takes of graphs alone: then all that was changed so far is done to the graph.
 
 cdef enum:
     NODE_COST = 2 << 10         # bytes of a node here and in the driver
@@ -111,6 +112,8 @@ cdef int added(Session *s, GraphExec *g, int status, cu.CUgraphNode node) noexce
             s.graphs.lacking.push_back(g.base.handle)
     if status != cu.CUDA_SUCCESS:
         return status
+    place.attributes = 0
+    place.event = 0
     place.node = node
     place.graph = g.current
     place.conditional = False
@@ -219,6 +222,19 @@ cdef int make_anew(Session *s, Frame *f, GraphExec *g, uint32_t node, uint16_t o
     return add_in_place(s, &add, g, node)
 
 
+cdef int take_back(Session *s, GraphExec *g) noexcept nogil:
+    """It is executable no more until the next launch, and its graph becomes what it was changed to."""
+    cdef int status = cu.cuGraphExecDestroy(g.exec)
+    g.exec = NULL
+    do_again(s, &g.base, change_again)
+    return status
+
+
+cdef void change_again(Session *s, Object *object, Frame *f) noexcept nogil:
+    if changes_node(f.op) and enter(s, f.context) == cu.CUDA_SUCCESS:
+        handlers[f.op](s, f)
+
+
 cdef int make_executable(GraphExec *g) noexcept nogil:
     """As it is now, with what does not work."""
     cdef size_t i
@@ -316,7 +332,19 @@ cdef int sessionGraphKernel_call(Session *s, Frame *f, gf_req_sessionGraphKernel
     status = status or cu.cuGraphAddKernelNode(&node, into(g), NULL, 0, &params)
     for i in range(q.attributes):
         status = status or cu.cuGraphKernelNodeSetAttribute(node, attributes[i].id, &attributes[i].value)
-    return added(s, g, status, node)
+    status = added(s, g, status, node)
+    if status == cu.CUDA_SUCCESS:
+        (g.filled if g.filled != NULL else &g.nodes.back()).attributes = digest_of_attributes(packed + size, q.attributes)
+    return status
+
+
+cdef bint has_others(Place *kernel, const uint8_t *attributes, uint32_t count) noexcept nogil:
+    """Whether a kernel was added with other attributes. What is none the driver refuses."""
+    return kernel.attributes != 0 and kernel.attributes != digest_of_attributes(attributes, count)
+
+
+cdef uint64_t digest_of_attributes(const uint8_t *attributes, uint32_t count) noexcept nogil:
+    return digest_of(0, attributes, count * sizeof(gf_launch_attribute), NULL, 0)
 
 
 cdef int sessionGraphSetKernel_call(Session *s, Frame *f, gf_req_sessionGraphSetKernel *q, GraphExec *g,
@@ -328,8 +356,10 @@ cdef int sessionGraphSetKernel_call(Session *s, Frame *f, gf_req_sessionGraphSet
     cdef int status = node_of(g, q.node, &node)
     if status != cu.CUDA_SUCCESS:
         return status
-    if is_made_anew(g):
-        return make_anew(s, f, g, q.node, GF_OP_sessionGraphKernel)
+    if not is_made_anew(g) and has_others(&g.nodes[0][q.node], packed + size, q.attributes):
+        status = take_back(s, g)
+    if status != cu.CUDA_SUCCESS or is_made_anew(g):
+        return status or make_anew(s, f, g, q.node, GF_OP_sessionGraphKernel)
     status = kernel_params(s, f, q.function, q.grid, q.block, q.shared, &size, packed, extra, &params)
     return changed(s, status or cu.cuGraphExecKernelNodeSetParams(g.exec, node, &params))
 
@@ -530,10 +560,14 @@ cdef int sessionGraphNode_call(Session *s, Frame *f, gf_req_sessionGraphNode *q,
     status = find_plain_event(s, f, q.subject, &event)
     if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
         status = cu.cuGraphAddEventRecordNode(&node, into(g), NULL, 0, event.cu)
-        g.records.push_back(q.subject)
     elif status == cu.CUDA_SUCCESS:
         status = cu.cuGraphAddEventWaitNode(&node, into(g), NULL, 0, event.cu)
-    return added(s, g, status, node)
+    status = added(s, g, status, node)
+    if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
+        if g.filled == NULL:
+            g.records.push_back(g.nodes.size() - 1)
+        (g.filled if g.filled != NULL else &g.nodes.back()).event = q.subject
+    return status
 
 
 cdef int sessionGraphSetNode_call(Session *s, Frame *f, gf_req_sessionGraphSetNode *q, GraphExec *g) noexcept nogil:
@@ -557,7 +591,8 @@ cdef int sessionGraphSetNode_call(Session *s, Frame *f, gf_req_sessionGraphSetNo
     status = find_plain_event(s, f, q.subject, &event)
     if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
         status = cu.cuGraphExecEventRecordNodeSetEvent(g.exec, node, event.cu)
-        g.records.push_back(q.subject)
+        if status == cu.CUDA_SUCCESS:
+            g.nodes[0][q.node].event = q.subject
     elif status == cu.CUDA_SUCCESS:
         status = cu.cuGraphExecEventWaitNodeSetEvent(g.exec, node, event.cu)
     return changed(s, status)
@@ -668,7 +703,7 @@ cdef int sessionGraphLaunch_call(Session *s, Frame *f, gf_req_sessionGraphLaunch
     expect_output(s)
     status = status or cu.cuGraphLaunch(g.exec, stream.cu)
     for i in range(g.records.size()):
-        if status == cu.CUDA_SUCCESS and find_event(s, f, g.records[0][i], &event) == cu.CUDA_SUCCESS:
+        if status == cu.CUDA_SUCCESS and find_event(s, f, g.nodes[0][g.records[0][i]].event, &event) == cu.CUDA_SUCCESS:
             event.recorded = True
             event.aged = False
     return status

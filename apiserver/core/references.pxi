@@ -71,7 +71,7 @@ cdef int sessionTextureBind_call(Session *s, Frame *f, gf_req_sessionTextureBind
                                  cu.CUDA_RESOURCE_DESC *resource) noexcept nogil:
     cdef cu.CUDA_ARRAY_DESCRIPTOR desc
     cdef size_t offset
-    cdef int status = enter(s, reference.base.context)
+    cdef int status = cu.CUDA_ERROR_INVALID_VALUE if f.lacking else enter(s, reference.base.context)
     if status != cu.CUDA_SUCCESS:
         return status
     if resource == NULL:

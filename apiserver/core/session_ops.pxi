@@ -367,7 +367,7 @@ cdef int launch_attributes(Session *s, Frame *f, const uint8_t *source, uint32_t
             status = cu.CUDA_ERROR_NOT_SUPPORTED
     status = codec_status(s, f, &d, status)
     gf_decoder_end(&d)
-    return status
+    return status or (cu.CUDA_ERROR_INVALID_VALUE if f.lacking else cu.CUDA_SUCCESS)
 
 
 cdef int sessionLaunch_call(Session *s, Frame *f, gf_req_sessionLaunch *q, Function *function, Stream *stream,

@@ -54,6 +54,26 @@ cdef int make_wanted(Session *s, uint64_t wanted, bint surface, cu.CUDA_RESOURCE
             return cu.CUDA_ERROR_NOT_FOUND
 
 
+cdef int make_bereft(Session *s, uint64_t wanted, bint surface, uint64_t *made) noexcept nogil:
+    """An object that reads what has ended: an array like any other, which ends as soon as it is read by that."""
+    cdef cu.CUDA_ARRAY3D_DESCRIPTOR desc
+    cdef cu.CUDA_RESOURCE_DESC resource
+    cdef cu.CUDA_TEXTURE_DESC texture
+    cdef int status
+    memset(&desc, 0, sizeof(desc))
+    memset(&resource, 0, sizeof(resource))
+    memset(&texture, 0, sizeof(texture))
+    desc.Width = desc.Height = desc.NumChannels = 1
+    desc.Format = cu.CU_AD_FORMAT_UNSIGNED_INT8
+    desc.Flags = cu.CUDA_ARRAY3D_SURFACE_LDST
+    status = cu.cuArray3DCreate(&resource.res.array.hArray, &desc)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    resource.resType = cu.CU_RESOURCE_TYPE_ARRAY
+    status = make_wanted(s, wanted, surface, &resource, &texture, NULL, made)
+    return cu.cuArrayDestroy(resource.res.array.hArray) or status
+
+
 cdef int make_numbered(Session *s, Frame *f, uint64_t *wanted, bint surface, cu.CUDA_RESOURCE_DESC *resource,
                        cu.CUDA_TEXTURE_DESC *texture, cu.CUDA_RESOURCE_VIEW_DESC *part, uint64_t *made) noexcept nogil:
     """The number goes into the frame that is kept: the next server is to give it again."""
@@ -61,6 +81,8 @@ cdef int make_numbered(Session *s, Frame *f, uint64_t *wanted, bint surface, cu.
     if wanted[0] != 0 and not s.arrival.restoring:
         return cu.CUDA_ERROR_INVALID_VALUE
     status = enter(s, f.context)
+    if status == cu.CUDA_SUCCESS and f.lacking:
+        return make_bereft(s, wanted[0], surface, made)
     if status == cu.CUDA_SUCCESS and wanted[0] != 0:
         return make_wanted(s, wanted[0], surface, resource, texture, part, made)
     status = status or make_object(surface, resource, texture, part, made)
@@ -72,11 +94,60 @@ cdef int make_numbered(Session *s, Frame *f, uint64_t *wanted, bint surface, cu.
 cdef int on_sessionTextureCreate(Session *s, Frame *f, gf_req_sessionTextureCreate *q,
                                  gf_rep_sessionTextureCreate *out, cu.CUDA_RESOURCE_DESC *resource,
                                  cu.CUDA_TEXTURE_DESC *texture, cu.CUDA_RESOURCE_VIEW_DESC *part) noexcept nogil:
-    cdef int status = make_numbered(s, f, &q.wanted, False, resource, texture, part, &out.value)
-    return status or adopt_texture_object(s, f, q.object, out.value)
+    cdef TextureObject *bereft = <TextureObject *>find(s, q.object, TEXTURE_OBJECT) if s.arrival.restoring else NULL
+    cdef int status = cu.CUDA_SUCCESS
+    if bereft == NULL:
+        status = make_numbered(s, f, &q.wanted, False, resource, texture, part, &out.value)
+        if status == cu.CUDA_SUCCESS and f.lacking:
+            s.arrays.lacking.push_back(q.object)
+        return status or adopt_texture_object(s, f, q.object, out.value)
+    if f.lacking:
+        return status
+    status = enter(s, f.context)
+    status = status or cu.cuTexObjectDestroy(bereft.cu)
+    status = status or make_wanted(s, q.wanted, False, resource, texture, part, &out.value)
+    bereft.cu = out.value if status == cu.CUDA_SUCCESS else 0
+    return status
 
 
 cdef int on_sessionSurfaceCreate(Session *s, Frame *f, gf_req_sessionSurfaceCreate *q,
                                  gf_rep_sessionSurfaceCreate *out, cu.CUDA_RESOURCE_DESC *resource) noexcept nogil:
     cdef int status = make_numbered(s, f, &q.wanted, True, resource, NULL, NULL, &out.value)
     return status or adopt_surface_object(s, f, q.object, out.value)
+
+
+# What is replayed and names what is not there
+
+cdef Object *object_of(Session *s, uint64_t handle) noexcept nogil:
+    cdef int kind = <int>gf_handle_kind(handle)
+    return find(s, handle, kind) if kind < KINDS else NULL
+
+
+cdef int lapse(Session *s, Frame *f, int status) noexcept nogil:
+    """What was bound has ended, or comes later: nothing is bound until then."""
+    cdef uint64_t handle
+    memcpy(&handle, f.body + replays[places[f.op]].handle, sizeof(handle))
+    if object_of(s, handle) == NULL:
+        return status
+    s.arrays.lacking.push_back(handle)
+    return cu.CUDA_SUCCESS
+
+
+cdef void bind_again(Session *s, Object *object, Frame *f) noexcept nogil:
+    if (object.kind == TEXTURE_OBJECT or lapses[f.op]) and enter(s, f.context) == cu.CUDA_SUCCESS:
+        handlers[f.op](s, f)
+
+
+cdef int bind_lacking(Session *s) noexcept nogil:
+    """It may have come after what reads it: memory that other processes have made. An object that has lost its number
+    keeps the session where it is."""
+    cdef Object *object
+    cdef size_t i
+    for i in range(s.arrays.lacking.size()):
+        object = object_of(s, s.arrays.lacking[0][i])
+        if object != NULL:
+            do_again(s, object, bind_again)
+        if object != NULL and object.kind == TEXTURE_OBJECT and (<TextureObject *>object).cu == 0:
+            return cu.CUDA_ERROR_NOT_FOUND
+    s.arrays.lacking.clear()
+    return cu.CUDA_SUCCESS

@@ -162,6 +162,7 @@ cdef struct Frame:
     uint32_t request
     uint16_t op
     Context *context            # current on the guest's thread; NULL: none
+    bint lacking                # it names an array or memory that is not there, in a session that is being restored
     uint64_t sequence
     uint64_t started            # 0: not timed
     uint8_t reply[REPLY_SIZE]

@@ -22,7 +22,7 @@ struct places {
 
 struct gf_capture {
     uint64_t id;
-    struct gf_model *model;
+    struct gf_model *model; /* NULL: it has ended, and the capture is invalid */
     bool invalid;
     CUstreamCaptureMode mode;
     uint64_t thread;
@@ -137,17 +137,41 @@ static void end(struct gf_capture *capture) {
         place = &(*place)->next;
     }
     *place = capture->next;
-    capture->model->captured = false;
+    if (capture->model != NULL) {
+        capture->model->captured = false;
+    }
     atomic_fetch_sub(&gf_capture_count, 1);
     free(capture);
 }
 
+static bool is_within(const struct gf_model *model, const struct gf_model *outer) {
+    while (model != NULL && model != outer) {
+        model = model->parent == NULL ? NULL : model->parent->model;
+    }
+    return model != NULL;
+}
+
+/* A graph ends, and with it those of its nodes, into which others may be captured. */
+static void lose_within(const struct gf_model *model) {
+    for (struct gf_capture *c = captures; c != NULL; c = c->next) {
+        if (is_within(c->model, model)) {
+            c->invalid = true;
+            c->model = NULL;
+            for (struct gf_captured *s = c->streams; s != NULL; s = s->next) {
+                s->places.count = 0;
+            }
+        }
+    }
+}
+
 /* Ends a capture that has failed, and its graph, also one that was there before, but for a node's graphs. */
 static void abandon(struct gf_capture *capture) {
+    struct gf_model *model = capture->model;
     struct gf_graph *graph =
-        capture->model->parent != NULL ? NULL : gf_graph_find((CUgraph)capture->model->handle);
+        model == NULL || model->parent != NULL ? NULL : gf_graph_find((CUgraph)model->handle);
     end(capture);
     if (graph != NULL) {
+        lose_within(model);
         gf_objects_release(gf_object_end(graph, graph->model->handle));
     }
 }
@@ -658,12 +682,11 @@ CUresult gf_capture_end(CUstream handle, CUgraph *graph) {
                  : foreign            ? CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
                  : is_joined(capture) ? CUDA_SUCCESS
                                       : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-        CUgraph made = (CUgraph)capture->model->handle;
         if (result == CUDA_SUCCESS) {
-            end(capture);
             if (graph != NULL) {
-                *graph = made;
+                *graph = (CUgraph)capture->model->handle;
             }
+            end(capture);
         } else {
             abandon(capture);
         }

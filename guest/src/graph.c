@@ -30,7 +30,7 @@ CUresult gf_graph_clone(struct gf_model *model, CUgraph *clone) {
 CUresult gf_graph_destroy(struct gf_graph *graph) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     gf_graphs_lock();
-    if (graph->model->parent == NULL && !graph->model->captured) {
+    if (graph->model->parent == NULL && !gf_model_is_captured(graph->model)) {
         struct gf_object *ended = gf_object_end(graph, graph->model->handle);
         gf_objects_release(ended);
         result = ended == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -42,7 +42,8 @@ CUresult gf_graph_destroy(struct gf_graph *graph) {
 CUresult gf_graph_destroy_node(struct gf_graph_node *object) {
     gf_graphs_lock();
     struct gf_node *node = object->node;
-    CUresult result = node->model->captured      ? CUDA_ERROR_INVALID_VALUE
+    bool captured = node->model->captured || gf_node_is_captured(node);
+    CUresult result = captured                   ? CUDA_ERROR_INVALID_VALUE
                       : node->allocation != NULL ? CUDA_ERROR_NOT_SUPPORTED
                                                  : CUDA_SUCCESS;
     struct gf_object *ended = result == CUDA_SUCCESS ? gf_object_end(object, node->handle) : NULL;
@@ -75,9 +76,12 @@ static CUresult add(CUgraphNode *handle, struct gf_model *model, const CUgraphNo
     }
     struct gf_node **from = malloc((count + 1) * sizeof *from), *node = NULL;
     CUresult result = from == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_nodes_of(model, dependencies, count, from);
-    if (result == CUDA_SUCCESS && has_twice(from, count)) {
-        result = CUDA_ERROR_INVALID_VALUE;
+    /* Before the node is made, which may use up what there is but once. */
+    bool right = result == CUDA_SUCCESS && !has_twice(from, count);
+    for (size_t i = 0; data != NULL && i < count && right; i++) {
+        right = gf_is_edge(gf_form_type(form, params), from[i], &data[i]);
     }
+    result = result == CUDA_SUCCESS && !right ? CUDA_ERROR_INVALID_VALUE : result;
     result = result == CUDA_SUCCESS ? gf_node_add(model, form, params, &node) : result;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         result = gf_node_depend(node, from[i], data == NULL ? NULL : &data[i]);

@@ -95,6 +95,8 @@ struct gf_node *gf_model_find(struct gf_model *model, uint64_t origin);
 /* A node without handle and edges at the end of a model. */
 CUresult gf_node_add(struct gf_model *model, enum gf_form form, const void *params, struct gf_node **added);
 CUresult gf_node_publish(struct gf_node *node, CUgraphNode *handle);
+/* Whether such an edge may lead from a node to one of that type. */
+bool gf_is_edge(CUgraphNodeType type, const struct gf_node *from, const CUgraphEdgeData *data);
 CUresult gf_node_depend(struct gf_node *node, struct gf_node *from, const CUgraphEdgeData *data);
 bool gf_node_depends(const struct gf_node *node, const struct gf_node *from);
 void gf_node_free(struct gf_node *node);
@@ -121,6 +123,8 @@ void gf_params_tell(const struct gf_node *node, enum gf_form form, void *params)
 bool gf_params_is_fixed(const struct gf_node *node);
 /* Of a kernel: of a launch's attributes those that nodes have, of each kind the last one. */
 CUresult gf_params_attributes(struct gf_node *node, const CUlaunchAttribute *attributes, unsigned count);
+/* Whether a kernel can be launched with the attributes that its node has. */
+CUresult gf_node_check_launch(const struct gf_node *node);
 CUgraphNodeType gf_form_type(enum gf_form form, const void *params);
 /* Whether an executable graph's node may become what another one is. */
 CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const struct gf_node *by);
@@ -130,6 +134,9 @@ bool gf_params_reads_host(const struct gf_node *node);
 bool gf_params_writes_host(const struct gf_node *node);
 /* Whether a graph, or one within it, has such a node. */
 bool gf_model_has(const struct gf_model *model, CUgraphNodeType type);
+/* Whether a stream is being captured into a graph, or into one within it; or into one of a node's. */
+bool gf_model_is_captured(const struct gf_model *model);
+bool gf_node_is_captured(const struct gf_node *node);
 /* Whether its memory is there once only. */
 bool gf_model_has_memory(const struct gf_model *model);
 /* Whether there is but one of it: what it allocates or decides by cannot be copied. */

@@ -118,8 +118,16 @@ CUresult gf_node_attributes_copy(struct gf_node *to, const struct gf_node *from)
         return CUDA_ERROR_INVALID_VALUE;
     }
     gf_graphs_lock();
-    CUresult result =
-        to == from ? CUDA_SUCCESS : gf_params_attributes(to, from->attributes, from->attribute_count);
+    CUresult result = to == from ? CUDA_SUCCESS : check_kernel(to, from->attributes, from->attribute_count);
+    if (result == CUDA_SUCCESS && to != from) {
+        result = gf_params_attributes(to, from->attributes, from->attribute_count);
+    }
     gf_graphs_unlock();
     return result;
+}
+
+CUresult gf_node_check_launch(const struct gf_node *node) {
+    return node->params.type == CU_GRAPH_NODE_TYPE_KERNEL
+               ? check_kernel(node, node->attributes, node->attribute_count)
+               : CUDA_SUCCESS;
 }

@@ -227,12 +227,13 @@ static CUresult may_instantiate(const struct gf_model *model, CUgraphInstantiate
 
 static CUresult instantiate(CUgraphExec *handle, struct gf_model *model, uint64_t flags,
                             CUgraphInstantiateResult *why) {
-    const uint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
-                           CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
-    if ((flags & ~(known | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)) != 0) {
+    const uint64_t known = AUTO_FREE | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    bool by_device = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0;
+    if ((flags & ~(known | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)) != 0 ||
+        (by_device && (flags & AUTO_FREE) != 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
+    if (by_device) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     uint64_t made;

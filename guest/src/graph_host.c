@@ -1,6 +1,7 @@
 /* What this process does when a launched graph comes to a node: functions of the program, and in a graph with
  * such, copies from and to the program's memory, for a function may look at what was copied before it and
  * write what is copied after it. So may the program before it writes a word that the graph waits for. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -144,15 +145,42 @@ static bool part_behind(struct gf_retained *list, uint64_t stream) {
     return true;
 }
 
-/* Behind the launch, or, if its stream has ended since, when its context has nothing to do any more. */
+struct waiting {
+    uint64_t context;
+    struct gf_retained *list;
+};
+
+static void *part_when_idle(void *argument) {
+    struct waiting *waiting = argument;
+    gf_thread.context_id = gf_handle_slot(waiting->context) + 1;
+    gf_wait_for_context(waiting->context);
+    gf_retained_free(waiting->list);
+    free(waiting);
+    return NULL;
+}
+
+/* The stream of the launch has ended since, so it is over when the context has nothing to do any more. The
+ * launch may wait for the program, which is not to wait for it here. */
+static bool part_aside(struct gf_retained *list, uint64_t context) {
+    struct waiting *waiting = malloc(sizeof *waiting);
+    pthread_t thread;
+    if (waiting == NULL) {
+        return false;
+    }
+    *waiting = (struct waiting){context, list};
+    if (pthread_create(&thread, NULL, part_when_idle, waiting) != 0) {
+        free(waiting);
+        return false;
+    }
+    pthread_detach(thread);
+    return true;
+}
+
 static bool await_launch(const struct gf_exec *exec, struct gf_retained *list) {
     bool there = exec->launch_stream == 0 || gf_stream_find((CUstream)exec->launch_stream) != NULL;
     uint32_t current = gf_thread.context_id;
     gf_thread.context_id = gf_handle_slot(exec->launch_context) + 1;
-    bool parts = there && part_behind(list, exec->launch_stream);
-    if (!parts) {
-        gf_wait_for_context(exec->launch_context);
-    }
+    bool parts = there ? part_behind(list, exec->launch_stream) : part_aside(list, exec->launch_context);
     gf_thread.context_id = current;
     return parts;
 }

@@ -91,20 +91,19 @@ CUresult gf_node_add(struct gf_model *model, enum gf_form form, const void *para
 }
 
 /* Only kernels begin and end edges that are not plain. */
-static bool is_edge(const struct gf_node *node, const struct gf_node *from, const CUgraphEdgeData *data) {
+bool gf_is_edge(CUgraphNodeType type, const struct gf_node *from, const CUgraphEdgeData *data) {
     static const CUgraphEdgeData plain;
     if (memcmp(data, &plain, sizeof plain) == 0) {
         return true;
     }
-    bool kernels =
-        node->params.type == CU_GRAPH_NODE_TYPE_KERNEL && from->params.type == CU_GRAPH_NODE_TYPE_KERNEL;
+    bool kernels = type == CU_GRAPH_NODE_TYPE_KERNEL && from->params.type == CU_GRAPH_NODE_TYPE_KERNEL;
     bool programmatic = data->type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC && data->from_port > 0;
     return kernels && programmatic && data->from_port <= CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER &&
            data->to_port == 0 && memcmp(data->reserved, plain.reserved, sizeof plain.reserved) == 0;
 }
 
 CUresult gf_node_depend(struct gf_node *node, struct gf_node *from, const CUgraphEdgeData *data) {
-    if (data != NULL && !is_edge(node, from, data)) {
+    if (data != NULL && !gf_is_edge(node->params.type, from, data)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (node->edge_count == node->edge_room) {
@@ -247,6 +246,22 @@ bool gf_model_has(const struct gf_model *model, CUgraphNodeType type) {
         }
     }
     return false;
+}
+
+bool gf_model_is_captured(const struct gf_model *model) {
+    bool captured = model->captured;
+    for (const struct gf_node *n = model->first; n != NULL && !captured; n = n->next) {
+        captured = gf_node_is_captured(n);
+    }
+    return captured;
+}
+
+bool gf_node_is_captured(const struct gf_node *node) {
+    bool captured = false;
+    for (unsigned i = 0; i < node->body_count && !captured; i++) {
+        captured = gf_model_is_captured(node->bodies[i]);
+    }
+    return captured;
 }
 
 bool gf_model_has_memory(const struct gf_model *model) {

@@ -9,6 +9,8 @@
 #include "launch.h"
 #include "module.h"
 #include "objects.h"
+#include "vmm.h"
+#include "window.h"
 
 #define PART(type_, member)                                                                                  \
     {type_, offsetof(CUgraphNodeParams, member), sizeof(((CUgraphNodeParams *)0)->member)}
@@ -170,8 +172,8 @@ static CUresult take_child(struct gf_node *node) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    /* Memory may move as long as nothing that is executable has it. */
-    if (gf_model_has(graph->model, CU_GRAPH_NODE_TYPE_CONDITIONAL) ||
+    /* Memory may move as long as nothing that is executable has it; values belong to their graph. */
+    if (gf_model_has(graph->model, CU_GRAPH_NODE_TYPE_CONDITIONAL) || (moves && graph->model->home != NULL) ||
         (gf_model_has_memory(graph->model) && (!moves || graph->model->instances > 0))) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -363,6 +365,34 @@ static bool arrays_alike(const struct gf_node *before, const struct gf_node *aft
            (b->dstMemoryType == CU_MEMORYTYPE_ARRAY) == (a->dstMemoryType == CU_MEMORYTYPE_ARRAY);
 }
 
+/* The device that an allocation is of; -1: it is none, or has memory of another one mapped. */
+static int home_of(uint64_t address) {
+    struct gf_allocation allocation;
+    struct gf_mapping mapping;
+    bool plain = gf_window_find(address, &allocation) && !gf_mapping_find(address, &mapping);
+    return plain ? gf_window_device(address) : -1;
+}
+
+static bool at_home(CUmemorytype type, uint64_t before, uint64_t after) {
+    bool by_address = type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
+    int had = by_address ? home_of(before) : -1, has = had < 0 ? -1 : home_of(after);
+    return has < 0 || had == has;
+}
+
+/* The memory of a copy or a fill stays on the same devices. */
+static bool stays(const struct gf_node *before, const struct gf_node *after) {
+    const CUDA_MEMCPY3D *b = &before->params.memcpy.copyParams, *a = &after->params.memcpy.copyParams;
+    switch ((int)before->params.type) {
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return at_home(b->srcMemoryType, b->srcDevice, a->srcDevice) &&
+               at_home(b->dstMemoryType, b->dstDevice, a->dstDevice);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return at_home(CU_MEMORYTYPE_DEVICE, before->params.memset.dst, after->params.memset.dst);
+    default:
+        return true;
+    }
+}
+
 static bool is_cooperative(const struct gf_node *node) {
     return gf_launch_is_cooperative(
         &(CUlaunchConfig){.attrs = node->attributes, .numAttrs = node->attribute_count});
@@ -398,7 +428,7 @@ CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const 
         gf_params_writes_host(node) != gf_params_writes_host(by)) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
-    if (node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && !arrays_alike(node, by)) {
+    if (!stays(node, by) || (node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && !arrays_alike(node, by))) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL && is_elsewhere(node, by)) {
@@ -407,8 +437,9 @@ CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const 
     if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL && is_cooperative(node) != is_cooperative(by)) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
     }
-    if (node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
-        node->params.conditional.type != by->params.conditional.type) {
+    if (node->body_count != by->body_count ||
+        (node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
+         node->params.conditional.type != by->params.conditional.type)) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     if (node->params.type == CU_GRAPH_NODE_TYPE_MEMSET &&

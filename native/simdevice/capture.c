@@ -401,15 +401,36 @@ void sim_capture_end(struct sim_capture *capture) {
     while (*place != capture)
         place = &(*place)->next;
     *place = capture->next;
-    capture->graph->capture = NULL;
+    if (capture->graph)
+        capture->graph->capture = NULL;
     if (!captures)
         sim_capture_put_in_effect(NULL);
     free(capture);
 }
 
+static bool is_within(const struct sim_graph *graph, const struct sim_graph *outer) {
+    while (graph && graph != outer)
+        graph = graph->parent ? graph->parent->graph : NULL;
+    return graph != NULL;
+}
+
+/* A graph ends, and with it those of its nodes, into which others may be captured. */
+static void lose_within(const struct sim_graph *graph) {
+    for (struct sim_capture *capture = captures; capture; capture = capture->next) {
+        if (!is_within(capture->graph, graph))
+            continue;
+        capture->invalid = true;
+        capture->graph = NULL;
+        for (struct sim_captured *captured = capture->streams; captured; captured = captured->next)
+            captured->dependencies.count = 0;
+    }
+}
+
 void sim_capture_abandon(struct sim_capture *capture) {
     struct sim_graph *graph = capture->graph;
     sim_capture_end(capture);
-    if (!graph->parent) /* a node's graphs are the node's */
+    if (graph && !graph->parent) { /* a node's graphs are the node's */
+        lose_within(graph);
         sim_graph_free(graph);
+    }
 }

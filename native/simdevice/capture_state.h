@@ -16,7 +16,7 @@ struct sim_captured {
 
 struct sim_capture {
     uint64_t id;
-    struct sim_graph *graph;
+    struct sim_graph *graph; /* NULL: it has ended, and the capture is invalid */
     bool invalid;
     CUstreamCaptureMode mode;
     uint64_t thread;

@@ -80,9 +80,9 @@ static CUresult keep_child(struct sim_node *node) {
     SIM_REQUIRE(graph && graph != node->graph);
     for (struct sim_node *parent = node->graph->parent; parent; parent = parent->graph->parent)
         SIM_REQUIRE(parent->graph != graph);
-    if (sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL))
-        return CUDA_ERROR_NOT_SUPPORTED;
     bool moves = child->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+    if (sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL) || (moves && graph->conditions))
+        return CUDA_ERROR_NOT_SUPPORTED;
     SIM_REQUIRE(moves ? !graph->parent && !graph->capture
                       : child->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);
     /* Memory may move as long as nothing that is executable has it. */
@@ -235,6 +235,9 @@ static struct sim_node *new_node(struct sim_graph *graph) {
 
 CUresult sim_graph_add(struct sim_graph *graph, const struct sim_node_work *work,
                        const struct sim_links *links, struct sim_node **out) {
+    for (size_t i = 0; i < links->count; i++) /* before the node uses up what there is but once */
+        SIM_REQUIRE(sim_edge_is_plain(&links->items[i].data) ||
+                    work->params.type == CU_GRAPH_NODE_TYPE_KERNEL);
     struct sim_node *node = new_node(graph);
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;

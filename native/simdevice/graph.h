@@ -100,6 +100,9 @@ struct sim_node *sim_graph_clone_of(struct sim_graph *clone, uint64_t original);
 bool sim_graph_contains(const struct sim_graph *graph, CUgraphNodeType type);
 /* Whether it allocates or frees. */
 bool sim_graph_has_memory(const struct sim_graph *graph);
+/* Whether a stream is being captured into the graph, or into one within it; or into one of the node's. */
+bool sim_graph_is_captured(const struct sim_graph *graph);
+bool sim_node_is_captured(const struct sim_node *node);
 
 /* ---- graph.c ---- */
 struct sim_graph *sim_graph_new(struct sim_node *parent);

@@ -17,7 +17,7 @@ CUresult cuGraphDestroy(CUgraph handle) {
     SIM_TRY(sim_enter());
     SIM_GRAPHS_LOCKED();
     struct sim_graph *graph = sim_graph_find(handle);
-    SIM_REQUIRE(graph && !graph->parent && !graph->capture);
+    SIM_REQUIRE(graph && !graph->parent && !sim_graph_is_captured(graph));
     sim_graph_free(graph);
     return CUDA_SUCCESS;
 }
@@ -26,7 +26,7 @@ CUresult cuGraphDestroyNode(CUgraphNode handle) {
     SIM_TRY(sim_enter());
     SIM_GRAPHS_LOCKED();
     struct sim_node *node = sim_node_find(handle);
-    SIM_REQUIRE(node && !node->graph->capture);
+    SIM_REQUIRE(node && !node->graph->capture && !sim_node_is_captured(node));
     if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->params.type == CU_GRAPH_NODE_TYPE_MEM_FREE)
         return CUDA_ERROR_NOT_SUPPORTED;
     sim_node_remove(node);

@@ -69,6 +69,7 @@ static CUresult add_one(struct sim_graph *graph, CUgraphNode from_handle, CUgrap
     struct sim_node *from, *to;
     SIM_TRY(ends(graph, from_handle, to_handle, &from, &to));
     SIM_TRY(sim_edge_check(from, data));
+    SIM_REQUIRE(sim_edge_is_plain(data) || to->params.type == CU_GRAPH_NODE_TYPE_KERNEL);
     SIM_REQUIRE(!find_link(&to->dependencies, from, data));
     return sim_links_add(&to->dependencies, from, data) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

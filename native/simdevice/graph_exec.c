@@ -262,7 +262,7 @@ CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t *flags) {
     struct sim_exec *exec;
     SIM_REQUIRE(flags);
     SIM_TRY(sim_exec_acquire(handle, &exec));
-    *flags = exec->flags;
+    *flags = exec->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD; /* which leaves nothing behind */
     sim_release(exec);
     return CUDA_SUCCESS;
 }

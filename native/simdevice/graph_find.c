@@ -61,6 +61,20 @@ bool sim_graph_contains(const struct sim_graph *graph, CUgraphNodeType type) {
     return false;
 }
 
+bool sim_graph_is_captured(const struct sim_graph *graph) {
+    bool captured = graph->capture != NULL;
+    for (size_t i = 0; i < graph->node_count && !captured; i++)
+        captured = sim_node_is_captured(graph->nodes[i]);
+    return captured;
+}
+
+bool sim_node_is_captured(const struct sim_node *node) {
+    bool captured = false;
+    for (unsigned i = 0; i < node->body_count && !captured; i++)
+        captured = sim_graph_is_captured(node->bodies[i]);
+    return captured;
+}
+
 bool sim_graph_has_memory(const struct sim_graph *graph) {
     return sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC) ||
            sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_FREE);

@@ -13,6 +13,26 @@ import sys
 LAZY_ENABLE_PEER_ACCESS = 1
 DISABLE_TIMING, INTERPROCESS = 2, 4
 NON_BLOCKING, EQUAL = 1, 1
+LINEAR, BYTES = 2, 1
+SAMPLER = (ctypes.c_ubyte * 104)()  # points
+SAMPLER[16] = 1  # CU_TRSF_READ_AS_INTEGER
+FETCH = b""".version 7.0
+.target sm_70
+.address_size 64
+.visible .entry fetch(.param .u64 target, .param .u64 texture)
+{
+    .reg .u64 %target, %texture, %offset;
+    .reg .u32 %place, %red, %green, %blue, %alpha;
+    ld.param.u64 %target, [target];
+    ld.param.u64 %texture, [texture];
+    mov.u32 %place, %tid.x;
+    cvt.u64.u32 %offset, %place;
+    add.u64 %target, %target, %offset;
+    tex.1d.v4.u32.s32 {%red, %green, %blue, %alpha}, [%texture, {%place}];
+    st.global.u8 [%target], %red;
+    ret;
+}
+\0"""
 
 
 class Handle(ctypes.Structure):
@@ -31,6 +51,19 @@ class Fill(ctypes.Structure):
         ("element", ctypes.c_uint),
         ("width", ctypes.c_size_t),
         ("height", ctypes.c_size_t),
+    )
+
+
+class Resource(ctypes.Structure):
+    """CUDA_RESOURCE_DESC of memory."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int),
+        ("address", ctypes.c_uint64),
+        ("format", ctypes.c_int),
+        ("channels", ctypes.c_uint),
+        ("size", ctypes.c_size_t),
+        ("rest", ctypes.c_ubyte * 112),
     )
 
 
@@ -122,6 +155,26 @@ class Member:
         self.call("cuGraphLaunch", ctypes.c_void_p(graph), None)
         self.call("cuCtxSynchronize")
         return 0
+
+    def texture(self, address: int) -> int:
+        """An object of 4096 bytes."""
+        made = ctypes.c_uint64()
+        resource = Resource(kind=LINEAR, address=address, format=BYTES, channels=1, size=4096)
+        self.call(
+            "cuTexObjectCreate", ctypes.byref(made), ctypes.byref(resource), ctypes.byref(SAMPLER), None
+        )
+        return made.value
+
+    def fetch(self, texture: int, target: int) -> int:
+        """The first of its bytes, by a kernel, into four."""
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), FETCH)
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, b"fetch")
+        given = (ctypes.c_uint64 * 2)(target, texture)
+        places = (ctypes.c_void_p * 2)(ctypes.addressof(given), ctypes.addressof(given) + 8)
+        self.call("cuLaunchKernel", function, 1, 1, 1, 4, 1, 1, 0, None, places, None)
+        self.call("cuModuleUnload", module)
+        return self.read(target)
 
     def event(self) -> int:
         """One that other processes may open."""

@@ -106,6 +106,21 @@ def test_a_program_of_two_devices(monitor: harness.Monitor, two: list[Member]) -
     assert opener.left() == ALL - 16
 
 
+def test_a_texture_of_another_process(monitor: harness.Monitor, three: list[Member]) -> None:
+    """It is made before that memory is there."""
+    maker, opener, _ = three
+    memory = maker.allocate(16)
+    assert maker.write(memory, 7) == 0
+    opened, own = opener.open(maker.handle(memory)), opener.allocate(16)
+    texture = opener.texture(opened)
+    assert opener.fetch(texture, own) == 7
+    for device, value in ((1, 8), (2, 9)):
+        move(monitor, device)
+        assert opener.fetch(texture, own) == value - 1
+        assert maker.write(memory, value) == 0
+        assert opener.fetch(texture, own) == value
+
+
 def test_two_devices_or_none(monitor: harness.Monitor, two: list[Member]) -> None:
     maker, opener = two
     event = maker.event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from typing import Any
 
 from gpuferry.specs._generated.frames import PlainNode
@@ -68,6 +69,30 @@ def test_fills_of_memory_that_was_unmapped(source: Server, destination: Server) 
     settled(destination, source, move(destination, source, guest.session))
     assert filled(guest, kept) == (7, 1, 9)
     close(guest, source)
+
+
+def test_an_event_that_a_graph_records_no_more(source: Server, destination: Server) -> None:
+    """A launch leaves it as it was, also what is known of it since before a move."""
+    guest = source.connect()
+    old, new, now = (handle("event", i) for i in range(3))
+    for event in (old, new, now):
+        guest.send("cuEventCreate", phEvent=event, Flags=0)
+    guest.send("sessionGraphBegin", exec=GRAPH)
+    guest.send("sessionGraphNode", exec=GRAPH, kind=PlainNode.RECORD, subject=old)
+    ready(guest)
+    guest.send("sessionGraphSetNode", exec=GRAPH, node=0, kind=PlainNode.RECORD, subject=new)
+    guest.send("cuEventRecordWithFlags", hEvent=old, hStream=0, flags=0)
+    assert guest.sync().latched == 0
+    time.sleep(0.2)
+    settled(source, destination, move(source, destination, guest.session))
+    guest.send("sessionGraphLaunch", exec=GRAPH, stream=0)
+    guest.send("cuEventRecordWithFlags", hEvent=now, hStream=0, flags=0)
+    assert guest.sync().latched == 0
+    assert guest.call("cuEventQuery", hEvent=new).status == 0
+    elapsed = guest.call("cuEventElapsedTime_v2", hStart=old, hEnd=now)
+    assert elapsed.status == 0
+    assert elapsed.values["pMilliseconds"] >= 200
+    close(guest, destination)
 
 
 def test_a_copy_into_an_array_that_was_destroyed(source: Server, destination: Server) -> None:

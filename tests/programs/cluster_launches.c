@@ -154,6 +154,67 @@ static void graphs(CUfunction plain, CUfunction must) {
     OK(cuStreamDestroy(stream));
 }
 
+static CUgraph new_graph(CUfunction function, unsigned value, unsigned size, CUgraphNode nodes[2]) {
+    CUgraph graph = NULL;
+    CUcontext context;
+    CUDA_MEMSET_NODE_PARAMS fill = {words + 64, 0, value, 4, 1, 1};
+    CUDA_KERNEL_NODE_PARAMS params = {.func = function,
+                                      .gridDimX = 8,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 32,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = (void *[]){&words}};
+    CUkernelNodeAttrValue cluster = {.clusterDim = {size, 1, 1}};
+    OK(cuCtxGetCurrent(&context));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemsetNode(&nodes[0], graph, NULL, 0, &fill, context));
+    OK(cuGraphAddKernelNode(&nodes[1], graph, nodes, 1, &params));
+    OK(cuGraphKernelNodeSetAttribute(nodes[1], CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &cluster));
+    return graph;
+}
+
+static void expect(CUgraphExec exec, unsigned value, unsigned size) {
+    unsigned found[BLOCKS];
+    OK(cuMemsetD32(words, 0, BLOCKS));
+    OK(cuGraphLaunch(exec, NULL));
+    OK(cuMemcpyDtoH(found, words, sizeof found));
+    EXPECT(found[0] == size && found[7] == size && found[16] == value);
+}
+
+// An executable graph takes a kernel's attributes from the graph that updates it, and loses nothing by it.
+static void updates(CUfunction function) {
+    CUgraphNode nodes[2], others[2];
+    CUgraphExec exec;
+    CUgraphExecUpdateResultInfo info;
+    CUgraph graph = new_graph(function, 1, 4, nodes), other = new_graph(function, 2, 2, others);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    expect(exec, 1, 4);
+    OK(cuGraphExecUpdate(exec, other, &info));
+    expect(exec, 2, 2);
+    OK(cuGraphNodeSetEnabled(exec, nodes[0], 0));
+    OK(cuGraphExecUpdate(exec, graph, &info));
+    expect(exec, 0, 4);
+    OK(cuGraphNodeSetEnabled(exec, nodes[0], 1));
+    expect(exec, 1, 4);
+
+    // Six blocks make no clusters of four.
+    CUDA_KERNEL_NODE_PARAMS params;
+    CUgraphNode six;
+    OK(cuGraphKernelNodeGetParams(nodes[1], &params));
+    params.gridDimX = 6;
+    FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuGraphExecKernelNodeSetParams(exec, nodes[1], &params));
+    OK(cuCtxSynchronize());
+    expect(exec, 1, 4);
+    OK(cuGraphAddKernelNode(&six, other, NULL, 0, &params));
+    FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuGraphKernelNodeCopyAttributes(six, nodes[1]));
+    OK(cuGraphKernelNodeCopyAttributes(six, others[1]));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphDestroy(other));
+}
+
 int main(void) {
     CUdevice device;
     CUcontext context;
@@ -221,6 +282,7 @@ int main(void) {
     occupancy("of sixteen, by the launch", plain, large, 2);
     occupancy("of two, by the kernel", pairs, NULL, 0);
     graphs(plain, must);
+    updates(plain);
     OK(cuModuleUnload(module));
     return check_failed;
 }

@@ -2,6 +2,7 @@
 // stream was given while it was captured; and what may be changed of it, before and after it is made
 // executable.
 #include "conditional.h"
+#include <stdbool.h>
 
 static CUfunction set, count_up;
 static CUdeviceptr counter, other, value, inner_value;
@@ -272,6 +273,92 @@ static void other_contexts(void) {
     OK(cuCtxSynchronize());
 }
 
+// A graph that ends while a stream is being captured into a body of it.
+static void captured_body(bool fails) {
+    CUgraph graph = NULL, made;
+    CUgraphNode node;
+    CUstream inner;
+    CUstreamCaptureStatus status;
+    OK(cuGraphCreate(&graph, 0));
+    CUgraphConditionalHandle condition = add_condition(graph, 1);
+    CUgraph body = *add_conditional(graph, NULL, condition, CU_GRAPH_COND_TYPE_IF, 1, &node);
+    OK(cuStreamCreate(&inner, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCaptureToGraph(inner, body, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuMemsetD32Async(counter, 1, 1, inner));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(graph));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDestroyNode(node));
+    if (fails) { // its own capture, and so the graph ends
+        OK(cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+        FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamSynchronize(stream));
+        FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &made));
+        OK(cuStreamIsCapturing(inner, &status));
+        EXPECT(status == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+        FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuMemsetD32Async(counter, 1, 1, inner));
+        FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+              cuLaunchKernel(count_up, 1, 1, 1, 1, 1, 1, 0, inner, (void *[]){&counter}, NULL));
+        FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(inner, &made));
+    } else {
+        OK(cuStreamEndCapture(inner, &made));
+        OK(cuGraphDestroy(graph));
+    }
+    OK(cuMemsetD32Async(counter, 1, 1, inner));
+    OK(cuStreamSynchronize(inner));
+    OK(cuStreamDestroy(inner));
+}
+
+static CUgraph of_bodies(unsigned count, CUgraphNode *node) {
+    CUgraph graph = NULL;
+    QUIET(cuGraphCreate(&graph, 0));
+    CUgraphConditionalHandle condition = add_condition(graph, 1);
+    CUgraph *bodies = add_conditional(graph, NULL, condition, CU_GRAPH_COND_TYPE_SWITCH, count, node);
+    for (unsigned i = 0; i < count; i++)
+        add_kernel(bodies[i], NULL, count_up, (void *[]){i == 1 ? &counter : &other});
+    return graph;
+}
+
+// As many bodies as before.
+static void more_bodies(unsigned before, unsigned after) {
+    CUgraphNode node, changed;
+    CUgraphExec exec;
+    CUgraphExecUpdateResultInfo info;
+    CUgraph graph = of_bodies(before, &node), larger = of_bodies(after, &changed);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, larger, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED && info.errorNode == changed);
+    EXPECT(launched(exec, counter, 0, 0) == 1);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphDestroy(larger));
+}
+
+// What fails leaves a value as it was; it goes nowhere without its graph's nodes.
+static void refused(void) {
+    const CUgraphEdgeData edge = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                  .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+    CUgraph graph = NULL, outer = NULL;
+    CUgraphNode node, copy;
+    CUgraphExec exec;
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = other, .elementSize = 4, .width = 1, .height = 1};
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphCreate(&outer, 0));
+    CUgraphConditionalHandle condition = add_condition(graph, 1);
+    CUgraphNodeParams moved = {.type = CU_GRAPH_NODE_TYPE_GRAPH,
+                               .graph = {graph, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE}};
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphAddNode(&node, outer, NULL, NULL, 0, &moved));
+    OK(cuGraphAddMemsetNode(&copy, graph, NULL, 0, &fill, context));
+    CUgraphNodeParams params = {
+        .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+        .conditional = {.handle = condition, .type = CU_GRAPH_COND_TYPE_IF, .size = 1, .ctx = context}};
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, graph, &copy, &edge, 1, &params));
+    CUgraph body = *add_conditional(graph, copy, condition, CU_GRAPH_COND_TYPE_IF, 1, &node);
+    add_kernel(body, NULL, count_up, (void *[]){&counter});
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT(launched(exec, counter, 0, 0) == 1);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphDestroy(outer));
+}
+
 int main(void) {
     start();
     set = set_kernel();
@@ -285,6 +372,11 @@ int main(void) {
     again();
     updated();
     captured();
+    captured_body(false);
+    captured_body(true);
+    refused();
+    more_bodies(2, 64);
+    more_bodies(64, 2);
     other_contexts();
     return check_failed;
 }

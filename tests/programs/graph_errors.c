@@ -34,6 +34,11 @@ static void edges_with_data(void) {
     OK(cuGraphAddDependencies(graph, &first, &second, NULL, 1));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphRemoveDependencies(graph, &first, &second, &early, 1));
     OK(cuGraphRemoveDependencies(graph, &first, &second, NULL, 1));
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = word, .elementSize = 4, .width = 1, .height = 1};
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMSET, .memset = {word, 4, 0, 4, 1, 1, context}};
+    OK(cuGraphAddMemsetNode(&second, graph, NULL, 0, &fill, context)); // kernels alone begin early
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, &first, &second, &early, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&second, graph, &first, &early, 1, &params));
     OK(cuGraphDestroy(graph));
 }
 
@@ -78,6 +83,18 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithParams(&exec, graph, &how));
     EXPECT(how.result_out == CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE);
     OK(cuGraphRemoveDependencies(graph, &b, &a, NULL, 1));
+    cuuint64_t kept = 0;
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuGraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)); // no stream is told
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuGraphInstantiateWithFlags(&exec, graph,
+                                      CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
+                                          CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    how.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    OK(cuGraphInstantiateWithParams(&exec, graph, &how));
+    OK(cuGraphExecGetFlags(exec, &kept));
+    EXPECT(kept == CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+    OK(cuGraphExecDestroy(exec));
 
     edges_with_data();
 

@@ -76,5 +76,20 @@ int main(void) {
     }
     OK(cuMemcpyDtoH(&word, data, sizeof word));
     EXPECT(word == 9);
+
+    // Nobody is waited for, also where the launch's stream has ended.
+    CUgraph graph = new_graph(0);
+    CUgraphExec exec;
+    atomic_store(&opened, false);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
+    OK(cuLaunchHostFunc(stream, await, NULL));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamDestroy(stream));
+    OK(cuGraphExecDestroy(exec));
+    rest();
+    EXPECT(destroyed[0] == 0);
+    atomic_store(&opened, true);
+    EXPECT(comes_to_an_end(0));
     return check_failed;
 }

@@ -204,6 +204,40 @@ static void graphs(void) {
     OK(cuCtxPopCurrent(NULL));
 }
 
+// What is executable stays on its devices.
+static void updates(void) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode nodes[2];
+    unsigned word = 0;
+    CUDA_MEMSET_NODE_PARAMS fill = {
+        .dst = memory[1][0], .value = 5, .elementSize = 4, .width = 1, .height = 1};
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = memory[1][0],
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = memory[1][0] + 4,
+                          .WidthInBytes = 4,
+                          .Height = 1,
+                          .Depth = 1};
+    OK(cuCtxPushCurrent(primary[1]));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemsetNode(&nodes[0], graph, NULL, 0, &fill, primary[1]));
+    OK(cuGraphAddMemcpyNode(&nodes[1], graph, nodes, 1, &copy, primary[1]));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    fill.value = 6;
+    fill.dst = memory[0][0];
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecMemsetNodeSetParams(exec, nodes[0], &fill, primary[1]));
+    copy.srcDevice = memory[0][0];
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecMemcpyNodeSetParams(exec, nodes[1], &copy, primary[1]));
+    OK(cuCtxSynchronize());
+    OK(cuGraphLaunch(exec, NULL));
+    OK(cuMemcpyDtoH(&word, memory[1][0] + 4, sizeof word));
+    EXPECT(word == 5);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuCtxPopCurrent(NULL));
+}
+
 // A context that failed says so by its streams and events, too, whatever is current.
 static void fails(void) {
     CUdeviceptr nowhere = 8;
@@ -248,6 +282,7 @@ int main(void) {
     streams(0);
     streams(1);
     threads();
+    updates();
     ends();
     graphs();
     fails();

@@ -12,6 +12,7 @@ from .textures import (
     BORDER,
     CLAMP,
     CUBEMAP,
+    FORMATS,
     LAYERED,
     LINEAR,
     MIRROR,
@@ -29,6 +30,7 @@ from .textures import (
 )
 
 COUNT = 64
+UNORM_INT8X4, UNORM_INT16X4, SNORM_INT8X4, SNORM_INT16X4 = 0xC2, 0xC5, 0xC8, 0xCB
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
 SHAPES = {
     "1d": "{%x0}",
@@ -320,6 +322,11 @@ SURFACE_TEXTS += [
         for way, type_, x in (("b", "s64", 16), ("p", "b32", 2), ("p", "b64", 2))
     ),
     surface_kernel(
+        "formatted",
+        "ld.global.v4.b32 {%v0, %v1, %v2, %v3}, [%q];"
+        " sust.p.1d.v4.b32.trap [%s, {%i}], {%v0, %v1, %v2, %v3};",
+    ),
+    surface_kernel(
         "size",
         "suq.width.b32 %v0, [%s]; suq.height.b32 %v1, [%s]; add.u32 %v0, %v0, %v1; st.global.b32 [%q], %v0;",
     ),
@@ -348,6 +355,28 @@ def test_surfaces(surfaces: driver.Module) -> None:
     surfaces.launch("store_zero", surface.value, out, np.int32(2), block=(8, 4))
     np.testing.assert_array_equal(array.read()[0, :, 2:, 0], fresh[:, :6])
     np.testing.assert_array_equal(array.read()[0, :, :2, 0], texels[0, :, :2, 0])
+
+
+@pytest.mark.parametrize(
+    ("texel_format", "dtype", "wanted"),
+    [
+        (UNORM_INT8X4, np.uint8, [128, 255, 0, 64]),
+        (SNORM_INT8X4, np.int8, [64, 127, -127, 32]),
+        (UNORM_INT16X4, np.uint16, [32768, 65535, 0, 16384]),
+        (SNORM_INT16X4, np.int16, [16384, 32767, -32767, 8192]),
+        (FORMATS["f2"], np.float16, [0.5, 3, -2, 0.25]),
+        (FORMATS["f4"], np.float32, [0.5, 3, -2, 0.25]),
+    ],
+)
+def test_formatted_stores(
+    surfaces: driver.Module, texel_format: int, dtype: type, wanted: list[float]
+) -> None:
+    array = Array(np.zeros((1, 1, 1, 4), dtype), 1, SURFACE, texel_format)
+    surface = Surface(array)
+    surfaces.launch(
+        "formatted", surface.value, driver.Buffer(np.array([0.5, 3, -2, 0.25], np.float32)), np.int32(0)
+    )
+    assert array.read().ravel().tolist() == wanted
 
 
 def test_deep_and_layered_surfaces(surfaces: driver.Module) -> None:

@@ -97,13 +97,16 @@ class Array:
 
     keep = False
 
-    def __init__(self, texels: np.ndarray, dimensions: int, flags: int = 0) -> None:
+    def __init__(
+        self, texels: np.ndarray, dimensions: int, flags: int = 0, texel_format: int | None = None
+    ) -> None:
+        """`texel_format`: other than that of the texels' numbers."""
         use_device()
         depth, height, width, channels = self.shape = texels.shape
         self.dtype = texels.dtype
         layered = bool(flags & (LAYERED | CUBEMAP))
         desc = ArrayDesc(width, height if dimensions > 1 else 0, depth if dimensions > 2 or layered else 0)
-        desc.format, desc.channels, desc.flags = format_of(texels), channels, flags
+        desc.format, desc.channels, desc.flags = texel_format or format_of(texels), channels, flags
         self.handle = ctypes.c_void_p()
         call("cuArray3DCreate_v2", ctypes.byref(self.handle), ctypes.byref(desc))
         fill(self.handle, texels)

@@ -1,12 +1,12 @@
 # Room: arrays
-# Holds: textures and surfaces that only keep numbers from others, in a session that
-#   comes from another server.
+# Holds: textures and surfaces that only keep numbers from others, and those that lack what
+#   they read, in a session that comes from another server.
 # Lock: none; the dispatcher's
 # Home: arrays mipmaps references textures
 # Changed by: -
 # Read by: -
-# Offers: begin_arrays box_copy box_lies_in drop_array drop_fillers drop_mipmapped_array
-#   drop_texture_reference find_array find_mipmapped_array find_texture_reference from_array list_arrays
+# Offers: begin_arrays bind_lacking box_copy box_lies_in drop_array drop_fillers drop_mipmapped_array
+#   drop_texture_reference find_array find_mipmapped_array find_texture_reference from_array lapse list_arrays
 #   read_array retire_array retire_mipmapped_array retire_texture_reference to_array
 
 cdef struct Array:
@@ -36,3 +36,4 @@ cdef struct Filler:
 
 cdef struct Arrays:
     vector[Filler] *fillers
+    vector[uint64_t] *lacking   # handles of what reads an array or memory that was not there when it came

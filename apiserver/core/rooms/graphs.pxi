@@ -12,6 +12,8 @@ cdef struct Place:
     bint conditional
     bint hollow                 # an empty node, in place of one that could not be made
     bint off                    # it does not work
+    uint64_t attributes         # digest of what a kernel was added with; 0: it is none
+    uint64_t event              # handle of the one that it records
 
 cdef struct Condition:
     cu.CUgraphConditionalHandle value
@@ -34,7 +36,7 @@ cdef struct GraphExec:
     Place *filled               # whose node is made anew; NULL: none
     uint32_t tried              # nodes whose frames were looked at again
     vector[Place] *nodes
-    vector[uint64_t] *records   # handles of the events that a launch records
+    vector[uint64_t] *records   # places of the nodes that record events
     vector[cu.CUgraph] *graphs  # itself, then bodies of conditional nodes; NULL: it is there no more
     vector[Condition] *conditions
     vector[Conditional] *conditionals

@@ -2,6 +2,7 @@
 #include "engine.h"
 #include "ptx/fp_helpers.h"
 #include "view.h"
+#include <math.h>
 #include <string.h>
 
 enum { TRAP, CLAMP, ZERO };
@@ -149,16 +150,24 @@ static uint32_t in_bytes(const uint32_t *place, const struct sim_texel *texel, u
     return size;
 }
 
+/* A channel as a formatted store writes it: of fractions and floating-point numbers the source is single
+ * precision. */
+static uint32_t formatted(uint32_t bits, const struct sim_texel *texel) {
+    float single, least = texel->number == SIM_SNORM ? -1.0f : 0.0f;
+    float most = (float)((1u << (8 * texel->bytes - (texel->number == SIM_SNORM))) - 1);
+    memcpy(&single, &bits, sizeof single);
+    if (texel->number == SIM_UNORM || texel->number == SIM_SNORM)
+        return isnan(single) ? 0 : (uint32_t)lrintf(fminf(fmaxf(single, least), 1.0f) * most);
+    return texel->number == SIM_FLOATING && texel->bytes == 2 ? sim_fp_encode(single, 0, 0, 0) : bits;
+}
+
 void sim_rt_sust_p(struct sim_thread *t, uint64_t handle, uint32_t mode, const uint32_t *place,
                    const uint32_t *value) {
     const struct sim_texel texel = find(t, handle, SIM_VIEW_SURFACE)->texel;
     uint32_t bytes[4], size = in_bytes(place, &texel, bytes);
     uint8_t *to = locate(t, handle, mode, bytes, size);
     for (unsigned c = 0; to != NULL && c < texel.channels; c++) {
-        float single;
-        memcpy(&single, value + c, sizeof single);
-        bool half = texel.number == SIM_FLOATING && texel.bytes == 2;
-        uint32_t raw = half ? sim_fp_encode(single, 0, 0, 0) : value[c];
+        uint32_t raw = formatted(value[c], &texel);
         memcpy(to + (size_t)c * texel.bytes, &raw, texel.bytes);
     }
 }
