@@ -398,8 +398,8 @@ static bool is_foreign(CUcontext to, CUcontext from) {
 
 /* A copy between contexts comes behind all that both were given. */
 static CUresult settle(CUcontext to, CUcontext from) {
-    CUresult result = gf_cuCtxSynchronize_v2(to);
-    return result == CUDA_SUCCESS && to != from ? gf_cuCtxSynchronize_v2(from) : result;
+    CUresult result = gf_context_synchronize(to);
+    return result == CUDA_SUCCESS && to != from ? gf_context_synchronize(from) : result;
 }
 
 CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
