@@ -328,7 +328,8 @@ static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_exte
                              : copy_in(&to, &from, &extent, stream, may_run_behind);
         /* What comes in the legacy stream the server has all others wait for; in a thread's own, nobody. */
         bool unseen = from.device ? shared || gf_is_synchronous(from.address) : stream != 0;
-        bool waits = !may_run_behind && (unseen || gf_is_synchronous(to.address) || is_open(to.address));
+        bool waits = !may_run_behind && (unseen || gf_is_synchronous(to.address) || is_open(to.address) ||
+                                         gf_context_is_synchronous());
         return result == CUDA_SUCCESS && waits ? gf_wait_for_stream(stream) : result;
     }
     if (!from.device) { /* which CUDA does while the caller waits, behind what the stream was given before */
