@@ -541,9 +541,6 @@ bool gf_capture_takes_wait(CUstream handle, CUevent event_handle, unsigned flags
 }
 
 CUresult gf_event_send(struct gf_event *event, uint16_t op, void *request, size_t size) {
-    if (op != GF_OP_cuStreamWaitEvent) {
-        gf_event_marked(event);
-    }
     return event->flags & CU_EVENT_INTERPROCESS ? gf_call_struct(op, request, size, NULL, 0)
                                                 : gf_send(op, &(struct iovec){request, size}, 1);
 }
@@ -560,6 +557,7 @@ CUresult gf_cuEventRecordWithFlags_send(CUevent hEvent, CUstream hStream, unsign
         return CUDA_ERROR_ILLEGAL_STATE; /* there is no capture */
     }
     gf_capture_release(event);
+    gf_event_marked(event);
     return gf_event_send(event, GF_OP_cuEventRecordWithFlags, &request, sizeof request);
 }
 

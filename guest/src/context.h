@@ -20,6 +20,10 @@ CUdevice gf_context_device(uint64_t handle);
 struct gf_context *gf_context_current(void);
 /* Its handle, whether or not it may be used; 0: none is current. Of a green context: the primary one's. */
 uint64_t gf_context_current_handle(void);
+/* Until one has done what it was given, whatever is captured meanwhile. */
+CUresult gf_context_synchronize(CUcontext handle);
+/* Whether blocking copies and fills in the current one are done when they return (CU_CTX_SYNC_MEMOPS). */
+bool gf_context_is_synchronous(void);
 /* What the program has made current. */
 uint64_t gf_context_shown(void);
 /* What has failed on a device of this program's; and, when a context has ended, whether it was the last one

@@ -279,13 +279,12 @@ static void join_rows(struct gf_side *to, struct gf_side *from, struct gf_extent
 
 /* What the program shares with the device is copied as memory of the device, whatever the program calls it,
  * and so is what can be nothing else; other page-locked memory as the program's. */
-static bool is_shared(struct gf_side *side) {
+static bool is_shared(struct gf_side *side, const struct gf_extent *extent) {
     struct gf_shared found;
-    struct gf_host_range range;
     struct gf_mirror mirror;
     bool shared = gf_shared_find(side->address, &found);
     bool device = side->device || gf_window_owns(side->address);
-    side->device = shared || (device && !gf_host_find(side->address, &range));
+    side->device = shared || (device && !gf_host_is_locked((void *)side->address, span(side, extent)));
     return shared || gf_mirror_find(side->address, false, &mirror);
 }
 
@@ -310,8 +309,8 @@ static bool capture(const struct gf_side *to, const struct gf_side *from, const 
 static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_extent extent, uint64_t stream,
                           CUstream cuda_stream, bool may_run_behind) {
     CUresult result;
-    bool shared = is_shared(&to);
-    shared = is_shared(&from) || shared;
+    bool shared = is_shared(&to, &extent);
+    shared = is_shared(&from, &extent) || shared;
     if ((result = gf_copy_check_side(&to, &extent, true)) != CUDA_SUCCESS ||
         (result = gf_copy_check_side(&from, &extent, false)) != CUDA_SUCCESS) {
         return result;
@@ -328,7 +327,8 @@ static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_exte
                              : copy_in(&to, &from, &extent, stream, may_run_behind);
         /* What comes in the legacy stream the server has all others wait for; in a thread's own, nobody. */
         bool unseen = from.device ? shared || gf_is_synchronous(from.address) : stream != 0;
-        bool waits = !may_run_behind && (unseen || gf_is_synchronous(to.address) || is_open(to.address));
+        bool waits = !may_run_behind && (unseen || gf_is_synchronous(to.address) || is_open(to.address) ||
+                                         gf_context_is_synchronous());
         return result == CUDA_SUCCESS && waits ? gf_wait_for_stream(stream) : result;
     }
     if (!from.device) { /* which CUDA does while the caller waits, behind what the stream was given before */
@@ -398,8 +398,8 @@ static bool is_foreign(CUcontext to, CUcontext from) {
 
 /* A copy between contexts comes behind all that both were given. */
 static CUresult settle(CUcontext to, CUcontext from) {
-    CUresult result = gf_cuCtxSynchronize_v2(to);
-    return result == CUDA_SUCCESS && to != from ? gf_cuCtxSynchronize_v2(from) : result;
+    CUresult result = gf_context_synchronize(to);
+    return result == CUDA_SUCCESS && to != from ? gf_context_synchronize(from) : result;
 }
 
 CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,

@@ -5,6 +5,7 @@
 #include "array.h"
 #include "calls.h"
 #include "channel.h"
+#include "context.h"
 #include "copy.h"
 #include "gpuferry/messages.h"
 #include "guest.h"
@@ -88,7 +89,7 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
         return result; /* a function of the program may write what is copied */
     }
     bool unseen = to.is_array && !from.is_array && !from.memory.device && stream != 0; /* as in copy.c */
-    bool waits = !behind && (unseen || to.memory.shared || from.memory.shared);
+    bool waits = !behind && (unseen || to.memory.shared || from.memory.shared || gf_context_is_synchronous());
     behind = behind && !to.is_array && !to.memory.device && is_locked(&to.memory, size);
     uint64_t most = GF_CHUNK / size->WidthInBytes;
     most = most > 0 ? most : 1;

@@ -26,6 +26,11 @@ struct gf_context *gf_context_current(void) {
     return gf_context_find((CUcontext)gf_context_current_handle());
 }
 
+bool gf_context_is_synchronous(void) {
+    const struct gf_context *context = gf_context_current();
+    return context != NULL && (context->flags & CU_CTX_SYNC_MEMOPS) != 0;
+}
+
 CUdevice gf_context_device(uint64_t handle) {
     const struct gf_context *context =
         gf_session.device_count > 1 ? gf_context_find((CUcontext)handle) : NULL;

@@ -59,7 +59,7 @@ CUresult gf_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev) {
 }
 
 CUresult gf_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId) {
-    unsigned domain = 0, bus, device, function;
+    unsigned domain = 0, bus, device, function = 0;
     if (dev == NULL || pciBusId == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -72,7 +72,7 @@ CUresult gf_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId) {
     for (int i = 0; i < gf_session.device_count; i++) {
         if (domain == (unsigned)attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID) &&
             bus == (unsigned)attribute(i, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) &&
-            device == (unsigned)attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)) {
+            device == (unsigned)attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID) && function == 0) {
             *dev = i;
             return CUDA_SUCCESS;
         }

@@ -7,6 +7,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "context.h"
+#include "freed.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "stream.h"
@@ -274,6 +275,9 @@ static CUresult event_of(uint64_t context, uint64_t green, CUevent hEvent, bool 
         }
     }
     uint32_t before = enter(context);
+    if (result == CUDA_SUCCESS && !wait) {
+        gf_event_marked(event);
+    }
     if (result == CUDA_SUCCESS) {
         result = gf_event_send(event, GF_OP_sessionContextEvent, &request, sizeof request);
     }

@@ -241,7 +241,7 @@ const void *gf_image_unwrap(const void *image, size_t *size) {
     return wrapper.data;
 }
 
-static int parse_kernel(struct gf_kernel_info *kernel, char **at, char *end) {
+static int parse_kernel(struct gf_kernel_info *kernel, uint32_t devices, char **at, char *end) {
     struct gf_kernel header;
     if ((size_t)(end - *at) < sizeof header) {
         return 0;
@@ -253,8 +253,8 @@ static int parse_kernel(struct gf_kernel_info *kernel, char **at, char *end) {
         return 0;
     }
     memcpy(kernel->attributes, header.attributes, sizeof kernel->attributes);
-    for (int i = 0; i < GF_FUNCTION_ATTRIBUTE_COUNT; i++) {
-        atomic_init(&kernel->settings[i], header.attributes[i]);
+    for (uint32_t i = 0; i < devices * GF_FUNCTION_ATTRIBUTE_COUNT; i++) {
+        atomic_init(&kernel->settings[i], header.attributes[i % GF_FUNCTION_ATTRIBUTE_COUNT]);
     }
     kernel->param_count = header.param_count;
     kernel->params = (const struct gf_kernel_param *)(*at + sizeof header);
@@ -273,26 +273,33 @@ static int parse_kernel(struct gf_kernel_info *kernel, char **at, char *end) {
     return 1;
 }
 
-struct gf_kernel_table *gf_kernel_table_parse(char *data, size_t size, uint32_t count) {
+struct gf_kernel_table *gf_kernel_table_parse(char *data, size_t size, uint32_t count, uint32_t devices) {
     if (count > size / sizeof(struct gf_kernel)) {
         return NULL;
     }
     struct gf_kernel_table *table = calloc(1, sizeof *table);
     struct gf_kernel_info *kernels = calloc(count + 1, sizeof *kernels);
+    const size_t row = (size_t)devices * GF_FUNCTION_ATTRIBUTE_COUNT;
+    _Atomic int *settings = calloc((count + 1) * row, sizeof *settings);
     char *at = data, *end = data + size;
     uint32_t done = 0;
-    while (table != NULL && kernels != NULL && done < count && parse_kernel(&kernels[done], &at, end)) {
+    while (table != NULL && kernels != NULL && settings != NULL && done < count) {
+        kernels[done].settings = settings + done * row;
+        if (!parse_kernel(&kernels[done], devices, &at, end)) {
+            break;
+        }
         done++;
     }
-    if (table == NULL || kernels == NULL || done < count) {
+    if (table == NULL || kernels == NULL || settings == NULL || done < count) {
         for (uint32_t i = 0; kernels != NULL && i < done; i++) {
             free(kernels[i].name);
         }
         free(table);
         free(kernels);
+        free((void *)settings);
         return NULL;
     }
-    *table = (struct gf_kernel_table){count, kernels, data};
+    *table = (struct gf_kernel_table){count, kernels, settings, data};
     return table;
 }
 
@@ -303,6 +310,7 @@ void gf_kernel_table_free(struct gf_kernel_table *table) {
         }
         free(table->storage);
         free(table->kernels);
+        free((void *)table->settings);
         free(table);
     }
 }

@@ -32,18 +32,19 @@ struct gf_kernel_info {
     uint32_t param_count, param_bytes;
     const struct gf_kernel_param *params;
     int32_t attributes[GF_FUNCTION_ATTRIBUTE_COUNT]; /* as loaded */
-    _Atomic int
-        settings[GF_FUNCTION_ATTRIBUTE_COUNT]; /* as set since, by the kernel or any of its functions */
+    _Atomic int *settings; /* as set since, by the kernel or any of its functions: a row for each device */
 };
 
 struct gf_kernel_table {
     uint32_t count;
     struct gf_kernel_info *kernels;
-    char *storage; /* the parameters point into it */
+    _Atomic int *settings; /* of all of them */
+    char *storage;         /* the parameters point into it */
 };
 
-/* NULL: the table is malformed or memory is out. Takes `data` over if it succeeds. */
-struct gf_kernel_table *gf_kernel_table_parse(char *data, size_t size, uint32_t count);
+/* NULL: the table is malformed or memory is out. Takes `data` over if it succeeds. `devices`: on so many its
+ * kernels may be. */
+struct gf_kernel_table *gf_kernel_table_parse(char *data, size_t size, uint32_t count, uint32_t devices);
 void gf_kernel_table_free(struct gf_kernel_table *table);
 /* Index of a kernel; -1: no such name. */
 int gf_kernel_table_find(const struct gf_kernel_table *table, const char *name);

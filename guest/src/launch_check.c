@@ -60,12 +60,12 @@ static bool may_be_large(const CUlaunchConfig *c, const struct gf_callable *call
     if (mode != NULL && mode->portableClusterSizeMode != CU_LAUNCH_PORTABLE_CLUSTER_MODE_DEFAULT) {
         return mode->portableClusterSizeMode == CU_LAUNCH_PORTABLE_CLUSTER_MODE_ALLOW_NON_PORTABLE;
     }
-    return callable->attributes[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] != 0;
+    return gf_callable_setting(callable, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) != 0;
 }
 
 bool gf_launch_lacks_cluster(const CUlaunchConfig *c, const struct gf_callable *callable) {
-    return callable->attributes[CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET] != 0 &&
-           callable->attributes[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] == 0 &&
+    return gf_callable_setting(callable, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) != 0 &&
+           gf_callable_setting(callable, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) == 0 &&
            find(c, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) == NULL;
 }
 
@@ -77,7 +77,8 @@ static CUresult check_clusters(const CUlaunchConfig *c, const struct gf_callable
     unsigned needed[3], blocks[3];
     bool is_needed = false;
     for (int axis = 0; axis < 3; axis++) {
-        needed[axis] = (unsigned)callable->attributes[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + axis];
+        needed[axis] =
+            (unsigned)gf_callable_setting(callable, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + axis);
         is_needed = is_needed || needed[axis] > 0;
     }
     if (limit(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) == 0 || (asked == NULL && !is_needed)) {
@@ -110,15 +111,16 @@ CUresult gf_launch_check(const CUlaunchConfig *c, const struct gf_callable *call
     }
     uint64_t threads = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;
     if (threads > (uint64_t)limit(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK) ||
-        threads > (uint64_t)callable->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK]) {
+        threads > (uint64_t)gf_callable_setting(callable, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (c->sharedMemBytes > (unsigned)callable->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES]) {
+    if (c->sharedMemBytes >
+        (unsigned)gf_callable_setting(callable, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)) {
         return gf_launch_is_cooperative(c) ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
                                            : CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t registers =
-        (uint64_t)callable->attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] * ((threads + 31) / 32 * 32);
+        (uint64_t)gf_callable_setting(callable, CU_FUNC_ATTRIBUTE_NUM_REGS) * ((threads + 31) / 32 * 32);
     if (registers > (uint64_t)limit(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK)) {
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     }

@@ -72,7 +72,8 @@ static void answer_log(const struct gf_jit_log *log, const char *text, size_t si
 
 /* What the server's answer says of a module that it has loaded; takes the payload over if all goes well. */
 static bool describe(struct gf_module *module, char *payload, size_t table_size, uint32_t kernel_count) {
-    module->table = gf_kernel_table_parse(payload, table_size, kernel_count);
+    module->table =
+        gf_kernel_table_parse(payload, table_size, kernel_count, (uint32_t)gf_session.device_count);
     module->made = module->table == NULL ? NULL : calloc(kernel_count + 1u, sizeof *module->made);
     if (module->table != NULL && module->made == NULL) {
         module->table->storage = NULL;

@@ -1,6 +1,7 @@
 #include "calls.h"
 #include "capture.h"
 #include "channel.h"
+#include "context.h"
 #include "copy.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
@@ -47,6 +48,6 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
         gf_window_copy_enqueued();
     }
     result = gf_send_struct(GF_OP_sessionFill, &request);
-    bool waits = !behind && (seen || gf_is_synchronous(address));
+    bool waits = !behind && (seen || gf_is_synchronous(address) || gf_context_is_synchronous());
     return result == CUDA_SUCCESS && waits ? gf_wait_for_stream(request.stream) : result;
 }

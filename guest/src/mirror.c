@@ -8,6 +8,7 @@
 #include "channel.h"
 #include "context.h"
 #include "gpuferry/messages.h"
+#include "host_memory.h"
 #include "window.h"
 
 #define BLOCK 4096ull
@@ -35,6 +36,12 @@ bool gf_mirror_find(uint64_t address, bool by_host, struct gf_mirror *found) {
     }
     pthread_mutex_unlock(&lock);
     return m != NULL;
+}
+
+bool gf_is_page_locked(uint64_t address) {
+    struct gf_host_range range;
+    struct gf_mirror mirror;
+    return gf_host_find(address, &range) || gf_mirror_find(address, false, &mirror);
 }
 
 CUresult gf_mirror_new(uint64_t host, uint64_t size, uint64_t *device) {

@@ -20,6 +20,9 @@ struct gf_mirror {
 /* The mirror of memory that holds an address of the program (`by_host`), or one of the device. */
 bool gf_mirror_find(uint64_t address, bool by_host, struct gf_mirror *found);
 
+/* Whether an address is one of page-locked memory, the program's or the device's. */
+bool gf_is_page_locked(uint64_t address);
+
 CUresult gf_mirror_new(uint64_t host, uint64_t size, uint64_t *device);
 /* Sends what the program has changed of those that have at most so many bytes; working: the device may be
  * writing to them. On the stream of each device; a bit for each to which something was sent. */

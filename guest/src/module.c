@@ -31,6 +31,10 @@ static CUresult entry(struct gf_module *owner, uint32_t index, uint64_t *out) {
             callable->info = &owner->table->kernels[index];
             callable->context = in_library ? 0 : owner->object.owner;
             callable->attributes = owner->table->kernels[index].settings;
+            callable->stride = in_library ? GF_FUNCTION_ATTRIBUTE_COUNT : 0;
+            if (owner->origin != NULL) { /* on its context's device */
+                callable->attributes += gf_context_device(owner->object.owner) * GF_FUNCTION_ATTRIBUTE_COUNT;
+            }
             struct gf_req_sessionGetFunction request = {
                 .function = handle, .owner = owner_handle, .index = index};
             result = gf_send_struct(GF_OP_sessionGetFunction, &request);

@@ -32,9 +32,15 @@ struct gf_callable {
     uint32_t index;
     const struct gf_kernel_info *info;
     uint64_t context;        /* in which a function may be launched; 0: a kernel, in any */
-    _Atomic int *attributes; /* its settings, which a kernel and its functions have in common */
+    _Atomic int *attributes; /* its settings, which a kernel and its functions on one device have in common */
+    int stride;              /* from one device's to the next one's; 0: a function, which is on one */
     _Atomic(struct gf_legacy_launch *) legacy; /* what cuParamSet* left; NULL: nothing */
 };
+
+/* What it is set to on the current device. */
+static inline int gf_callable_setting(const struct gf_callable *callable, int attribute) {
+    return callable->attributes[gf_device_number() * callable->stride + attribute];
+}
 
 struct gf_callable *gf_callable_find(uint64_t handle); /* function or kernel */
 

@@ -22,7 +22,7 @@ CUresult gf_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blo
     }
     int warp = device[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
     int most_threads = device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
-    int limit = callable->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+    int limit = gf_callable_setting(callable, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
     limit = blockSizeLimit > 0 && blockSizeLimit < limit ? blockSizeLimit : limit;
     int best_threads = 0, best_size = 0, best_blocks = 0;
     for (int rounded = (limit + warp - 1) / warp * warp; rounded > 0; rounded -= warp) {

@@ -205,8 +205,13 @@ CUresult gf_cuPointerGetAttributes(unsigned numAttributes, CUpointer_attribute *
     return CUDA_SUCCESS;
 }
 
+/* NVIDIA's driver does not have it for what the program maps itself: clients then set CU_CTX_SYNC_MEMOPS. */
 CUresult gf_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
-    bool known = value != NULL && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+    struct gf_mapping mapping;
+    bool known = value != NULL && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && !gf_is_page_locked(ptr);
+    if (known && gf_mapping_find(ptr, &mapping)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     return known && gf_window_synchronous(ptr, *(const unsigned *)value != 0) ? CUDA_SUCCESS
                                                                               : CUDA_ERROR_INVALID_VALUE;
 }

@@ -13,6 +13,7 @@
 #include "gpuferry/messages.h"
 #include "guest.h"
 #include "hooks.h"
+#include "mirror.h"
 #include "objects.h"
 #include "shared.h"
 #include "window.h"
@@ -291,7 +292,8 @@ CUresult gf_cuMemRelease(CUmemGenericAllocationHandle handle) {
 }
 
 CUresult gf_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
-    if (handle == NULL) {
+    /* Page-locked memory that kernels reach is mapped, too, but not by the program. */
+    if (handle == NULL || gf_is_page_locked((uint64_t)addr)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     pthread_mutex_lock(&lock);
@@ -484,7 +486,7 @@ CUresult gf_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *locat
     if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !gf_is_device(location->id)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    if (!gf_mapping_find(ptr, &mapping) && !is_plain(ptr, &mapping)) {
+    if (gf_is_page_locked(ptr) || (!gf_mapping_find(ptr, &mapping) && !is_plain(ptr, &mapping))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *flags = mapping.access[location->id];

@@ -31,7 +31,6 @@ struct sim_context {
     size_t limits[CU_LIMIT_MAX];
     _Atomic uint32_t used; /* what its kernels have used, whose limits are settled by that (exec/execute.h) */
     CUfunc_cache cache_config;
-    CUsharedconfig shared_config;
     struct sim_stream *legacy;
     struct sim_stream *busy; /* those with operations; under the scheduler's lock */
     _Atomic uint64_t peers;  /* bit per device whose memory cuCtxEnablePeerAccess opened */

@@ -153,7 +153,9 @@ static CUresult submit_prepared(struct sim_stream *stream, struct copy_op *op, c
     /* the host reads managed memory when the copy is done */
     bool managed = to->kind == SIM_RANGE_MANAGED || from->kind == SIM_RANGE_MANAGED;
     bool between_devices = to->known && !to->host && from->known && !from->host && !managed;
-    bool wait = (synchronous && !between_devices) || to->sync_memops || from->sync_memops || !to->known;
+    bool always = (atomic_load(&stream->context->flags) & CU_CTX_SYNC_MEMOPS) != 0;
+    bool wait =
+        (synchronous && (!between_devices || always)) || to->sync_memops || from->sync_memops || !to->known;
     bool aside = !wait && !from->known;
     if (aside && (box->width * box->height * box->depth > STAGED_MOST || sim_draw(SIM_OPEN_ASIDE, 2))) {
         wait = true;

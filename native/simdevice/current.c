@@ -197,9 +197,8 @@ CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(config);
-    pthread_mutex_lock(&context->lock);
-    *config = context->shared_config;
-    pthread_mutex_unlock(&context->lock);
+    *config =
+        CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE; /* whatever was set: it is a device of one bank size */
     return CUDA_SUCCESS;
 }
 
@@ -207,9 +206,6 @@ CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE((unsigned)config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE);
-    pthread_mutex_lock(&context->lock);
-    context->shared_config = config;
-    pthread_mutex_unlock(&context->lock);
     return CUDA_SUCCESS;
 }
 

@@ -41,7 +41,7 @@ CUresult cuMemHostAlloc(void **pointer, size_t size, unsigned int flags) {
 }
 
 CUresult cuMemAllocHost_v2(void **pointer, size_t size) {
-    return cuMemHostAlloc(pointer, size, CU_MEMHOSTALLOC_PORTABLE);
+    return cuMemHostAlloc(pointer, size, 0);
 }
 
 static bool is_allocated(struct sim_range *range) {

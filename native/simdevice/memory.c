@@ -103,6 +103,7 @@ CUresult sim_span_look(uint64_t address, uint64_t size, struct sim_span *span) {
     uint64_t end = address + size;
     SIM_REQUIRE(end >= address);
     for (;;) {
+        SIM_REQUIRE(!range.freeing); /* it may be gone when the stream is there */
         span->sync_memops |= range.sync_memops;
         if (range.kind == SIM_RANGE_MAPPED) {
             SIM_REQUIRE(range.readable);

@@ -122,7 +122,9 @@ static CUresult set(CUstream handle, uint64_t address, size_t pitch, uint32_t va
         sim_op_discard(&op->op);
         result = CUDA_ERROR_INVALID_VALUE;
     } else if (result == CUDA_SUCCESS && op) {
-        bool wait = span.sync_memops || (synchronous && (span.host || span.kind == SIM_RANGE_MANAGED));
+        bool always = (atomic_load(&stream->context->flags) & CU_CTX_SYNC_MEMOPS) != 0;
+        bool wait =
+            span.sync_memops || (synchronous && (span.host || span.kind == SIM_RANGE_MANAGED || always));
         if (wait && (synchronous || !sim_stream_captured(stream)))
             result = sim_submit_and_wait(stream, &op->op);
         else

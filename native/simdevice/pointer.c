@@ -129,6 +129,9 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
     bool on = *(const unsigned *)value != 0;
+    struct sim_range range;
+    if (sim_ranges_find(&sim_memory, pointer, &range) && range.kind == SIM_RANGE_MAPPED)
+        return CUDA_ERROR_NOT_SUPPORTED; /* as NVIDIA's driver says: who wants it sets CU_CTX_SYNC_MEMOPS */
     SIM_REQUIRE(sim_ranges_change(&sim_memory, pointer, set_sync_memops, &on));
     return CUDA_SUCCESS;
 }

@@ -6,6 +6,7 @@ import hashlib
 import struct
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from gpuferry.specs._generated.frames import ReplyPrefix
@@ -92,6 +93,26 @@ def test_what_is_set_on_a_kernel_needs_no_context_of_its_own(engine: Engine, gue
     assert of("cuKernelSetAttribute", engine.call("snapshot")) == [0]
     must(guest, "cuCtxDestroy_v2", ctx=CONTEXT)
     assert of("cuKernelSetAttribute", engine.call("snapshot")) == [0]
+
+
+def test_a_kernel_is_set_for_each_device(tmp_path: Path) -> None:
+    """The last of each setting is kept for each device that has it."""
+    with Engine(tmp_path / "log", (0, 1), GPUFERRY_SIM_DEVICES="2") as engine:
+        guest = engine.session()
+        kernel(guest)
+        for value, device in ((256, 0), (512, 0), (1024, 1)):
+            must(guest, "cuKernelSetAttribute", kernel=KERNEL, attrib=SHARED, val=value, dev=device)
+        kept = [frame for frame, _ in engine.call("snapshot")]
+        wanted = [
+            encode(
+                "cuKernelSetAttribute", 0, 0, b"", {"attrib": SHARED, "val": v, "kernel": KERNEL, "dev": d}
+            )
+            for v, d in ((512, 0), (1024, 1))
+        ]
+        found = [frame for frame in kept if migrant.operation(frame) == "cuKernelSetAttribute"]
+        assert [without_request(frame) for frame in found] == [without_request(frame) for frame in wanted]
+        guest.close()
+        assert engine.ended() == ("closed", True)
 
 
 def test_a_library_is_loaded_without_a_context(engine: Engine, guest: Guest) -> None:

@@ -47,6 +47,20 @@ int main(void) {
     keep_busy();
     OK(cuMemsetD32(synchronous, 6, WORDS));
     OK(cuStreamQuery(NULL));
+    // In a context for which the program asked it, all of them are.
+    CUarray array;
+    OK(cuArrayCreate(&array, &(CUDA_ARRAY_DESCRIPTOR){WORDS, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1}));
+    OK(cuCtxSetFlags(CU_CTX_SYNC_MEMOPS));
+    keep_busy();
+    OK(cuMemcpyDtoD(idle, source, BYTES));
+    OK(cuStreamQuery(NULL));
+    keep_busy();
+    OK(cuMemsetD32(source, 6, WORDS));
+    OK(cuStreamQuery(NULL));
+    keep_busy();
+    OK(cuMemcpyDtoA(array, 0, source, BYTES));
+    OK(cuStreamQuery(NULL));
+    OK(cuCtxSetFlags(0));
     OK(cuMemHostUnregister(registered));
     free(registered);
     return check_failed;

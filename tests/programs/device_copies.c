@@ -4,6 +4,25 @@
 
 enum { WORDS = 10000 };
 
+// A copy between contexts waits for both, and is no end of what is captured in one of them.
+static void beside_a_capture(CUdeviceptr memory) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUcontext own;
+    CUstream stream;
+    CUgraph graph;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuCtxCreate(&own, NULL, CU_CTX_SCHED_AUTO, device));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuMemsetD32Async(memory, 9, 1, stream));
+    OK(cuMemcpyPeer(memory + 4, context, memory, own, 4));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphDestroy(graph));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuCtxDestroy(own));
+    OK(cuCtxSetCurrent(context));
+}
+
 int main(void) {
     static unsigned words[WORDS];
     unsigned count = WORDS, seed = 77, wrong = 0;
@@ -28,5 +47,6 @@ int main(void) {
     OK(cuMemcpyAsync(memory[0], (CUdeviceptr)(uintptr_t)words, 4, NULL));
     OK(cuMemcpyDtoH(words + 1, memory[0], 4));
     EXPECT(words[1] == 5);
+    beside_a_capture(memory[0]);
     return check_failed;
 }

@@ -27,6 +27,9 @@ int main() {
     RT_OK(cudaRuntimeGetVersion(&runtime));
     EXPECT(driver >= runtime / 1000 * 1000);
     RT_OK(cudaDeviceGetPCIBusId(bus, sizeof bus, 0));
+    RT_OK(cudaDeviceGetByPCIBusId(&device, bus));
+    bus[strlen(bus) - 1] = '1'; // what else is on that card is no GPU
+    RT_FAILS(cudaErrorInvalidDevice, cudaDeviceGetByPCIBusId(&device, bus));
     RT_OK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     EXPECT(greatest <= least);
     RT_OK(cudaDeviceGetLimit(&limit, cudaLimitStackSize));

@@ -76,6 +76,12 @@ static void questions(void) {
     OK(cuMemFree(another));
     OK(cuEventQuery(end));
     another = allocate(4096);
+    work(stream, target);
+    OK(cuEventRecord(end, stream));
+    OK(cuMemFree(another));
+    OK(cuCtxWaitEvent(context, end)); // which is no record
+    OK(cuEventQuery(end));
+    another = allocate(4096);
     work(NULL, target);
     OK(cuMemFree(another));
     OK(cuStreamQuery(NULL));

@@ -40,6 +40,17 @@ int main(void) {
     for (unsigned i = 0; i < count; i++)
         wrong += host[i] != (i ^ seed) * 2654435761u;
     EXPECT(wrong == 0);
+    // What a call names as the device's is registered as a whole, or is not the device's.
+    CUdeviceptr end = (CUdeviceptr)host + bytes;
+    OK(cuMemHostUnregister(host));
+    OK(cuMemHostRegister(host, bytes - 4, CU_MEMHOSTREGISTER_PORTABLE));
+    OK(cuMemcpyDtoD(end - 12, memory, 8));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoD(end - 8, memory, 8));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD(end - 8, host, 8));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH(host, end - 8, 8));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoDAsync(memory, end - 8, 8, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD32(end - 8, 0, 2));
+    OK(cuMemcpy(end - 8, memory, 8)); // by its address alone it is the program's
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(host + 1));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostGetFlags(&flags, host)); // of allocations alone
     OK(cuMemHostUnregister(host));

@@ -54,5 +54,11 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuFuncSetBlockShape(affine, 0, 1, 1));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuFuncSetBlockShape(affine, 1, -1, 1));
     OK(cuStreamDestroy(stream));
+
+    // Banks of shared memory: devices of today have those of four bytes.
+    CUsharedconfig banks = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
+    OK(cuCtxSetSharedMemConfig(CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE));
+    OK(cuCtxGetSharedMemConfig(&banks));
+    EXPECT(banks == CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE);
     return check_failed;
 }

@@ -32,6 +32,10 @@ int main(void) {
     EXPECT(address == (CUdeviceptr)data);
     OK(cuMemHostGetFlags(&flags, data));
     EXPECT(flags == CU_MEMHOSTALLOC_DEVICEMAP);
+    OK(cuMemAllocHost(&host, 4096));
+    OK(cuMemHostGetFlags(&flags, host)); // none was given
+    EXPECT(flags == CU_MEMHOSTALLOC_DEVICEMAP);
+    OK(cuMemFreeHost(host));
     OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
     OK(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, address + 4));
     EXPECT(type == CU_MEMORYTYPE_HOST && host == data + 1);

@@ -140,6 +140,21 @@ static void described(void) {
     OK(cuMemRelease(handle));
 }
 
+// Memory of a stream's pool is of the stream's context, whichever is current.
+static void pooled(void) {
+    CUdeviceptr kept;
+    unsigned value = 0;
+    OK(cuCtxSetCurrent(primary[0]));
+    OK(cuMemAllocAsync(&kept, 4 * COUNT, stream[1]));
+    OK(cuMemsetD32Async(kept, 7, COUNT, stream[1]));
+    OK(cuStreamSynchronize(stream[1]));
+    OK(cuDevicePrimaryCtxReset(0));
+    OK(cuCtxSetCurrent(primary[1]));
+    OK(cuMemcpyDtoH(&value, kept, 4));
+    EXPECT(value == 7);
+    OK(cuMemFreeAsync(kept, stream[1]));
+}
+
 int main(void) {
     OK(cuInit(0));
     begin(0);
@@ -148,5 +163,6 @@ int main(void) {
     described();
     freed();
     cooperative();
+    pooled();
     return check_failed;
 }

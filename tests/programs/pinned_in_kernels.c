@@ -48,6 +48,14 @@ static void used(unsigned *data, CUdeviceptr address) {
     void *host = NULL;
     OK(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, address + 4));
     EXPECT(host == data + 1);
+    // The device has it mapped, but the program has not.
+    CUmemGenericAllocationHandle handle;
+    CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    unsigned long long rights;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&handle, (void *)address));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetAccess(&rights, &here, address));
+    const unsigned on = 1;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
 }
 
 static pthread_barrier_t together;

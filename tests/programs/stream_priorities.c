@@ -19,6 +19,17 @@ int main(void) {
     OK(cuStreamGetId(low, &first_id));
     OK(cuStreamGetId(high, &second_id));
     EXPECT(first_id != second_id);
+    for (int i = 0; i < 2; i++) { // one context's legacy stream is not another's
+        CUcontext own;
+        OK(cuStreamGetId(i == 0 ? NULL : CU_STREAM_LEGACY, &first_id));
+        OK(cuCtxCreate(&own, NULL, CU_CTX_SCHED_AUTO, device));
+        OK(cuStreamGetId(i == 0 ? NULL : CU_STREAM_LEGACY, &second_id));
+        OK(cuCtxDestroy(own));
+        OK(cuCtxSetCurrent(context));
+        EXPECT(first_id != second_id);
+        OK(cuStreamGetId(NULL, &second_id));
+        EXPECT(first_id == second_id);
+    }
     OK(cuStreamGetCtx(low, &owner));
     EXPECT(owner == context);
     OK(cuStreamGetCtx(NULL, &owner));

@@ -19,6 +19,7 @@ int main(void) {
     map(base + 2 * granule, granule, second);
     EXPECT(rights(base) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
     EXPECT(told_rights(base) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuPointerSetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, base));
     CUdeviceptr plain = allocate(64);
     EXPECT(rights(plain + 63) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     EXPECT(told_rights(plain) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);

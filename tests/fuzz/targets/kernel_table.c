@@ -11,7 +11,7 @@ void fuzz_kernel_table(const uint8_t *data, size_t size) {
     uint32_t count = (uint32_t)fuzz_take(&input, 2);
     char *table = malloc(input.left + (input.left == 0));
     memcpy(table, input.at, input.left);
-    struct gf_kernel_table *parsed = gf_kernel_table_parse(table, input.left, count);
+    struct gf_kernel_table *parsed = gf_kernel_table_parse(table, input.left, count, 2);
     if (parsed == NULL) {
         free(table);
         return;
