@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "aside.h"
 #include "transport_kind.h"
 
 #define CONNECT_TIMEOUT_MS 10000
@@ -148,7 +149,7 @@ static const struct gf_transport_kind clear = {receive_clear, send_clear, holds_
 bool gf_transport_open(struct gf_transport *transport, const char *address, char *why, size_t why_size) {
     *transport = (struct gf_transport){.fd = -1, .kind = &clear};
     if (strncmp(address, "unix:", 5) == 0) {
-        transport->fd = connect_unix(address + 5, why, why_size);
+        transport->fd = gf_put_aside(connect_unix(address + 5, why, why_size));
         return transport->fd >= 0;
     }
     bool secure = strncmp(address, GF_TLS_SCHEME, strlen(GF_TLS_SCHEME)) == 0;
@@ -158,7 +159,7 @@ bool gf_transport_open(struct gf_transport *transport, const char *address, char
         snprintf(why, why_size, "it is neither host:port, tls://host:port nor unix:/path");
         return false;
     }
-    transport->fd = connect_tcp(host, port, why, why_size);
+    transport->fd = gf_put_aside(connect_tcp(host, port, why, why_size));
     transport->reached = transport->fd >= 0;
     if (transport->reached && secure && !gf_transport_secure(transport, host, why, why_size)) {
         int error = errno;
