@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -84,9 +85,15 @@ static int connect_unix(const char *path, char *why, size_t why_size) {
     return -1;
 }
 
+/* The system takes a larger number for what is left of it in 16 bits. */
+static bool is_port(const char *text) {
+    size_t digits = strspn(text, "0123456789");
+    return digits > 0 && digits < 6 && text[digits] == '\0' && strtol(text, NULL, 10) < 65536;
+}
+
 static bool split_host_port(const char *address, char *host, size_t host_size, const char **port) {
     const char *colon = strrchr(address, ':');
-    if (colon == NULL || colon[1] == '\0' || colon == address) {
+    if (colon == NULL || colon == address || strpbrk(address, "/ \t\r\n") != NULL || !is_port(colon + 1)) {
         return false;
     }
     const char *start = address, *end = colon;

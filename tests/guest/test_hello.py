@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from gpuferry.guest.endpoint import first_line, read_token
 from gpuferry.guest.units import parse_size
 
 from tests.guest.conftest import Guest
@@ -47,6 +49,52 @@ def test_a_program_may_have_any_name(server: FakeServer, tmp_path: Path, name: b
     outcome = run([os.fsdecode(program)], guest_environment(server.settings))
     assert (outcome.status, outcome.stderr) == (0, "")
     assert server.hellos[0].program == said
+
+
+@pytest.mark.parametrize("said", ["secret\n", " secret \r\n", "secret\n# of the monitor in room 7\n"])
+def test_a_token_has_blanks_around_it(server: FakeServer, guest: Guest, tmp_path: Path, said: str) -> None:
+    """Kubernetes' secrets end with a newline more often than not."""
+    assert first_line(said) == server.token.decode()
+    assert guest("start()", GPUFERRY_TOKEN=said).status == 0
+    file = tmp_path / "token"
+    file.write_text(said)
+    assert guest("start()", GPUFERRY_TOKEN=" \n", GPUFERRY_TOKEN_FILE=str(file)).status == 0
+    assert read_token(str(file)) == server.token.decode()
+
+
+def test_a_token_comes_through_a_pipe_in_pieces(server: FakeServer, tmp_path: Path) -> None:
+    """As that of a shell's <(command)."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    feed = f"exec 3> {pipe}; printf sec >&3; sleep 0.2; echo ret >&3"
+    with subprocess.Popen(["sh", "-c", feed]):
+        settings = server.settings | {"GPUFERRY_TOKEN": "", "GPUFERRY_TOKEN_FILE": str(pipe)}
+        source = "import ctypes; exit(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+        outcome = run([sys.executable, "-c", source], guest_environment(settings))
+    assert (outcome.status, outcome.stderr) == (0, "")
+
+
+def test_a_token_that_is_too_long_is_not_cut(guest: Guest, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("s" * 5000)
+    for settings in (
+        {"GPUFERRY_TOKEN": "s" * 5000},
+        {"GPUFERRY_TOKEN": "", "GPUFERRY_TOKEN_FILE": str(file)},
+    ):
+        outcome = guest('print(cu("cuInit", 0))', **settings)
+        assert outcome.stdout == "46\n"
+        assert "longer than 4094 bytes" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1:70000", "http://127.0.0.1:7070", "127.0.0.1:7070/", "127.0.0.1:7070\n", "[::1]", "h:web"],
+)
+def test_what_is_no_address_is_called_so(guest: Guest, address: str) -> None:
+    """Of a port above 65535 the system takes the rest: somebody else's."""
+    outcome = guest('print(cu("cuInit", 0))', GPUFERRY_MONITOR=address)
+    assert outcome.stdout == "802\n"
+    assert "it is neither host:port, tls://host:port nor unix:/path" in outcome.stderr
 
 
 def test_a_long_name_of_a_function_ends_with_a_character(server: FakeServer, guest: Guest) -> None:
