@@ -100,6 +100,9 @@ def said(name: str) -> list[str]:
 def test_secrets_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUFERRY_TOKEN", token_of("the monitor"))
     assert not said("GPUFERRY_TOKEN")
+    for nothing in ("", " \n"):  # which counts as not set
+        monkeypatch.setenv("GPUFERRY_TOKEN", nothing)
+        assert not said("GPUFERRY_TOKEN")
     monkeypatch.setenv("GPUFERRY_TOKEN", "open sesame, open sesame")
     monkeypatch.setenv("GPUFERRY_CLUSTER_KEY", "a" * 64)
     for name in ("GPUFERRY_TOKEN", "GPUFERRY_CLUSTER_KEY"):
