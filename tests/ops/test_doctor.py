@@ -155,7 +155,7 @@ def test_ways_in_the_clear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     for name, value in {
         "GPUFERRY_MONITOR_CONTROL": "10.255.255.1:1",
         "GPUFERRY_MONITOR_HTTP": "0.0.0.0:0",
-        "GPUFERRY_REGISTRY": "127.0.0.1:1,registry.example:7701,tls://other.example:7701",
+        "GPUFERRY_REGISTRY": "127.0.0.1:1,registry.example:7701, tls://other.example:7701",
         "GPUFERRY_REGISTRY_STORE": "etcd:etcd.example:2379",
     }.items():
         monkeypatch.setenv(name, value)

@@ -108,7 +108,7 @@ def asked_for(values: Any) -> Iterator[Check]:
         if address and address != AUTO and not values.tls_cert and not stays_here(address):
             result = "note" if values.insecure else "failed"
             yield Check("in the clear", result, f"{flag} {address} reaches other machines", WITH_TLS)
-    for registry in (getattr(values, "registry", None) or "").split(","):
+    for registry in map(str.strip, (getattr(values, "registry", None) or "").split(",")):
         if registry and not registry.startswith(TLS_SCHEME) and not stays_here(registry):
             detail = f"what is said to the registry at {registry} can be read on the way"
             yield Check(
