@@ -55,11 +55,16 @@ def published(directory: str | None = None) -> dict[str, str]:
         return {key: value for key, _, value in pairs if value}
 
 
+def first_line(text: str) -> str:
+    """The token in a text: its first line, without the blanks that secrets' keepers like to add."""
+    return text.partition("\n")[0].strip()
+
+
 def read_token(path: str) -> str:
     """The token in a file: its first line. Raises OSError, for what is no text too."""
     try:
         with open(path, encoding="utf-8") as file:
-            return file.readline().strip()
+            return first_line(file.readline())
     except UnicodeDecodeError:
         raise OSError(errno.EILSEQ, "it is no text", path) from None
 
@@ -71,8 +76,8 @@ def _same(one: str, other: str) -> bool:
 def _token_for(address: str, here: list[dict[str, str]], token_file: str | None) -> str | None:
     if token_file:
         return read_token(token_file)
-    if os.environ.get("GPUFERRY_TOKEN"):
-        return os.environ["GPUFERRY_TOKEN"]
+    if token := first_line(os.environ.get("GPUFERRY_TOKEN", "")):
+        return token
     if os.environ.get("GPUFERRY_TOKEN_FILE"):
         return read_token(os.environ["GPUFERRY_TOKEN_FILE"])
     # The token of this machine's monitor or registry goes there and to no other address.

@@ -178,6 +178,8 @@ cdef Bytes *hold_bytes(Session *s, Bytes *image, const uint8_t *hash, uint64_t s
 cdef Bytes *find_or_hold(Session *s, const uint8_t *hash, uint64_t size) noexcept nogil:
     """An image, or memory for it; NULL: there is none. s.lock is held."""
     cdef Bytes *image = find_bytes(s, hash)
+    if image != NULL and image.data == NULL and image.size != size:
+        return NULL             # what is loaded of it counts as many bytes as it had, until it goes
     if image == NULL or image.data == NULL:
         make_room(s, size)
         image = hold_bytes(s, image, hash, size) if has_room(s, size) else NULL

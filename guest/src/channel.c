@@ -1,4 +1,5 @@
 #define _GNU_SOURCE /* POLLRDHUP */
+#include "aside.h"
 #include "channel_state.h"
 
 #include <poll.h>
@@ -167,7 +168,7 @@ static void open_sent(void) {
 bool gf_channel_open(const struct gf_transport *transport) {
     ch.transport = *transport;
     open_sent();
-    ch.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ch.wake_fd = gf_put_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     ch.resumable = gf_session.resume_ms > 0;
     ch.ring_size = ch.resumable ? GF_RESUMABLE_RING_SIZE : GF_RING_SIZE;
     ch.ring = malloc(ch.ring_size);

@@ -12,29 +12,56 @@
 
 #define TENANT_PREFIX "gft."
 
-static bool read_token(char *token, size_t size) {
+/* Its first line, without the blanks around it: what secrets are kept in likes to add some. Empty: there is
+ * none. */
+static bool take_token(char token[GF_TOKEN_MAX], const char *text) {
+    static const char blanks[] = " \t\r";
+    size_t size = strcspn(text, "\n"), skipped = strspn(text, blanks);
+    text += skipped;
+    size -= skipped;
+    while (size > 0 && strchr(blanks, text[size - 1]) != NULL) {
+        size--;
+    }
+    if (size >= GF_TOKEN_MAX - 1) {
+        gf_error("the token is longer than %d bytes, the most that one may have", GF_TOKEN_MAX - 2);
+        return false;
+    }
+    memmove(token, text, size);
+    token[size] = '\0';
+    return true;
+}
+
+/* As far as there is room; a pipe gives it in pieces. -1 with errno: it cannot be read. */
+static ssize_t read_some(int fd, char *text, size_t room) {
+    size_t size = 0;
+    ssize_t got = 1;
+    while (got > 0 && size < room) {
+        got = read(fd, text + size, room - size);
+        size += got > 0 ? (size_t)got : 0;
+        got = got < 0 && errno == EINTR ? 1 : got;
+    }
+    return got < 0 ? got : (ssize_t)size;
+}
+
+static bool read_token(char token[GF_TOKEN_MAX]) {
     const char *text = getenv("GPUFERRY_TOKEN"), *file = getenv("GPUFERRY_TOKEN_FILE");
     token[0] = '\0';
-    if (text != NULL && text[0] != '\0') {
-        snprintf(token, size, "%s", text);
-        return true;
+    if (text != NULL && !take_token(token, text)) {
+        return false;
     }
-    if (file == NULL || file[0] == '\0') {
+    if (token[0] != '\0' || file == NULL || file[0] == '\0') {
         return true; /* a monitor without a token refuses or not: its business */
     }
     int fd = open(file, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, token, size - 1);
+    ssize_t got = fd < 0 ? -1 : read_some(fd, token, GF_TOKEN_MAX - 1);
     if (got < 0) {
         gf_error("cannot read the token from GPUFERRY_TOKEN_FILE=%s: %s", file, strerror(errno));
     }
     if (fd >= 0) {
         close(fd);
     }
-    while (got > 0 && strchr(" \t\r\n", token[got - 1]) != NULL) {
-        got--;
-    }
     token[got > 0 ? got : 0] = '\0';
-    return got >= 0;
+    return got >= 0 && take_token(token, token); /* no room is on some stacks for another */
 }
 
 static void derive(const char *token, const char *label, uint8_t key[GF_HASH_SIZE]) {
@@ -46,7 +73,7 @@ static void derive(const char *token, const char *label, uint8_t key[GF_HASH_SIZ
 
 bool gf_credential_read(struct gf_credential *credential) {
     memset(credential, 0, sizeof *credential);
-    if (!read_token(credential->token, sizeof credential->token)) {
+    if (!read_token(credential->token)) {
         return false;
     }
     const char *tenant = credential->token + strlen(TENANT_PREFIX);

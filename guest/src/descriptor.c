@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "aside.h"
+
 bool gf_descriptor_make(const struct gf_ipc_handle *handle, int *given, int *kept) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -16,7 +18,7 @@ bool gf_descriptor_make(const struct gf_ipc_handle *handle, int *given, int *kep
         close(ends[1]);
         return false;
     }
-    *kept = ends[0];
+    *kept = gf_put_aside(ends[0]);
     *given = ends[1];
     return true;
 }

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aside.h"
+
 #define STACK_SIZE (256u << 10)
 #define SOON_NS    500000   /* after the program touched the memory, for the first time since there is work */
 #define LATEST_NS  16000000 /* each exchange takes the pages away, and they are brought again */
@@ -53,7 +55,7 @@ static void start(void) {
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
-    touched = eventfd(0, EFD_CLOEXEC);
+    touched = gf_put_aside(eventfd(0, EFD_CLOEXEC));
     sigfillset(&all);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_SIZE);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "aside.h"
 #include "wire/uncancelled.h"
 
 _Atomic int gf_log_level = GF_LOG_TRACE;
@@ -28,7 +29,7 @@ static void open_log(void) {
     if (file != NULL && file[0] != '\0') {
         int fd = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
         if (fd >= 0) {
-            log_fd = fd;
+            log_fd = gf_put_aside(fd);
         }
     }
     atomic_store(&gf_log_level, (int)wanted);

@@ -27,7 +27,8 @@ __attribute__((destructor)) static void at_exit(void) {
         return;
     }
     gf_unsupported_tell_all();
+    atomic_store(&gf_session.state,
+                 GF_CLOSED); /* first: threads that still call are told why they get no answer */
     gf_channel_close();
-    atomic_store(&gf_session.state, GF_CLOSED);
     gf_stats_write();
 }

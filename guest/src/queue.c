@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "driver_interop/asked.h"
 #include "log.h"
 #include "stats.h"
 
@@ -14,7 +15,7 @@
 
 void gf_queue_begin(struct gf_queue *queue) {
     const char *text = getenv("GPUFERRY_MAX_WAIT");
-    double seconds = text != NULL ? strtod(text, NULL) : 0;
+    double seconds = text != NULL ? gf_asked_number(text, NULL) : 0;
     *queue = (struct gf_queue){.began = gf_now()};
     if (seconds > 0 && seconds < UINT32_MAX) {
         queue->allowed = (uint64_t)(seconds * (double)SECOND) + 1;

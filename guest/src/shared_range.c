@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "aside.h"
 #include "channel.h"
 #include "guest.h"
 #include "gpuferry/messages.h"
@@ -138,7 +139,7 @@ bool gf_range_flush(struct gf_range *range, uint64_t stream) {
 static void fill(uint64_t address, uint64_t size) {
     GF_UNCANCELLED;
     if (memory < 0) {
-        memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+        memory = gf_put_aside(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
     }
     if (pwrite(memory, bounce, size, (off_t)address) != (ssize_t)size) {
         uint64_t first = address / GF_PAGE * GF_PAGE;

@@ -64,6 +64,12 @@ void gpuferry_stats(struct gf_stats *out) {
     };
 }
 
+/* A floating point number would be written with the comma of the program's locale, which is no JSON. */
+static void write_seconds(FILE *file, const char *name, uint64_t ns, const char *then) {
+    fprintf(file, "\"%s\": %llu.%06llu%s", name, (unsigned long long)(ns / 1000000000),
+            (unsigned long long)(ns / 1000 % 1000000), then);
+}
+
 static void write_counts(FILE *file, const char *key, const _Atomic uint64_t *counts) {
     fprintf(file, "  \"%s\": {", key);
     const char *separator = "";
@@ -102,10 +108,11 @@ void gf_stats_write(void) {
             (unsigned long long)s.writes);
     fprintf(file, "  \"bytes\": {\"sent\": %llu, \"received\": %llu},\n", (unsigned long long)s.bytes_sent,
             (unsigned long long)s.bytes_received);
-    fprintf(file,
-            "  \"seconds\": {\"connect\": %.6f, \"waiting\": %.6f, \"writing\": %.6f, \"total\": %.6f},\n",
-            (double)s.connect_ns / 1e9, (double)s.waiting_ns / 1e9, (double)s.writing_ns / 1e9,
-            (double)(end - start_ns) / 1e9);
+    fputs("  \"seconds\": {", file);
+    write_seconds(file, "connect", s.connect_ns, ", ");
+    write_seconds(file, "waiting", s.waiting_ns, ", ");
+    write_seconds(file, "writing", s.writing_ns, ", ");
+    write_seconds(file, "total", end - start_ns, "},\n");
     fprintf(file, "  \"rss\": {\"before\": %llu, \"after\": %llu}\n}\n", (unsigned long long)start_rss,
             (unsigned long long)rss);
     fclose(file);

@@ -9,11 +9,13 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "aside.h"
 #include "transport_kind.h"
 
 #define CONNECT_TIMEOUT_MS 10000
@@ -83,9 +85,15 @@ static int connect_unix(const char *path, char *why, size_t why_size) {
     return -1;
 }
 
+/* The system takes a larger number for what is left of it in 16 bits. */
+static bool is_port(const char *text) {
+    size_t digits = strspn(text, "0123456789");
+    return digits > 0 && digits < 6 && text[digits] == '\0' && strtol(text, NULL, 10) < 65536;
+}
+
 static bool split_host_port(const char *address, char *host, size_t host_size, const char **port) {
     const char *colon = strrchr(address, ':');
-    if (colon == NULL || colon[1] == '\0' || colon == address) {
+    if (colon == NULL || colon == address || strpbrk(address, "/ \t\r\n") != NULL || !is_port(colon + 1)) {
         return false;
     }
     const char *start = address, *end = colon;
@@ -148,7 +156,7 @@ static const struct gf_transport_kind clear = {receive_clear, send_clear, holds_
 bool gf_transport_open(struct gf_transport *transport, const char *address, char *why, size_t why_size) {
     *transport = (struct gf_transport){.fd = -1, .kind = &clear};
     if (strncmp(address, "unix:", 5) == 0) {
-        transport->fd = connect_unix(address + 5, why, why_size);
+        transport->fd = gf_put_aside(connect_unix(address + 5, why, why_size));
         return transport->fd >= 0;
     }
     bool secure = strncmp(address, GF_TLS_SCHEME, strlen(GF_TLS_SCHEME)) == 0;
@@ -158,7 +166,7 @@ bool gf_transport_open(struct gf_transport *transport, const char *address, char
         snprintf(why, why_size, "it is neither host:port, tls://host:port nor unix:/path");
         return false;
     }
-    transport->fd = connect_tcp(host, port, why, why_size);
+    transport->fd = gf_put_aside(connect_tcp(host, port, why, why_size));
     transport->reached = transport->fd >= 0;
     if (transport->reached && secure && !gf_transport_secure(transport, host, why, why_size)) {
         int error = errno;

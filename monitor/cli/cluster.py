@@ -42,6 +42,7 @@ class Cluster:
                 "no registry: none was named, and none published itself here",
                 "start one with `gpuferry registry`, or set GPUFERRY_REGISTRY=HOST:PORT (its --control)",
             )
+        where = ",".join(replica.strip() for replica in where.split(","))
         file = key_file or os.environ.get("GPUFERRY_CLUSTER_KEY_FILE")
         given = file or os.environ.get("GPUFERRY_CLUSTER_KEY")
         ours = where == published.get("GPUFERRY_REGISTRY")

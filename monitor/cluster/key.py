@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from gpuferry.guest.endpoint import read_token
+from gpuferry.guest.endpoint import first_line, read_token
 
 from ..settings.errors import ConfigError
 from ..settings.tokens import check_strength
@@ -19,7 +19,7 @@ def read_cluster_key(file: str | None, state: Path) -> bytes | None:
 
     Raises ConfigError if it cannot be read or is too short.
     """
-    given = os.environ.get("GPUFERRY_CLUSTER_KEY", "")
+    given = first_line(os.environ.get("GPUFERRY_CLUSTER_KEY", ""))
     path = file or (str(state / NAME) if not given and (state / NAME).exists() else None)
     try:
         key = read_token(path) if path else given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from gpuferry.specs._generated import registry_pb2
@@ -18,9 +19,14 @@ from ..settings.monitor import Config
 from ..settings.scopes import SERVER
 from .registry.programs import ID_SIZE, PROGRAMS_MOST
 
+HEAD_MOST = 8  # bytes before a message within another
+LOAD_MOST = (1 << 20) - (16 << 10)  # bytes: a registry takes 1 MiB, and tickets come, too
+
 
 def describe(config: Config, broker: Broker, pool: Pool, steward: Steward) -> registry_pb2.Load:
-    """What this monitor's next heartbeat says: devices, sessions, queue, memory, as far as that is known."""
+    """What this monitor's next heartbeat says: devices, sessions, queue, memory, as far as that is known. Of
+    its programs nothing yet: they are told as far as there is room.
+    """
     host, disk = steward.copies_left() if steward.elastic else (0, 0)
     return registry_pb2.Load(
         version=package_version(),
@@ -29,7 +35,6 @@ def describe(config: Config, broker: Broker, pool: Pool, steward: Steward) -> re
         waiting=len(broker.queue()),
         away_memory_left=host,
         away_disk_left=disk,
-        programs=_programs(broker.sessions.values(), steward),
         labels_of_all=config.label_scope == SERVER,
         # Being drained is the registry's own word: it knows better when that ends.
         accepting=broker.drained or not broker.draining,
@@ -73,7 +78,17 @@ def _fill(device: registry_pb2.Device, room: DeviceRoom, steward: Steward, copie
         )
 
 
-def _programs(sessions: Iterable[Session], steward: Steward) -> list[registry_pb2.Program]:
+def tell_programs(load: registry_pb2.Load, programs: Iterable[registry_pb2.Program]) -> None:
+    """Add as many as the registry takes in one message, which is never refused because of them."""
+    left = LOAD_MOST - load.ByteSize()
+    for one in itertools.islice(programs, PROGRAMS_MOST):
+        left -= one.ByteSize() + HEAD_MOST
+        if left < 0:
+            return
+        load.programs.append(one)
+
+
+def programs_of(sessions: Iterable[Session], steward: Steward) -> list[registry_pb2.Program]:
     """Those whose processes are to be together first, where there are too many to tell."""
     entries, found = steward.entries(), dict[int, registry_pb2.Program]()
     for session in sessions:
@@ -89,4 +104,4 @@ def _programs(sessions: Iterable[Session], steward: Steward) -> list[registry_pb
             one.resident += 0 if entry.away else mapped
             one.away += mapped if entry.away else 0
             one.devices.extend(device for device in entry.devices if device not in one.devices)
-    return sorted(found.values(), key=lambda one: not one.id)[:PROGRAMS_MOST]
+    return sorted(found.values(), key=lambda one: not one.id)

@@ -33,7 +33,7 @@ from ..tenants.tenancy import Source, Tenancy
 from ..tenants.usage import TENANTS_MOST
 from .cluster import Cluster
 from .key import read_cluster_key
-from .load import describe
+from .load import describe, programs_of, tell_programs
 from .registry.client import CallFailed, ask
 from .registry.signing import Caller
 
@@ -184,6 +184,7 @@ class Membership:
             report.ClearField("limits")  # the registry knows those of the cluster, and takes 1 MiB
             report.ClearField("set")
             load.tenants.append(report)
+        tell_programs(load, programs_of(self._broker.sessions.values(), self._steward))
         return load
 
     def _heard(self, reply: registry_pb2.HeartbeatReply) -> None:

@@ -116,7 +116,8 @@ class Neighbours:
         matching = [
             server
             for server in known
-            if name in (server.registration.address, server.registration.address.rpartition(":")[0])
+            if name
+            in (way_to(server), server.registration.address, server.registration.address.rpartition(":")[0])
         ]
         if len(matching) > 1:
             addresses = ", ".join(server.registration.address for server in matching)

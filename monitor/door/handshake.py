@@ -197,6 +197,17 @@ def first_frame(data: bytes) -> tuple[int, bool]:
 _FIRST = (Frame.HELLO.value, Frame.RESUME.value)  # plain numbers compare ten times as fast
 
 
+def _file_name(field: bytes) -> str:
+    """Guests know which bytes are UTF-8, but not which characters can be shown, and nobody chose this name
+    for us.
+    """
+    try:
+        said = field.partition(b"\0")[0].decode()
+    except UnicodeDecodeError:
+        raise Refusal(Reason.MALFORMED, "HELLO: program is not UTF-8") from None
+    return "".join(letter if letter.isprintable() else "?" for letter in said)
+
+
 def _text(field: bytes, name: str) -> str:
     said = field.partition(b"\0")[0]
     if not said:
@@ -475,7 +486,7 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
         said.memory,
         _text(said.tenant, "tenant") if proven.tenant is None else proven.tenant,
         _text(said.function, "function"),
-        _text(said.program, "program"),
+        _file_name(said.program),
         resumable=bool(said.flags & HelloFlag.RESUMABLE),
         agreement=agreement,
         devices=max(said.devices, 1),

@@ -21,7 +21,8 @@ from .metrics import Metrics
 from .refusal import refusal
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
-VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]{0,8192}")
+# Surrogates stand for bytes that are no UTF-8 (octets.py); others stand for nothing.
+VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udc7f\udd00-\udfff]{0,8192}")
 # Of one connection, or what the server alone says; a handler may not set them.
 OURS = frozenset(
     {

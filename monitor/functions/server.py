@@ -15,6 +15,7 @@ from ..settings.monitor import is_loopback
 from ..views.web.gate import Gate
 from ..views.web.server import BEARER, HEADERS, following, host_of, is_local, logger_of, shown
 from ..views.web.server import STATIC as SHARED
+from . import octets
 from .bodies import expected
 from .config import PREFIX
 from .key import page_key
@@ -45,6 +46,7 @@ class FunctionServer:
         connections: int,
         public: bool,
     ) -> None:
+        octets.pass_on()
         self.name = name_of(listening)
         self._local = is_loopback(self.name)
         self._open = public or self._local

@@ -109,9 +109,19 @@ def possible(root: Path = Path("/sys/fs/cgroup")) -> bool:
         own = root / _own("")
         files = (own, own / "cgroup.procs", own / "cgroup.subtree_control")
         controllers = (own / "cgroup.controllers").read_text().split()
-        return {"memory", "pids"} <= set(controllers) and all(os.access(file, os.W_OK) for file in files)
+        can = {"memory", "pids"} <= set(controllers) and all(os.access(file, os.W_OK) for file in files)
+        return can and not _shared(own)
     own = root / "memory" / _own("memory")
     return (own / "memory.limit_in_bytes").exists() and os.access(own, os.W_OK)
+
+
+def _shared(own: Path) -> bool:
+    """Whether others are in our group of version 2 beside us: then it hands on no controller, unless it does
+    so already or is the machine's own, the only one without events.
+    """
+    given = {"memory", "pids"} <= set((own / "cgroup.subtree_control").read_text().split())
+    there = (own / "cgroup.procs").read_text().split()
+    return (own / "cgroup.events").exists() and not given and there not in ([], [str(os.getpid())])
 
 
 def find(memory: int, processes: int, root: Path = Path("/sys/fs/cgroup")) -> Cgroups | None:

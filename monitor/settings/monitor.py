@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuferry.guest.endpoint import read_token, split_address
+from gpuferry.guest.endpoint import first_line, read_token, split_address
 
 from ..policy.sharing import Sharing
 from . import options
@@ -150,7 +150,7 @@ def choose_token(token_file: str | None) -> tuple[bytes, bool]:
     """The token, and whether someone gave it; else one is made up for this start. Raises ConfigError."""
     path = token_file
     try:
-        given = read_token(path) if path else os.environ.get("GPUFERRY_TOKEN", "")
+        given = read_token(path) if path else first_line(os.environ.get("GPUFERRY_TOKEN", ""))
     except OSError as error:
         raise ConfigError(f"token file {path}: {error.strerror}") from None
     if not given and path:

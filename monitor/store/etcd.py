@@ -21,11 +21,15 @@ from .interface import Entry, StoreError
 CALL_SECONDS = 2.0  # one member's answer
 PATIENCE_SECONDS = 10.0  # an election takes one or two seconds
 PAUSE_SECONDS = 0.1
+HISTORY_SECONDS = (
+    300.0  # that etcd keeps at least: a watch that broke goes on from what is there, and needs none
+)
 _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.keepalive_time_ms", 10000),
     ("grpc.keepalive_timeout_ms", 3000),
+    ("grpc.max_receive_message_length", -1),  # all that a cluster of servers says comes in one answer
 )
 _PERMANENT = (
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -64,6 +68,7 @@ class EtcdStore:
         self._root = access.root
         self._login = Login(access)
         self._next = 0
+        self._mark = (time.monotonic(), 0)  # when etcd was at which revision
 
     def _key(self, key: str) -> bytes:
         return (self._root + key).encode()
@@ -122,9 +127,25 @@ class EtcdStore:
                 granted = await member.lease.LeaseGrant(wanted, timeout=CALL_SECONDS, metadata=metadata)
                 lease = granted.ID
             request = etcd_pb2.PutRequest(key=self._key(key), value=value, lease=lease)
-            await member.kv.Put(request, timeout=CALL_SECONDS, metadata=metadata)
+            answer = await member.kv.Put(request, timeout=CALL_SECONDS, metadata=metadata)
+            await self._forget(member, metadata, answer.header.revision)
 
         await self._ask(write)
+
+    async def _forget(self, member: Member, metadata: Metadata, revision: int) -> None:
+        """Let etcd forget what was overwritten a while ago: by itself it keeps every heartbeat that there was
+        ever, until its file is as large as it may be and it takes no writes any more.
+        """
+        since, before = self._mark
+        if time.monotonic() < since + HISTORY_SECONDS:
+            return
+        self._mark = (time.monotonic(), revision)
+        if before:
+            request = etcd_pb2.CompactionRequest(revision=before)
+            with contextlib.suppress(
+                grpc.aio.AioRpcError
+            ):  # another replica has done it, or this user may not
+                await member.kv.Compact(request, timeout=CALL_SECONDS, metadata=metadata)
 
     async def swap(self, key: str, value: bytes | None, version: int) -> bool:
         """Write a value, or with None delete the key, if the key still has this version; else return

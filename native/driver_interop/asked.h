@@ -1,6 +1,7 @@
-/* What CUDA's own variables ask of a driver, beside which devices there are (visible.h). */
+/* What the environment asks of a driver, beside which devices there are (visible.h). */
 #pragma once
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "driver_interop/cuda_driver.h"
 
@@ -8,3 +9,8 @@
 bool gf_asked_launch_blocking(void);
 /* CUDA_MODULE_LOADING; `unasked`: where it asks for neither. */
 CUmoduleLoadingMode gf_asked_loading(CUmoduleLoadingMode unasked);
+/* strtod that writes a point whatever the program's locale writes. */
+double gf_asked_number(const char *text, char **end);
+/* As parse_size of guest/units.py reads it: "2GiB", "512M", "1.5 gb"; units are binary. False: it is no size.
+ */
+bool gf_asked_size(const char *text, uint64_t *bytes);

@@ -38,39 +38,13 @@ static long read_integer(const char *name, long minimum, long maximum, long othe
 }
 
 static uint64_t read_size(const char *name, uint64_t otherwise) {
-    static const struct {
-        const char *suffix;
-        uint64_t unit;
-    } units[] = {
-        {"", 1},
-        {"B", 1},
-        {"K", UINT64_C(1) << 10},
-        {"KiB", UINT64_C(1) << 10},
-        {"KB", 1000},
-        {"M", UINT64_C(1) << 20},
-        {"MiB", UINT64_C(1) << 20},
-        {"MB", 1000000},
-        {"G", UINT64_C(1) << 30},
-        {"GiB", UINT64_C(1) << 30},
-        {"GB", 1000000000},
-        {"T", UINT64_C(1) << 40},
-        {"TiB", UINT64_C(1) << 40},
-        {"TB", 1000000000000},
-    };
     const uint64_t smallest = UINT64_C(1) << 20, largest = UINT64_C(1) << 44;
     const char *text = getenv(name);
     if (!text || !*text)
         return otherwise;
-    char *end;
-    errno = 0;
-    double value = strtod(text, &end);
-    while (*end == ' ')
-        end++;
-    for (size_t i = 0; i < SIM_COUNT(units) && end != text && !errno; i++) {
-        double bytes = value * (double)units[i].unit;
-        if (strcasecmp(end, units[i].suffix) == 0 && bytes >= (double)smallest && bytes <= (double)largest)
-            return (uint64_t)bytes;
-    }
+    uint64_t bytes;
+    if (gf_asked_size(text, &bytes) && bytes >= smallest && bytes <= largest)
+        return bytes;
     refuse(name, text, "a size from 1MiB to 16TiB, for example 8GiB");
     return otherwise;
 }

@@ -167,3 +167,23 @@ def test_an_image_does_not_go_while_it_arrives(engine: Engine) -> None:
     A link may be complete before the piece begins: then the image goes, and rightly, but not each time.
     """
     assert any(arrives_beside_a_link(engine) for _ in range(20))
+
+
+def test_an_image_that_was_let_go_comes_back_as_large_as_it_was(engine: Engine, guest: Guest) -> None:
+    """What is loaded of it is counted by its size: unloading what had grown meanwhile took the count of all
+    else away, and the guest could have made the server keep what it liked.
+    """
+    digest = hashlib.sha256(kernels.PTX).digest()
+    kernels.load(guest)
+    assert images(guest, 0) == OUT_OF_MEMORY  # for which all others were let go
+    assert (
+        guest.call("sessionLoadImage", hash=digest, handle=LIBRARY, size=len(kernels.PTX)).values["known"]
+        == 0
+    )
+    counted = engine.call("stats")["host_memory"]
+    guest.send("sessionImageData", hash=digest, size=BUDGET // 2, offset=0, payload=bytes(8))
+    assert guest.sync().latched == OUT_OF_MEMORY
+    assert engine.call("stats")["host_memory"] == counted
+    guest.send("sessionImageData", hash=digest, size=len(kernels.PTX), offset=0, payload=kernels.PTX)
+    again = guest.call("sessionLoadImage", hash=digest, handle=handle("library", 9), size=len(kernels.PTX))
+    assert (again.status, again.values["known"]) == (0, 1)

@@ -263,3 +263,26 @@ def test_a_status_that_is_none_is_not_passed_on(server: Server) -> None:
     for status in ("101", "000", "600", "999"):
         got = server.ask("GET", f"/function/states?{status}")
         assert (got.status, got.error) == (502, "bad_answer")
+
+
+ECHO = """
+import http.server, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("X-Name", self.headers["X-Name"])
+        self.end_headers()
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", "café".encode(), b"\x80\xff plain"])
+def test_headers_are_bytes(server: Server, name: bytes) -> None:
+    """Names of files came without their Latin-1 letters, and an answer with one was refused."""
+    file = server.folder / "echo.py"
+    file.write_text(ECHO)
+    server.deploy("echo", command=[PYTHON, str(file), "$PORT"])
+    got = server.ask("GET", "/function/echo", X_Name=name.decode("latin-1"))
+    assert (got.status, got.headers["X-Name"].encode("latin-1")) == (200, name), got.body

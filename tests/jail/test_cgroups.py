@@ -103,6 +103,27 @@ def test_doctor_only_looks(tmp_path: Path) -> None:
     assert {path: path.read_text() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("inside", "given", "events", "expected"),
+    [
+        ([os.getpid()], "", True, True),
+        ([os.getpid(), os.getppid()], "", True, False),
+        ([os.getpid(), os.getppid()], "cpu memory pids", True, True),
+        ([os.getpid(), os.getppid()], "", False, True),
+    ],
+)
+def test_a_group_with_others_in_it_hands_no_controller_on(
+    tmp_path: Path, inside: list[int], given: str, events: bool, expected: bool
+) -> None:
+    """Of version 2, as a shell's in a container: doctor said that memory is counted, and no monitor could."""
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids")
+    (tmp_path / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in inside))
+    (tmp_path / "cgroup.subtree_control").write_text(given)
+    if events:
+        (tmp_path / "cgroup.events").write_text("populated 1\n")
+    assert cgroups.possible(tmp_path) == expected
+
+
 def test_the_end_of_a_monitor_takes_no_group_that_another_just_makes(tmp_path: Path) -> None:
     folder = Folder(tmp_path, {})
     others, own, nobodys = (tmp_path / f"{pid}-1" for pid in (os.getppid(), os.getpid(), 1 << 22))

@@ -126,6 +126,12 @@ def test_names_are_text(monitor: harness.Monitor) -> None:
     assert refused(monitor, function=b"two\nlines").reason == REASON.MALFORMED
 
 
+def test_a_program_named_with_what_cannot_be_shown(monitor: harness.Monitor) -> None:
+    """A guest has no table of characters, and U+3000 is what a Japanese keyboard's space bar writes."""
+    with FakeGuest(monitor.address, monitor.token, program="学\u3000習".encode()):
+        monitor.wait_for(lambda status: [s for s in status.sessions if s.program == "学?習"], "its session")
+
+
 def test_a_hello_that_is_too_large(monitor: harness.Monitor) -> None:
     refusal = sends(monitor, frames.Header.LAYOUT.pack(1 << 20, frames.Frame.HELLO, 0, 0, 0))
     assert refusal.reason == REASON.MALFORMED

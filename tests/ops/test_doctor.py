@@ -100,6 +100,9 @@ def said(name: str) -> list[str]:
 def test_secrets_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUFERRY_TOKEN", token_of("the monitor"))
     assert not said("GPUFERRY_TOKEN")
+    for nothing in ("", " \n"):  # which counts as not set
+        monkeypatch.setenv("GPUFERRY_TOKEN", nothing)
+        assert not said("GPUFERRY_TOKEN")
     monkeypatch.setenv("GPUFERRY_TOKEN", "open sesame, open sesame")
     monkeypatch.setenv("GPUFERRY_CLUSTER_KEY", "a" * 64)
     for name in ("GPUFERRY_TOKEN", "GPUFERRY_CLUSTER_KEY"):
@@ -152,7 +155,7 @@ def test_ways_in_the_clear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     for name, value in {
         "GPUFERRY_MONITOR_CONTROL": "10.255.255.1:1",
         "GPUFERRY_MONITOR_HTTP": "0.0.0.0:0",
-        "GPUFERRY_REGISTRY": "127.0.0.1:1,registry.example:7701,tls://other.example:7701",
+        "GPUFERRY_REGISTRY": "127.0.0.1:1,registry.example:7701, tls://other.example:7701",
         "GPUFERRY_REGISTRY_STORE": "etcd:etcd.example:2379",
     }.items():
         monkeypatch.setenv(name, value)

@@ -93,7 +93,35 @@ def test_wrong_settings_are_not_tried_again(tmp_path: Path, name: str) -> None:
 def test_a_monitors_unit_leaves_the_devices_alone() -> None:
     unit = (UNITS / "gpuferry-monitor.service").read_text()
     for line in unit.splitlines():
-        assert not line.startswith(("PrivateDevices", "DevicePolicy", "MemoryDenyWriteExecute")), line
+        assert not line.startswith(("PrivateDevices", "Device", "ProtectClock", "MemoryDenyWriteExecute")), (
+            line
+        )
+
+
+def test_a_monitors_unit_lets_it_have_jails() -> None:
+    """Who installed it as he was told to had none, and programs could do what the monitor can."""
+    mounts = ("ProtectKernelTunables", "ProtectKernelLogs", "ProtectHostname", "ProtectProc", "ProcSubset")
+    unit = (UNITS / "gpuferry-monitor.service").read_text()
+    for line in unit.splitlines():
+        assert not line.startswith(("RestrictNamespaces", "LockPersonality", "PrivateUsers", *mounts)), line
+
+
+@pytest.mark.parametrize("file", ["/proc/sys", "/proc/kmsg", "/proc/sys/kernel/hostname"])
+def test_what_is_mounted_over_a_part_of_proc_leaves_no_jail_its_own(file: str) -> None:
+    """For an ordinary user, and whatever the unit's options mount: this is why the unit has none of them."""
+    if os.geteuid() != 0 or not shutil.which("bwrap"):
+        pytest.skip("only root can mount and be another user; and bubblewrap (bwrap)")
+    jail = "bwrap --unshare-user --unshare-pid --ro-bind / / --proc /proc true"
+    user = f"setpriv --reuid 65534 --regid 65534 --clear-groups {jail}"
+    statuses = [
+        subprocess.run(
+            ["unshare", "-m", "sh", "-c", f"{first}; {user}"], capture_output=True, timeout=60
+        ).returncode
+        for first in ("true", f"mount --bind {file} {file}")
+    ]
+    if statuses[0] != 0:
+        pytest.skip("no user namespaces for ordinary users")
+    assert statuses[1] != 0
 
 
 def test_to_stop_functions_is_to_drain_them() -> None:

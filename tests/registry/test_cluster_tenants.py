@@ -182,3 +182,58 @@ def test_usage_of_a_server_that_is_gone_is_kept_and_nothing_is_counted_twice(tmp
         await store.close()
 
     asyncio.run(main())
+
+
+def test_an_account_of_many_days_fits_into_etcd(tmp_path: Path) -> None:
+    """A thousand tenants' days of three months in one value are 12 MB, and etcd takes 1.5: no account was
+    kept any more, and every heartbeat in which one was due failed.
+    """
+    sizes = []
+
+    class Narrow(SqliteStore):
+        async def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
+            sizes.append(len(value))
+            await super().put(key, value, ttl)
+
+    async def main() -> None:
+        store, now = Narrow(tmp_path / "store.db"), [0.0]
+        book = ClusterUsage(store, lambda: now[0])
+        for day in [f"2026-{month:02}-{day:02}" for month in (1, 2, 3, 4) for day in range(1, 31)]:
+            load = registry_pb2.Load(address="a:1")
+            for number in range(20):
+                name = f"tenant-{number:055}"
+                load.tenants.add(tenant=name, usage=usage(name, 1000), days=[usage(name, 2, day)])
+            await book.note(load)
+            now[0] += 20
+        reports = await book.reports([], {})
+        assert [len(one.days) for one in reports] == [92] * 20
+        assert (reports[0].usage.sessions, reports[0].days[0].day) == (1000, "2026-01-29")
+        assert max(sizes) < 4096
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_an_account_of_the_release_before_goes_on(tmp_path: Path) -> None:
+    """It had all days in one value; what is no day makes no key."""
+
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        old = [usage("acme", 3, "2026-11-20"), usage("acme", 4, "2026-11-21")]
+        reports = [tenants_pb2.Report(tenant="acme", usage=usage("acme", 7), days=old)]
+        await store.put("usage/a:1", tenants_pb2.ListReply(reports=reports).SerializeToString())
+        said = server("a:1", used=9)
+        said.load.tenants[0].days.append(usage("acme", 1, "../../cluster"))
+        await ClusterUsage(store).note(said.load)
+        (acme,) = await ClusterUsage(store).reports([], {})
+        assert [(one.day, one.sessions) for one in acme.days] == [
+            ("2026-11-20", 3),
+            ("2026-11-21", 4),
+            ("2026-11-22", 9),
+        ]
+        assert acme.usage.sessions == 9
+        keys = [f"usage/a:1{day}" for day in ("", "/2026-11-20", "/2026-11-21", "/2026-11-22")]
+        assert list(await store.read("usage/")) == keys
+        await store.close()
+
+    asyncio.run(main())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from gpuferry.monitor.cli.cluster import Cluster
 
 from tests.registry.running import Registry, registry
 
@@ -71,3 +74,11 @@ def test_a_guest_on_this_machine_needs_no_setting(running: Registry) -> None:
     elsewhere = running.run("env", "--json", GPUFERRY_MONITOR="127.0.0.1:9")
     assert elsewhere.returncode == 6
     assert running.token not in elsewhere.stdout + elsewhere.stderr
+
+
+def test_replicas_with_blanks_between_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As a monitor takes them: with a blank before it, one with TLS was taken for one in the clear."""
+    monkeypatch.setenv("GPUFERRY_CLUSTER_KEY", secrets.token_hex(32))
+    monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", str(tmp_path))
+    cluster = Cluster("127.0.0.1:7701, localhost:7702 ", None, 1.0)
+    assert cluster.where == "127.0.0.1:7701,localhost:7702"

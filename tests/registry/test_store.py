@@ -15,11 +15,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
+from gpuferry.monitor.store import etcd as etcd_store
 from gpuferry.monitor.store import sqlite
 from gpuferry.monitor.store.etcd import EtcdStore
 from gpuferry.monitor.store.interface import ABSENT, Store, StoreError
 from gpuferry.monitor.store.sqlite import SqliteStore
+from gpuferry.specs._generated import etcd_pb2
 
 from tests.registry.etcd import Etcd, etcd
 
@@ -184,6 +187,7 @@ import asyncio, sys
 from pathlib import Path
 from types import SimpleNamespace
 from gpuferry.monitor.store.sqlite import SqliteStore
+from gpuferry.specs._generated import etcd_pb2
 
 async def main():
     store = SqliteStore(Path(sys.argv[1]))
@@ -389,3 +393,37 @@ def test_leases_do_not_know_the_time_of_day(tmp_path: Path, monkeypatch: pytest.
         await again.close()
 
     asyncio.run(main())
+
+
+def test_etcd_forgets_what_was_overwritten(etcd_cluster: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every heartbeat that there ever was stays in its file, until that is full and takes no writes."""
+    monkeypatch.setattr(etcd_store, "HISTORY_SECONDS", 0.0)
+    key = fresh("beat")
+
+    async def main() -> None:
+        store = EtcdStore(etcd_cluster.addresses)
+        for value in (b"1", b"2", b"3", b"4"):
+            await store.put(key, value)
+        entry = await store.get(key)
+        assert entry
+        first = etcd_pb2.RangeRequest(key=store._key(key), revision=entry.version - 3)
+        with pytest.raises(grpc.aio.AioRpcError, match="compacted"):
+            await store._members[0].kv.Range(first)
+        assert (await store.get(key)) == entry
+        await store.close()
+
+    _run(main())
+
+
+def test_much_is_read_at_once(etcd_cluster: Etcd) -> None:
+    """What a hundred GPU servers say is more than the 4 MiB of which gRPC takes messages by itself."""
+    prefix = fresh()
+
+    async def main() -> None:
+        store = EtcdStore(etcd_cluster.addresses)
+        for number in range(5):
+            await store.put(f"{prefix}{number}", bytes(1 << 20))
+        assert len(await store.read(prefix)) == 5
+        await store.close()
+
+    _run(main())

@@ -86,7 +86,8 @@ def test_a_bad_setting_is_named_and_init_fails(name: str, value: str, word: str)
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("512MiB", 512 << 20), ("2G", 2 << 30), ("1.5GiB", 3 << 29), ("3000000", 3000000)]
+    ("text", "size"),
+    [("512MiB", 512 << 20), ("2G", 2 << 30), ("2 gb", 2 << 30), ("1.5GiB", 3 << 29), ("3000000", 3000000)],
 )
 def test_memory_sizes(text: str, size: int) -> None:
     code = "cu.cuInit(0); n = ctypes.c_size_t(); cu.cuDeviceTotalMem_v2(ctypes.byref(n), 0); print(n.value)"

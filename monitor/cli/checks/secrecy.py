@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuferry.guest.endpoint import REGISTRY, TLS_SCHEME, published, runtime_directory
+from gpuferry.guest.endpoint import REGISTRY, TLS_SCHEME, first_line, published, runtime_directory
 
 from ...service.authority import describe
 from ...service.dial import stays_here
@@ -68,9 +68,8 @@ def variables() -> Iterator[Check]:
     """Check the secrets in the environment."""
     for variable in ("GPUFERRY_TOKEN", "GPUFERRY_CLUSTER_KEY"):
         try:
-            check_strength(f"what is in {variable}", os.environ[variable])
-        except KeyError:
-            continue
+            if secret := first_line(os.environ.get(variable, "")):  # empty: as if it were not set
+                check_strength(f"what is in {variable}", secret)
         except ConfigError as error:
             yield Check(variable, "failed", str(error), error.hint)
 
@@ -109,7 +108,7 @@ def asked_for(values: Any) -> Iterator[Check]:
         if address and address != AUTO and not values.tls_cert and not stays_here(address):
             result = "note" if values.insecure else "failed"
             yield Check("in the clear", result, f"{flag} {address} reaches other machines", WITH_TLS)
-    for registry in (getattr(values, "registry", None) or "").split(","):
+    for registry in map(str.strip, (getattr(values, "registry", None) or "").split(",")):
         if registry and not registry.startswith(TLS_SCHEME) and not stays_here(registry):
             detail = f"what is said to the registry at {registry} can be read on the way"
             yield Check(

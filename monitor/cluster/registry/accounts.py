@@ -1,14 +1,17 @@
-"""What tenants have and have used in the whole cluster, from what the GPU servers say: `usage/ADDRESS`."""
+"""What tenants have and have used in the whole cluster, from what the GPU servers say: in
+`usage/ADDRESS` what they have ever used there, in `usage/ADDRESS/DAY` what on that day. All days in one value
+would be more than etcd takes."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuferry.specs._generated import registry_pb2, tenants_pb2
 
 from ...settings.limits import BUILT_IN, DEFAULT, Limits
-from ...store.interface import Store
+from ...store.interface import Entry, Store
 from ...tenants.book import OURS
 from ...tenants.messages import USED, add_usage, from_message, to_message
 from ...tenants.tenancy import Source, Tenancy
@@ -17,6 +20,7 @@ from ...tenants.usage import DAYS_MOST, TENANTS_MOST
 USAGE = "usage/"
 WRITE_SECONDS = 15.0  # what is lost of a server that dies together with this replica
 
+DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 Counted = dict[tuple[str, str], tenants_pb2.Usage]  # by tenant and day; no day: ever
 
 
@@ -28,7 +32,20 @@ async def follow_limits(store: Store, tenancy: Tenancy) -> None:
 
 
 def _counted(reports: Sequence[tenants_pb2.Report]) -> Counted:
-    return {(one.tenant, one.day): one for report in reports for one in (report.usage, *report.days)}
+    usages = (usage for report in reports for usage in (report.usage, *report.days))
+    return {
+        (one.tenant, one.day): one for one in usages if one.tenant and (not one.day or DAY.fullmatch(one.day))
+    }
+
+
+def _read(entry: Entry | None) -> Counted:
+    return _counted(tenants_pb2.ListReply.FromString(entry.value).reports) if entry else {}
+
+
+def _address(key: str) -> str:
+    """Whose account is below this key."""
+    address, slash, day = key.removeprefix(USAGE).rpartition("/")
+    return address if slash and DAY.fullmatch(day) else key.removeprefix(USAGE)
 
 
 def merge(kept: Counted, said: Counted) -> Counted:
@@ -43,16 +60,12 @@ def merge(kept: Counted, said: Counted) -> Counted:
     return kept
 
 
-def _packed(counted: Counted) -> bytes:
-    latest = sorted({day for _, day in counted if day})[-DAYS_MOST:]
-    days: dict[str, list[tenants_pb2.Usage]] = {}
-    for (tenant, day), usage in sorted(counted.items()):
-        if day in latest:
-            days.setdefault(tenant, []).append(usage)
-    totals = [(tenant, usage) for (tenant, day), usage in sorted(counted.items()) if not day]
+def _packed(counted: Counted, day: str) -> bytes:
+    """The account of a day; no day: ever."""
+    usages = [usage for (_, its_day), usage in sorted(counted.items()) if its_day == day]
     reports = [
-        tenants_pb2.Report(tenant=tenant, usage=usage, days=days.get(tenant, ()))
-        for tenant, usage in totals[: TENANTS_MOST + 1]
+        tenants_pb2.Report(tenant=one.tenant, **({"days": [one]} if day else {"usage": one}))
+        for one in usages[: TENANTS_MOST + 1]
     ]
     return tenants_pb2.ListReply(reports=reports).SerializeToString()
 
@@ -73,21 +86,37 @@ class ClusterUsage:
         ):
             return
         self._written[load.address] = self._clock()
-        entry = await self._store.get(USAGE + load.address)
-        kept = _counted(tenants_pb2.ListReply.FromString(entry.value).reports) if entry else {}
-        packed = _packed(merge(kept, _counted(load.tenants)))
+        said, key = _counted(load.tenants), USAGE + load.address
+        ever = await self._store.get(key)
+        kept = _read(ever)  # once it had the days, too: they get their keys before they are left out here
+        began = False
+        for day in sorted({day for _, day in (*said, *kept) if day})[-DAYS_MOST:]:
+            entry = await self._store.get(f"{key}/{day}")
+            await self._write(f"{key}/{day}", day, entry, merge(merge(_read(entry), kept), said))
+            began |= entry is None
+        await self._write(key, "", ever, merge(kept, said))
+        if began:
+            await self._forget_days(key)
+
+    async def _write(self, key: str, day: str, entry: Entry | None, counted: Counted) -> None:
+        packed = _packed(counted, day)
         if not entry or packed != entry.value:
-            await self._store.put(USAGE + load.address, packed)
+            await self._store.put(key, packed)
+
+    async def _forget_days(self, key: str) -> None:
+        entries = await self._store.read(key + "/")
+        days = sorted(day for day in entries if _address(day) == key.removeprefix(USAGE))
+        for day in days[:-DAYS_MOST]:
+            await self._store.swap(day, None, entries[day].version)
 
     async def reports(
         self, servers: Sequence[registry_pb2.Server], limits: Mapping[str, Limits]
     ) -> list[tenants_pb2.Report]:
         """What each tenant may have, has, and has used."""
         entries = await self._store.read(USAGE)
-        counted = {
-            key.removeprefix(USAGE): _counted(tenants_pb2.ListReply.FromString(entry.value).reports)
-            for key, entry in entries.items()
-        }
+        counted: dict[str, Counted] = {}
+        for key, entry in entries.items():
+            counted[_address(key)] = merge(counted.get(_address(key), {}), _read(entry))
         found: dict[str, tenants_pb2.Report] = {}
 
         def report(tenant: str) -> tenants_pb2.Report:

@@ -1,0 +1,54 @@
+"""By which names a GPU server finds another."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from gpuferry.monitor.cluster.cluster import Cluster
+from gpuferry.monitor.cluster.neighbours import Neighbours
+from gpuferry.monitor.moves.migration import CannotMove
+from gpuferry.specs._generated import registry_pb2
+
+
+class Known(Neighbours):
+    """Knows two servers, of which one has TLS."""
+
+    def __init__(self) -> None:
+        super().__init__(b"token", Cluster(b"key", ("here:7701",)))
+
+    async def _registered(self) -> list[registry_pb2.Server]:
+        return [
+            registry_pb2.Server(
+                registration=registry_pb2.Registration(address=address),
+                alive=True,
+                load=registry_pb2.Load(address=address, tls=tls),
+            )
+            for address, tls in (("gpu-a:7700", True), ("[fd00::2]:7700", False))
+        ]
+
+
+def found(name: str) -> tuple[str, str]:
+    address, server = asyncio.run(Known()._find(name))
+    return address, server.registration.address if server else ""
+
+
+@pytest.mark.parametrize("name", ["gpu-a", "gpu-a:7700", "tls://gpu-a:7700"])
+def test_a_server_with_tls(name: str) -> None:
+    """With the address that guests are told, it was taken for one with the same token, which it has not."""
+    assert found(name) == ("tls://gpu-a:7700", "gpu-a:7700")
+
+
+@pytest.mark.parametrize("name", ["[fd00::2]", "[fd00::2]:7700"])
+def test_a_server_in_clear(name: str) -> None:
+    assert found(name) == ("[fd00::2]:7700", "[fd00::2]:7700")
+
+
+def test_one_that_has_no_tls_is_not_gone_to_in_clear() -> None:
+    assert found("tls://[fd00::2]:7700") == ("tls://[fd00::2]:7700", "")
+
+
+def test_others() -> None:
+    assert found("elsewhere:7700") == ("elsewhere:7700", "")
+    with pytest.raises(CannotMove, match="no such GPU server is registered"):
+        found("gpu-b")
