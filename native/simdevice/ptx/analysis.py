@@ -18,7 +18,9 @@ from .model import (
     Registers,
     ScopeBegin,
     ScopeEnd,
+    Symbol,
     Targets,
+    Variable,
 )
 from .module import Module
 from .usage import names
@@ -133,9 +135,13 @@ class Program:
             raise PtxError(function.name, call.line, target, "the called function is not defined")
         if table is None:
             raise PtxError(function.name, call.line, target, "an indirect call needs a prototype or targets")
-        known = tables.get(table)
-        if isinstance(known, Targets):
-            found = [unit.symbols.get(name) for name in known.targets]
+        known = tables.get(table) or unit.find(function, table)
+        if isinstance(known, (Targets, Variable)):
+            found: list[Symbol | None] = (
+                [unit.symbols.get(name) for name in known.targets]
+                if isinstance(known, Targets)
+                else [*self.module.call_table(known)]
+            )
             if not all(isinstance(each, Function) and each.start >= 0 for each in found):
                 raise PtxError(function.name, call.line, table, "a call target is not defined")
             callees = [each for each in found if isinstance(each, Function)]

@@ -36,6 +36,7 @@ _DECLARATION = re.compile(r"(?<!\w)\.(shared|local|reg)\s[^;{}]*;?")
 _INDIRECT = re.compile(r"\.callprototype|\.calltargets")
 _MOVED = re.compile(r"\bmov\.[bu]64\s[^,;]*(?:,\s*([A-Za-z_$][\w$]*))?")
 _TARGETS = re.compile(r"\.calltargets([^;]*);?")
+_CALL = re.compile(r"\bcall(?:\.uni)?\s([^;]*);?")
 
 
 @dataclass
@@ -90,6 +91,7 @@ class Module:
         self.functions: list[Function] = []
         self.globals: list[Variable] = []
         self._unit_of: dict[int, Unit] = {}
+        self._home_of: dict[int, Unit] = {}  # of variables
         for unit in units:
             for function in unit.functions:
                 function.index = len(self.functions)
@@ -99,6 +101,7 @@ class Module:
                 if variable.space in ("global", "const"):
                     variable.index = len(self.globals)
                     self.globals.append(variable)
+                    self._home_of[variable.index] = unit
         self._references: dict[int, list[Symbol]] = {}
         self._declarations: dict[int, tuple[list[Local], int]] = {}
 
@@ -186,8 +189,21 @@ class Module:
                 found = [symbol for symbol in named if symbol is not None]
                 if _INDIRECT.search(function.text, function.start, function.end):
                     found += self.address_taken
+                for operands in _CALL.findall(function.text, function.start, function.end):
+                    table = unit.find(function, operands.rpartition(",")[2].strip())
+                    if isinstance(table, Variable):
+                        found += self.call_table(table)
             self._references[function.index] = found
         return found
+
+    def call_table(self, variable: Variable) -> list[Function]:
+        """The functions that a variable's initialiser names."""
+        if variable.initial is None or variable.index < 0:
+            return []
+        owner = self._home_of[variable.index]
+        names = dict.fromkeys(_IDENTIFIER.findall(variable.text, *variable.initial))
+        named = (owner.symbols.get(each) for each in names)
+        return [each for each in named if isinstance(each, Function)]
 
     @cached_property
     def address_taken(self) -> list[Function]:
