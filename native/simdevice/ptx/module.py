@@ -304,7 +304,7 @@ class Module:
         _bound(kernel, "local memory", local, MOST_LOCAL)
         _bound(kernel, "parameters", parameters, MOST_PARAMETERS)
         declared = max(self.declarations(each)[1] for each in reachable)
-        required = _product(kernel.directives.get("reqntid"))
+        required = kernel.directives.get("reqntid")
         version = self.target
         return KernelInfo(
             kernel.name,
@@ -315,8 +315,8 @@ class Module:
             sum(constants.values()),
             # What ptxas would take is not knowable here; 64 still lets a block of 1024 threads run.
             min(64, max(16, declared // 6 + 8)),
-            _product(kernel.directives.get("maxntid")) or required,
-            required,
+            _product(kernel.directives.get("maxntid")) or _product(required),
+            _extents(required),
             version,
             version,
             _extents(kernel.directives.get("reqnctapercluster")),
