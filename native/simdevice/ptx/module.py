@@ -14,6 +14,7 @@ from .initial import MOST_INITIAL, Initial, initial_bytes
 from .lexer import tokenize
 from .model import Function, Item, KernelInfo, Local, Symbol, Variable, VariableInfo
 from .types import REFERENCES
+from .vectors import elements_apart
 
 # A function's address is a number that holds for the whole module, since each kernel is an object of its own
 # and function pointers outlive a kernel (vtables of objects that another one made), in a migration even the
@@ -110,9 +111,10 @@ class Module:
 
     def body(self, function: Function) -> list[Item]:
         try:
-            return parse_body(function.text, function.start, function.end, function.body_line)
+            items = parse_body(function.text, function.start, function.end, function.body_line)
         except PtxError as error:
             raise PtxError(function.name, error.line, error.args[0], error.reason) from None
+        return elements_apart(items)
 
     @cached_property
     def _first_handle(self) -> int:

@@ -170,9 +170,6 @@ def elements(e: FunctionEmitter, operand: Operand, count: int) -> list[Operand]:
         return [operand]
     if isinstance(operand, Vector) and len(operand.items) == count:
         return operand.items
-    if isinstance(operand, Register) and count <= 4:
-        # A vector register stands for its components.
-        return [Register(f"{operand.name}.{'xyzw'[index]}") for index in range(count)]
     raise e.fail(f"needs a vector of {count}")
 
 
