@@ -10,7 +10,7 @@ from gpuferry.native.simdevice.ptx.compiler import kernel_ir
 from gpuferry.native.simdevice.ptx.kernel import KernelContext
 
 from . import driver
-from .ptx import kernel, load, store
+from .ptx import UNITS, kernel, load, store
 
 SUMS = ".shared .align 4 .b8 sums[256];\n"
 # Lanes add what others have, again and again, with nothing between but the order of the program.
@@ -108,6 +108,42 @@ met:
     """
     (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(32, np.uint32), block=(32,))
     assert (out == 0xFFFFFFFF).all()
+
+
+@pytest.mark.parametrize("inner", ["", "inner"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_lanes_that_break_out_of_a_loop_that_the_others_leave_together(unit: str, inner: str) -> None:
+    """Lanes leave it in the middle, each in its round, and those that do not leave it at its head: code that
+    is not optimised looks like this. A loop around it goes on for all."""
+    again = """
+    add.u32 %r14, %r14, 1;
+    setp.lt.u32 %p2, %r14, 3;
+    @%p2 bra outer;
+"""
+    body = f"""{UNITS[unit]}
+    mov.u32 %r14, 0; mov.u32 %r13, 0;
+outer:
+    mov.u32 %r10, 0;
+again:
+    mov.u32 %r11, %r10;
+    setp.ge.u32 %p0, %r10, 8;
+    @%p0 bra left;
+    setp.eq.u32 %p1, %r10, %r0;
+    @%p1 bra broke;
+    add.u32 %r10, %r10, 1;
+    bra again;
+broke:
+    bra met;
+left:
+    add.u32 %r11, %r11, 100;
+met:
+    bar.sync 0;
+    add.u32 %r13, %r13, %r11;
+    {again if inner else ""}
+    {store("%r13", index="%r0")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(32, np.uint32), block=(32,))
+    assert out.tolist() == [(n if n < 8 else 108) * (3 if inner else 1) for n in range(32)]
 
 
 LOCK = """

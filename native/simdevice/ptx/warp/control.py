@@ -100,7 +100,10 @@ class Control:
         """Lanes that go from one step to another wait there."""
         if to != self.end:
             self.pending.add((number, to))
-            self.nexts[number:to] = [min(each, to) for each in self.nexts[number:to]]
+            # While they wait behind a loop the others may go through all of it again.
+            left = (head for head, end in self.loop_ends.items() if head <= number < end < to)
+            first = min(left, default=number)
+            self.nexts[first:to] = [min(each, to) for each in self.nexts[first:to]]
 
     @property
     def divergent_waits(self) -> set[int]:
