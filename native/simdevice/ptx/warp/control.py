@@ -12,7 +12,6 @@ from ..model import Instruction, Operand
 from ..types import U32
 from .flow import EXIT, ends_thread
 from .function import Unsuitable, WarpEmitter
-from .uniform import meets
 from .widen import WARP, vector
 
 _MASK = vector("i1")
@@ -128,9 +127,9 @@ class Control:
             return []
         found = []
         for number, step in enumerate(self.steps):
-            items = (self.e.items[position] for position in self.plan.blocks[step.block].positions)
-            first = next((item for item in items if isinstance(item, Instruction)), None)
-            if step.head is None and first is not None and meets(first):
+            positions = self.plan.blocks[step.block].positions
+            first = next((each for each in positions if isinstance(self.e.items[each], Instruction)), None)
+            if step.head is None and first in self.plan.meetings:
                 found.append(number)
         return found
 
