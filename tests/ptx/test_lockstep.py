@@ -522,3 +522,34 @@ def test_many_registers_behind_a_lock() -> None:
         for value in values:
             expected ^= value
         assert got == expected, lane
+
+
+def test_lanes_in_two_loops_wait_for_each_other() -> None:
+    """A barrier of the program's own, which odd and even lanes wait at in loops of their own."""
+
+    def arrive(label: str) -> str:
+        return f"""
+    atom.global.add.u32 %r11, [%x0], 1;
+{label}:
+    ld.volatile.global.u32 %r11, [%x0];
+    setp.lt.u32 %p1, %r11, %r12;
+    @%p1 bra {label};
+"""
+
+    body = f"""
+    and.b32 %r10, %r0, 1;
+    setp.eq.u32 %p0, %r10, 0;
+    mov.u32 %r12, 32;
+round:
+    @%p0 bra even;
+{arrive("one")}
+    bra both;
+even:
+{arrive("other")}
+both:
+    add.u32 %r12, %r12, 32;
+    setp.le.u32 %p2, %r12, 128;
+    @%p2 bra round;
+"""
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(1, np.uint32), block=(32,))
+    assert out.tolist() == [128]
