@@ -553,3 +553,56 @@ both:
 """
     (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(1, np.uint32), block=(32,))
     assert out.tolist() == [128]
+
+
+# What a warp's threads have not in common though what it is made of looks so: code, and what threads 0, 1,
+# 40 and 41 find in %r17 or %p2.
+NOT_THE_SAME = {
+    "bits of several lengths": (
+        "and.b32 %r16, %r0, 1; bfe.u32 %r17, %r15, 5, %r16; setp.ne.u32 %p2, %r17, 0;",
+        [0, 0, 0, 1],
+    ),
+    "lanes that a shuffle has no other for": (
+        "mov.u32 %r16, %ntid.x; shfl.sync.up.b32 %r17|%p2, %r16, 1, 0, -1;",
+        [0, 1, 1, 1],
+    ),
+    "what is above a multiple of 32": (
+        "cvt.u64.u32 %x4, %ctaid.x; add.u64 %x4, %x4, 0x148000000; shl.b64 %x4, %x4, 5;"
+        "mov.b64 {%r16, %r17}, %x4; setp.lt.u32 %p2, %r15, %r17;",
+        [1, 1, 1, 0],
+    ),
+    "two packed into one": (
+        "mov.u32 %r16, %ntid.x; and.b32 %r17, %r0, 1; cvt.pack.sat.u16.s32 %r17, %r16, %r17;"
+        "and.b32 %r17, %r17, 1; setp.ne.u32 %p2, %r17, 0;",
+        [0, 1, 0, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("which", NOT_THE_SAME)
+def test_what_a_warp_has_not_in_common(which: str) -> None:
+    """The loop gives the kernel code for blocks of rows beside that for any, which a launch takes when it is
+    there."""
+    code, expected = NOT_THE_SAME[which]
+    body = f"""
+    mov.u32 %r15, %tid.x; shr.u32 %r12, %r15, 5; mov.u32 %r10, 0;
+    setp.eq.u32 %p1, %r12, 0;
+    @%p1 bra done;
+again:
+    sub.u32 %r12, %r12, 1;
+    setp.ne.u32 %p1, %r12, 0;
+    @%p1 bra again;
+done:
+    bar.sync 0;
+    {code}
+    @!%p2 bra end;
+    mov.u32 %r10, 1;
+end:
+    {store("%r10")}
+    """
+    text = kernel(body, pointers=1)
+    module = parse(text)
+    made = kernel_ir(KernelContext(module, module.kernel("k")))
+    assert made.count("%r0.p2 = alloca <32 x i1>") == made.count("%r0.p2 = alloca") == 2
+    (out,) = driver.run(text, "k", np.zeros(64, np.uint32), block=(64,))
+    assert out[[0, 1, 40, 41]].tolist() == expected
