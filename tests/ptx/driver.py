@@ -13,6 +13,7 @@ import numpy as np
 from tests.helpers import paths
 
 SUCCESS = 0
+INVALID_VALUE = 1
 OUT_OF_MEMORY = 2
 INVALID_IMAGE = 200
 NO_BINARY_FOR_GPU = 209

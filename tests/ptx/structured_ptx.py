@@ -253,10 +253,14 @@ class _Writer:
         self.emit(f"sub.u32 {left}, {left}, 1;", f"bra {again};", f"{end}:")
 
     def _repeat(self, s: Repeat, depth: int) -> None:
-        again, left = self.label(), f"%n{depth}"
+        again, end, left = self.label(), self.label(), f"%n{depth}"
         self.emit(f"mov.u32 {left}, {s.rounds}; mov.u32 %m{depth + 1}, %m{depth};", f"{again}:")
+        if s.rounds % 2:  # asked at the head, as code is that nobody has optimised
+            self.emit(f"setp.eq.u32 %q, {left}, 0; @%q bra {end};")
         self.statements(s.body, depth + 1)
-        self.emit(f"sub.u32 {left}, {left}, 1; setp.ne.u32 %q, {left}, 0; @%q bra {again};")
+        self.emit(f"sub.u32 {left}, {left}, 1;")
+        self.emit(f"bra {again};" if s.rounds % 2 else f"setp.ne.u32 %q, {left}, 0; @%q bra {again};")
+        self.emit(f"{end}:")
 
     def _apart(self, s: Apart, depth: int) -> None:
         odd, end = self.label(), self.label()

@@ -63,6 +63,10 @@ def check_all() -> None:
         out = driver.Buffer(np.zeros(64, np.uint32))
         driver.Module(kernel(barrier + TAKEN)).launch("k", out, 0, block=(64,))
         assert out.read().tolist() == [n * (n + 1) // 2 for n in range(64)]
+        for align in (8192, 16384):
+            aligned = TAKEN.replace("128", str(align)).replace("127", str(align - 1))
+            driver.Module(kernel(barrier + aligned)).launch("k", out, 0, block=(64,))
+            assert out.read().tolist() == [n * (n + 1) // 2 for n in range(64)]
         driver.Module(kernel(barrier + AGAIN)).launch("k", out, 0, block=(64,))
         assert (out.read() == 1024).all()
         zeros = np.zeros(2, np.uint32)

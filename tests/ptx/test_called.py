@@ -189,3 +189,105 @@ others:
     assert form(text) == 2
     (out,) = driver.run(text, "k", np.full(64, 7, np.uint32), block=(64,))
     assert out.tolist() == [7] * 7 + [0xFFFFFF80] * 25 + [0xFFFFFFFF] * 32
+
+
+# The two functions of a call table, by what a call of them looks like.
+TABLES = {
+    "memory": (
+        """
+.func (.param .b32 r) one(.param .b32 n)
+{ .reg .b32 %r; ld.param.b32 %r, [n]; add.u32 %r, %r, 1; st.param.b32 [r], %r; ret; }
+.func (.param .b32 r) two(.param .b32 n)
+{ .reg .b32 %r; ld.param.b32 %r, [n]; add.u32 %r, %r, 100; st.param.b32 [r], %r; ret; }
+""",
+        """
+    {
+        .param .b32 a; .param .b32 b;
+        st.param.b32 [a], %r0;
+        call (b), %x6, (a), table;
+        ld.param.b32 %r10, [b];
+    }
+""",
+    ),
+    "registers": (
+        """
+.func (.reg .b32 r) one(.reg .b32 n) { add.u32 r, n, 1; ret; }
+.func (.reg .b32 r) two(.reg .b32 n) { add.u32 r, n, 100; ret; }
+""",
+        "    call.uni (%r10), %x6, (%r0), table;\n",
+    ),
+}
+TABLE = ".global .u64 table[3] = {one, two};\n"
+CHOOSE = """
+    and.b32 %r10, %r0, 1;
+    mov.u64 %x5, table;
+    mad.wide.u32 %x6, %r10, 8, %x5;
+    ld.global.u64 %x6, [%x6];
+"""
+
+
+@pytest.mark.parametrize("by", TABLES)
+def test_a_call_through_a_table(by: str) -> None:
+    functions, call = TABLES[by]
+    text = kernel(CHOOSE + call + store("%r10"), pointers=1, module=functions + TABLE)
+    (out,) = driver.run(text, "k", np.zeros(64, np.uint32), block=(64,))
+    assert out.tolist() == [n + (100 if n & 1 else 1) for n in range(64)]
+
+
+def test_a_call_through_what_the_table_does_not_hold() -> None:
+    """The third element is no function."""
+    functions, call = TABLES["memory"]
+    text = kernel(CHOOSE.replace("%r0, 1", "%r0, 2") + call, pointers=1, module=functions + TABLE)
+    with driver.own_context(), pytest.raises(driver.CudaError) as caught:
+        driver.run(text, "k", np.zeros(64, np.uint32), block=(64,))
+    assert caught.value.status == driver.ILLEGAL_ADDRESS
+
+
+BY_CALLS = """
+.func (.param .b32 r) looked(.param .b64 p)
+{ .reg .b32 %r; .reg .b64 %x; ld.param.b64 %x, [p]; ld.acquire.gpu.b32 %r, [%x]; st.param.b32 [r], %r; ret; }
+.func told(.param .b64 p, .param .b32 n)
+{
+    .reg .b32 %r; .reg .b64 %x;
+    ld.param.b64 %x, [p]; ld.param.b32 %r, [n];
+    st.release.gpu.b32 [%x], %r;
+    ret;
+}
+.func (.param .b32 r) others(.param .b32 n)
+{ .reg .b32 %r; ld.param.b32 %r, [n]; shfl.sync.bfly.b32 %r, %r, 1, 31, -1; st.param.b32 [r], %r; ret; }
+"""
+
+
+def test_lanes_take_turns_by_calls_of_functions() -> None:
+    """What comes behind the loop is a call, in which lanes do not meet: it is what the others wait for."""
+    body = """
+wait:
+    { .param .b64 a; .param .b32 b; st.param.b64 [a], %x1; call (b), looked, (a); ld.param.b32 %r10, [b]; }
+    setp.ne.u32 %p0, %r10, %r0;
+    @%p0 bra wait;
+    mul.lo.u32 %r11, %r0, 3;
+    add.u32 %r12, %r0, 1;
+    { .param .b64 a; .param .b32 b; st.param.b64 [a], %x1; st.param.b32 [b], %r12; call told, (a, b); }
+""" + store("%r11")
+    out, turn = driver.run(
+        kernel(body, module=BY_CALLS), "k", np.zeros(64, np.uint32), np.zeros(1, np.uint32), block=(64,)
+    )
+    assert out.tolist() == [3 * n for n in range(64)]
+    assert turn.tolist() == [64]
+
+
+def test_lanes_that_meet_in_a_function_that_both_sides_of_a_branch_call() -> None:
+    call = "{ .param .b32 a, b; st.param.b32 [a], %r0; call (b), others, (a); ld.param.b32 %r11, [b]; }"
+    body = f"""
+    and.b32 %r10, %r0, 1;
+    setp.eq.u32 %p0, %r10, 0;
+    @%p0 bra even;
+    {call}
+    bra end;
+even:
+    {call}
+end:
+""" + store("%r11")
+    text = kernel(body, pointers=1, module=BY_CALLS)
+    (out,) = driver.run(text, "k", np.zeros(64, np.uint32), block=(64,))
+    assert out.tolist() == [n ^ 1 for n in range(64)]

@@ -107,6 +107,22 @@ def test_shapes(grid: tuple[int, ...], block: tuple[int, ...]) -> None:
     assert out[0] == np.prod(grid) * np.prod(block)
 
 
+@pytest.mark.parametrize("directive", ["8, 8, 2", "8", "4, 16"])
+def test_a_block_that_is_required(directive: str) -> None:
+    """In each direction, not as so many threads."""
+    text = kernel("    red.global.add.u32 [%x0], 1;", pointers=1, directives=f".reqntid {directive}")
+    required = [*map(int, directive.split(", ")), 1, 1][:3]
+    out = driver.Buffer(np.zeros(1, np.uint32))
+    module = driver.Module(text)
+    module.launch("k", out, block=required)
+    assert out.read()[0] == np.prod(required)
+    for other in ((1, *required[:2]), (1, int(np.prod(required))), (64, 2)):
+        if [*other, 1, 1][:3] != required:
+            with pytest.raises(driver.CudaError) as caught:
+                module.launch("k", out, block=other)
+            assert caught.value.status == driver.INVALID_VALUE
+
+
 def test_a_full_block_of_fibers() -> None:
     body = f"    bar.sync 0;\n    vote.sync.ballot.b32 %r10, 1, 0xffffffff;\n{store('%r10')}"
     (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(8192, np.uint32), grid=(8,), block=(1024,))

@@ -10,7 +10,7 @@ from gpuferry.native.simdevice.ptx.compiler import kernel_ir
 from gpuferry.native.simdevice.ptx.kernel import KernelContext
 
 from . import driver
-from .ptx import kernel, load, store
+from .ptx import UNITS, kernel, load, store
 
 SUMS = ".shared .align 4 .b8 sums[256];\n"
 # Lanes add what others have, again and again, with nothing between but the order of the program.
@@ -108,6 +108,42 @@ met:
     """
     (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(32, np.uint32), block=(32,))
     assert (out == 0xFFFFFFFF).all()
+
+
+@pytest.mark.parametrize("inner", ["", "inner"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_lanes_that_break_out_of_a_loop_that_the_others_leave_together(unit: str, inner: str) -> None:
+    """Lanes leave it in the middle, each in its round, and those that do not leave it at its head: code that
+    is not optimised looks like this. A loop around it goes on for all."""
+    again = """
+    add.u32 %r14, %r14, 1;
+    setp.lt.u32 %p2, %r14, 3;
+    @%p2 bra outer;
+"""
+    body = f"""{UNITS[unit]}
+    mov.u32 %r14, 0; mov.u32 %r13, 0;
+outer:
+    mov.u32 %r10, 0;
+again:
+    mov.u32 %r11, %r10;
+    setp.ge.u32 %p0, %r10, 8;
+    @%p0 bra left;
+    setp.eq.u32 %p1, %r10, %r0;
+    @%p1 bra broke;
+    add.u32 %r10, %r10, 1;
+    bra again;
+broke:
+    bra met;
+left:
+    add.u32 %r11, %r11, 100;
+met:
+    bar.sync 0;
+    add.u32 %r13, %r13, %r11;
+    {again if inner else ""}
+    {store("%r13", index="%r0")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(32, np.uint32), block=(32,))
+    assert out.tolist() == [(n if n < 8 else 108) * (3 if inner else 1) for n in range(32)]
 
 
 LOCK = """
@@ -486,3 +522,87 @@ def test_many_registers_behind_a_lock() -> None:
         for value in values:
             expected ^= value
         assert got == expected, lane
+
+
+def test_lanes_in_two_loops_wait_for_each_other() -> None:
+    """A barrier of the program's own, which odd and even lanes wait at in loops of their own."""
+
+    def arrive(label: str) -> str:
+        return f"""
+    atom.global.add.u32 %r11, [%x0], 1;
+{label}:
+    ld.volatile.global.u32 %r11, [%x0];
+    setp.lt.u32 %p1, %r11, %r12;
+    @%p1 bra {label};
+"""
+
+    body = f"""
+    and.b32 %r10, %r0, 1;
+    setp.eq.u32 %p0, %r10, 0;
+    mov.u32 %r12, 32;
+round:
+    @%p0 bra even;
+{arrive("one")}
+    bra both;
+even:
+{arrive("other")}
+both:
+    add.u32 %r12, %r12, 32;
+    setp.le.u32 %p2, %r12, 128;
+    @%p2 bra round;
+"""
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(1, np.uint32), block=(32,))
+    assert out.tolist() == [128]
+
+
+# What a warp's threads have not in common though what it is made of looks so: code, and what threads 0, 1,
+# 40 and 41 find in %r17 or %p2.
+NOT_THE_SAME = {
+    "bits of several lengths": (
+        "and.b32 %r16, %r0, 1; bfe.u32 %r17, %r15, 5, %r16; setp.ne.u32 %p2, %r17, 0;",
+        [0, 0, 0, 1],
+    ),
+    "lanes that a shuffle has no other for": (
+        "mov.u32 %r16, %ntid.x; shfl.sync.up.b32 %r17|%p2, %r16, 1, 0, -1;",
+        [0, 1, 1, 1],
+    ),
+    "what is above a multiple of 32": (
+        "cvt.u64.u32 %x4, %ctaid.x; add.u64 %x4, %x4, 0x148000000; shl.b64 %x4, %x4, 5;"
+        "mov.b64 {%r16, %r17}, %x4; setp.lt.u32 %p2, %r15, %r17;",
+        [1, 1, 1, 0],
+    ),
+    "two packed into one": (
+        "mov.u32 %r16, %ntid.x; and.b32 %r17, %r0, 1; cvt.pack.sat.u16.s32 %r17, %r16, %r17;"
+        "and.b32 %r17, %r17, 1; setp.ne.u32 %p2, %r17, 0;",
+        [0, 1, 0, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("which", NOT_THE_SAME)
+def test_what_a_warp_has_not_in_common(which: str) -> None:
+    """The loop gives the kernel code for blocks of rows beside that for any, which a launch takes when it is
+    there."""
+    code, expected = NOT_THE_SAME[which]
+    body = f"""
+    mov.u32 %r15, %tid.x; shr.u32 %r12, %r15, 5; mov.u32 %r10, 0;
+    setp.eq.u32 %p1, %r12, 0;
+    @%p1 bra done;
+again:
+    sub.u32 %r12, %r12, 1;
+    setp.ne.u32 %p1, %r12, 0;
+    @%p1 bra again;
+done:
+    bar.sync 0;
+    {code}
+    @!%p2 bra end;
+    mov.u32 %r10, 1;
+end:
+    {store("%r10")}
+    """
+    text = kernel(body, pointers=1)
+    module = parse(text)
+    made = kernel_ir(KernelContext(module, module.kernel("k")))
+    assert made.count("%r0.p2 = alloca <32 x i1>") == made.count("%r0.p2 = alloca") == 2
+    (out,) = driver.run(text, "k", np.zeros(64, np.uint32), block=(64,))
+    assert out[[0, 1, 40, 41]].tolist() == expected

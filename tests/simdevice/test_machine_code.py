@@ -67,7 +67,7 @@ def test_what_a_cubin_says(later: bool) -> None:
     assert (scale.param_bytes, scale.registers, scale.shared_static, scale.max_threads) == (24, 40, 400, 256)
     assert (big.param_bytes, big.params[0][:2], big.local_bytes) == (20008, (0, 20000), 800)
     assert (empty.params, empty.param_bytes, empty.const_bytes) == ((), 0, 64)
-    assert exact.required_threads == exact.max_threads == 64
+    assert (exact.required, exact.max_threads) == ((32, 2, 1), 64)
     variables = {variable.name: variable for variable in code.variables}
     assert variables["plain"].initial is None
     assert variables["words"].initial == struct.pack("<4I", 1, 2, 3, 4)

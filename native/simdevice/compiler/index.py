@@ -9,11 +9,11 @@ from gpuferry.native.simdevice.ptx.types import REFERENCES
 
 from .machine_code import MachineCode
 
-MAGIC = 0x3449444E49465347
+MAGIC = 0x3549444E49465347
 NO_INITIAL = (1 << 64) - 1
 
 _HEADER = struct.Struct("<QIIIIIIIIQQQ")
-_KERNEL = struct.Struct("<15I4xQ")
+_KERNEL = struct.Struct("<17I4xQ")
 _VARIABLE = struct.Struct("<QQQIIII")
 _RELOCATION = struct.Struct("<QI4xq")
 _PARAM = struct.Struct("<II")
@@ -51,7 +51,7 @@ def build(module: Module | MachineCode, source: bytes, most_registers: int = 0) 
             kernel.const_bytes,
             min(kernel.registers, most_registers or kernel.registers),
             kernel.max_threads,
-            kernel.required_threads,
+            *kernel.required,
             *kernel.cluster,
             kernel.most_cluster,
             kernel.explicit_cluster,

@@ -97,7 +97,7 @@ class _Kernel:
     parameters: dict[int, tuple[int, int]] = field(default_factory=dict)  # by ordinal: offset, size
     parameter_bytes: int = 0
     max_threads: int = 0
-    required_threads: int = 0
+    required: tuple[int, int, int] = (0, 0, 0)
     cluster: tuple[int, int, int] = (0, 0, 0)
     most_cluster: int = 0
     explicit_cluster: bool = False
@@ -185,7 +185,7 @@ class _File:
                 const_bytes=min(constant.size, 1 << 16) if constant is not None else 0,
                 registers=registers.get(number, self._sections[symbol.section].info >> 24) & 0xFF,
                 max_threads=told.max_threads,
-                required_threads=told.required_threads,
+                required=told.required,
                 ptx_version=self.compiled_from,
                 binary_version=self.target,
                 cluster=told.cluster,
@@ -222,7 +222,7 @@ class _File:
                     raise _damaged("has a kernel of a block that cannot be")
                 told.max_threads = threads
                 if kind == _REQUIRED_THREADS:
-                    told.required_threads = threads
+                    told.required = x, y, z
             elif kind == _CLUSTER and len(payload) == _EXTENTS.size:
                 told.cluster = _EXTENTS.unpack(payload)
             elif kind == _MOST_CLUSTER and len(payload) == _NUMBER.size:

@@ -3,6 +3,7 @@
 #pragma once
 #include "view.h"
 #include "cuda.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,13 +21,19 @@ struct sim_kernel_info {
     uint32_t param_count, param_bytes;
     uint32_t shared_static, local_bytes, const_bytes, registers;
     uint32_t max_threads;                 /* .maxntid or the device limit */
-    uint32_t required_threads;            /* .reqntid, 0 if none */
+    uint32_t required[3];                 /* .reqntid, 0 if none */
     uint32_t cluster[3];                  /* .reqnctapercluster, 0 if none */
     uint32_t most_cluster;                /* .maxclusterrank: blocks of a cluster, 0 if none */
     uint32_t explicit_cluster;            /* .explicitcluster */
     uint64_t handle;                      /* its address in device code; 0: none */
     uint32_t ptx_version, binary_version; /* 80 for sm_80 */
 };
+
+static inline bool sim_block_as_required(const struct sim_kernel_info *info, uint32_t x, uint32_t y,
+                                         uint32_t z) {
+    const uint32_t *required = info->required;
+    return required[0] == 0 || (x == required[0] && y == required[1] && z == required[2]);
+}
 
 struct sim_variable_info {
     const char *name;

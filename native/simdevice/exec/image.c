@@ -116,7 +116,7 @@ static bool read_kernel(struct sim_image *image, const struct tables *t, uint32_
                                  .const_bytes = k->const_bytes,
                                  .registers = k->registers,
                                  .max_threads = k->max_threads ? k->max_threads : MAX_BLOCK_THREADS,
-                                 .required_threads = k->required_threads,
+                                 .required = {k->required[0], k->required[1], k->required[2]},
                                  .cluster = {k->cluster[0], k->cluster[1], k->cluster[2]},
                                  .most_cluster = k->most_cluster,
                                  .explicit_cluster = k->explicit_cluster,

@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_INDEX_MAGIC 0x3449444e49465347ull /* "GSFINDI4" */
+#define SIM_INDEX_MAGIC 0x3549444e49465347ull /* "GSFINDI5" */
 #define SIM_INDEX_NONE  UINT64_MAX
 
 struct sim_index_header {
@@ -19,8 +19,8 @@ struct sim_index_header {
 struct sim_index_kernel {
     uint32_t name; /* offset among the strings */
     uint32_t first_param, param_count, param_bytes;
-    uint32_t shared_static, local_bytes, const_bytes, registers, max_threads, required_threads;
-    uint32_t cluster[3], most_cluster, explicit_cluster; /* 0: not said */
+    uint32_t shared_static, local_bytes, const_bytes, registers, max_threads;
+    uint32_t required[3], cluster[3], most_cluster, explicit_cluster; /* 0: not said */
     uint32_t reserved;
     uint64_t handle; /* its address in device code; 0: none */
 };

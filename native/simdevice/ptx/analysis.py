@@ -18,7 +18,9 @@ from .model import (
     Registers,
     ScopeBegin,
     ScopeEnd,
+    Symbol,
     Targets,
+    Variable,
 )
 from .module import Module
 from .usage import names
@@ -26,6 +28,10 @@ from .usage import names
 # Instructions that wait for, or exchange values with, other threads.
 _COOPERATIVE = {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask", "elect"} | {
     *("ldmatrix", "stmatrix", "mma", "wmma", "movmatrix", "nanosleep", "mapa", "getctarank")
+}
+# Where lanes of one warp wait for, or hear of, each other.
+_MEETING = {"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "mma", "wmma"} | {
+    *("ldmatrix", "stmatrix", "movmatrix")
 }
 _EXCHANGING = {"shared", "shared::cta", "volatile"}
 _OBSERVING_LOADS = {"volatile", "acquire", "relaxed", "cv", "cg"}
@@ -40,6 +46,7 @@ class Body:
     observes: set[int] = field(default_factory=set)
     cooperative: bool = False
     exits: bool = False
+    meetings: set[int] = field(default_factory=set)  # positions where lanes meet
     exchanges: set[str] = field(
         default_factory=set
     )  # ld, st: of what the threads of a block may tell each other by
@@ -70,15 +77,11 @@ class Program:
             index: _waiting_branches(body, observing) for index, body in self.bodies.items()
         }
         # By the index of a function, the positions of calls from which a thread may not come back.
-        ending = self.calling({index for index, body in self.bodies.items() if body.exits})
-        self.endings: dict[int, set[int]] = {
-            index: {
-                position
-                for position, callees in body.callees.items()
-                if any(each.index in ending for each in callees)
-            }
-            for index, body in self.bodies.items()
-        }
+        self.endings = self._calls_of({index for index, body in self.bodies.items() if body.exits})
+        # And where lanes, or warps, meet, there or in what is called there.
+        self.meetings = self._calls_of({index for index, body in self.bodies.items() if body.meetings})
+        for index, body in self.bodies.items():
+            self.meetings[index] |= body.meetings
         exits = any(body.exits for index, body in self.bodies.items() if index != kernel.index)
         cooperative = any(body.cooperative for body in self.bodies.values())
         # Whether the threads may rely on running in step, with nothing that says so.
@@ -109,6 +112,8 @@ class Program:
                     body.callees[position] = callees
             elif opcode in _COOPERATIVE:
                 body.cooperative = True
+                if opcode in _MEETING:
+                    body.meetings.add(position)
             elif opcode == "mbarrier" and item.modifiers[:1] in (("try_wait",), ("test_wait",)):
                 body.observes.add(position)
                 body.cooperative = True
@@ -133,9 +138,13 @@ class Program:
             raise PtxError(function.name, call.line, target, "the called function is not defined")
         if table is None:
             raise PtxError(function.name, call.line, target, "an indirect call needs a prototype or targets")
-        known = tables.get(table)
-        if isinstance(known, Targets):
-            found = [unit.symbols.get(name) for name in known.targets]
+        known = tables.get(table) or unit.find(function, table)
+        if isinstance(known, (Targets, Variable)):
+            found: list[Symbol | None] = (
+                [unit.symbols.get(name) for name in known.targets]
+                if isinstance(known, Targets)
+                else [*self.module.call_table(known)]
+            )
             if not all(isinstance(each, Function) and each.start >= 0 for each in found):
                 raise PtxError(function.name, call.line, table, "a call target is not defined")
             callees = [each for each in found if isinstance(each, Function)]
@@ -145,6 +154,18 @@ class Program:
         if isinstance(known, Prototype):
             return [each for each in self.module.address_taken if _matches(each, known)]
         raise PtxError(function.name, call.line, table, "not a prototype")
+
+    def _calls_of(self, found: set[int]) -> dict[int, set[int]]:
+        """By the index of a function, the positions of its calls that come to these functions."""
+        coming = self.calling(found)
+        return {
+            index: {
+                position
+                for position, callees in body.callees.items()
+                if any(each.index in coming for each in callees)
+            }
+            for index, body in self.bodies.items()
+        }
 
     def calling(self, found: set[int]) -> set[int]:
         """These functions, and all that come to them through what they call."""

@@ -115,7 +115,7 @@ class _Contraction:
     # Which products there are, and what uses them
 
     def _find(self) -> None:
-        blocks = blocks_of(self.items, lambda item: False)
+        blocks = blocks_of(self.items, ())
         groups = _groups(blocks)
         self.block_of = {at: groups[index] for index, block in enumerate(blocks) for at in block.positions}
         self.constants = self._constants()

@@ -8,7 +8,7 @@ import re
 from .errors import PtxError
 from .lexer import integer_literal
 from .model import Local, Parameter, Prototype, Registers
-from .types import TYPES, Type
+from .types import PRED, TYPES, Type
 
 _LIMIT = 1 << 40
 MOST_IN_RANGE = 1 << 16  # variables
@@ -183,6 +183,8 @@ def parameters(cursor: Cursor) -> list[Parameter]:
 def registers(cursor: Cursor) -> Registers:
     """`.reg .b32 %r<4>, %x;` behind `.reg`."""
     declared = Declared(cursor)
+    if declared.vector > 1 and (declared.vector > 4 or declared.type is PRED):
+        raise cursor.fail("not a vector of registers", f".v{declared.vector} .{declared.type.name}")
     names: list[tuple[str, int]] = []
     while True:
         name = cursor.name()

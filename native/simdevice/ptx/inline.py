@@ -190,8 +190,7 @@ def _renamed(item: Item, names: dict[str, str], numbered: dict[str, list[tuple[s
 
 def _operand(operand: Operand, names: dict[str, str]) -> Operand:
     if isinstance(operand, (Register, Not, Negative)):
-        name, dot, component = operand.name.partition(".")  # of a vector
-        return replace(operand, name=names.get(operand.name) or names.get(name, name) + dot + component)
+        return replace(operand, name=names.get(operand.name, operand.name))
     if isinstance(operand, Address):
         return replace(operand, base=names.get(operand.base, operand.base) if operand.base else None)
     if isinstance(operand, (Vector, Group, Bracket)):

@@ -189,7 +189,7 @@ class KernelInfo:
     const_bytes: int
     registers: int
     max_threads: int
-    required_threads: int
+    required: tuple[int, int, int]  # threads in each direction; zeros: any
     ptx_version: int
     binary_version: int
     cluster: tuple[int, int, int] = (0, 0, 0)  # blocks that it requires; zeros: none

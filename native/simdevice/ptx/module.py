@@ -14,6 +14,7 @@ from .initial import MOST_INITIAL, Initial, initial_bytes
 from .lexer import tokenize
 from .model import Function, Item, KernelInfo, Local, Symbol, Variable, VariableInfo
 from .types import REFERENCES
+from .vectors import elements_apart
 
 # A function's address is a number that holds for the whole module, since each kernel is an object of its own
 # and function pointers outlive a kernel (vtables of objects that another one made), in a migration even the
@@ -36,6 +37,7 @@ _DECLARATION = re.compile(r"(?<!\w)\.(shared|local|reg)\s[^;{}]*;?")
 _INDIRECT = re.compile(r"\.callprototype|\.calltargets")
 _MOVED = re.compile(r"\bmov\.[bu]64\s[^,;]*(?:,\s*([A-Za-z_$][\w$]*))?")
 _TARGETS = re.compile(r"\.calltargets([^;]*);?")
+_CALL = re.compile(r"\bcall(?:\.uni)?\s([^;]*);?")
 
 
 @dataclass
@@ -90,6 +92,7 @@ class Module:
         self.functions: list[Function] = []
         self.globals: list[Variable] = []
         self._unit_of: dict[int, Unit] = {}
+        self._home_of: dict[int, Unit] = {}  # of variables
         for unit in units:
             for function in unit.functions:
                 function.index = len(self.functions)
@@ -99,6 +102,7 @@ class Module:
                 if variable.space in ("global", "const"):
                     variable.index = len(self.globals)
                     self.globals.append(variable)
+                    self._home_of[variable.index] = unit
         self._references: dict[int, list[Symbol]] = {}
         self._declarations: dict[int, tuple[list[Local], int]] = {}
 
@@ -107,9 +111,10 @@ class Module:
 
     def body(self, function: Function) -> list[Item]:
         try:
-            return parse_body(function.text, function.start, function.end, function.body_line)
+            items = parse_body(function.text, function.start, function.end, function.body_line)
         except PtxError as error:
             raise PtxError(function.name, error.line, error.args[0], error.reason) from None
+        return elements_apart(items)
 
     @cached_property
     def _first_handle(self) -> int:
@@ -186,8 +191,21 @@ class Module:
                 found = [symbol for symbol in named if symbol is not None]
                 if _INDIRECT.search(function.text, function.start, function.end):
                     found += self.address_taken
+                for operands in _CALL.findall(function.text, function.start, function.end):
+                    table = unit.find(function, operands.rpartition(",")[2].strip())
+                    if isinstance(table, Variable):
+                        found += self.call_table(table)
             self._references[function.index] = found
         return found
+
+    def call_table(self, variable: Variable) -> list[Function]:
+        """The functions that a variable's initialiser names."""
+        if variable.initial is None or variable.index < 0:
+            return []
+        owner = self._home_of[variable.index]
+        names = dict.fromkeys(_IDENTIFIER.findall(variable.text, *variable.initial))
+        named = (owner.symbols.get(each) for each in names)
+        return [each for each in named if isinstance(each, Function)]
 
     @cached_property
     def address_taken(self) -> list[Function]:
@@ -288,7 +306,7 @@ class Module:
         _bound(kernel, "local memory", local, MOST_LOCAL)
         _bound(kernel, "parameters", parameters, MOST_PARAMETERS)
         declared = max(self.declarations(each)[1] for each in reachable)
-        required = _product(kernel.directives.get("reqntid"))
+        required = kernel.directives.get("reqntid")
         version = self.target
         return KernelInfo(
             kernel.name,
@@ -299,8 +317,8 @@ class Module:
             sum(constants.values()),
             # What ptxas would take is not knowable here; 64 still lets a block of 1024 threads run.
             min(64, max(16, declared // 6 + 8)),
-            _product(kernel.directives.get("maxntid")) or required,
-            required,
+            _product(kernel.directives.get("maxntid")) or _product(required),
+            _extents(required),
             version,
             version,
             _extents(kernel.directives.get("reqnctapercluster")),

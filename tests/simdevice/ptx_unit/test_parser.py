@@ -15,7 +15,7 @@ def test_a_kernel_and_its_parameters() -> None:
     assert info.param_bytes == 24
     assert (info.ptx_version, info.binary_version) == (80, 80)
     assert info.registers > 0
-    assert (info.shared_static, info.local_bytes, info.max_threads, info.required_threads) == (0, 0, 0, 0)
+    assert (info.shared_static, info.local_bytes, info.max_threads, info.required) == (0, 0, 0, (0, 0, 0))
 
 
 def test_structures_and_pointer_attributes_in_parameters() -> None:
@@ -36,8 +36,8 @@ def test_versions() -> None:
 def test_launch_bounds() -> None:
     text = HEADER + ".entry a() .maxntid 32, 4 .minnctapersm 2 { ret; } .entry b() .reqntid 8, 8, 2 { ret; }"
     first, second = parse(text).kernels
-    assert (first.max_threads, first.required_threads) == (128, 0)
-    assert (second.max_threads, second.required_threads) == (128, 128)
+    assert (first.max_threads, first.required) == (128, (0, 0, 0))
+    assert (second.max_threads, second.required) == (128, (8, 8, 2))
 
 
 def test_clusters_that_kernels_ask_for() -> None:

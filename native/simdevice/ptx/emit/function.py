@@ -38,7 +38,6 @@ from .unwritten import read_first
 from .writer import Writer
 
 _NUMBERED = re.compile(r"(.*?)(\d+)\Z", re.DOTALL)
-_COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
 _MAX_RANGE = 1 << 24
 
 
@@ -107,11 +106,6 @@ class FunctionEmitter(Writer):
             entity = scope.names.get(name)
             if entity is not None and not isinstance(entity, Registers):
                 return entity
-            base, dot, component = name.rpartition(".")
-            if dot and component in _COMPONENTS:
-                vector = scope.names.get(base)
-                if isinstance(vector, Registers) and _COMPONENTS[component] < vector.vector:
-                    return self.new_slot(scope, name, vector.type)
             numbered = _NUMBERED.match(name)
             if numbered is None:
                 continue
@@ -458,8 +452,6 @@ class FunctionEmitter(Writer):
                 names[name + "<"] = item
                 if count > _MAX_RANGE:
                     raise self.fail(f"too many registers {name}")
-            elif item.vector > 1:
-                names[name] = item
             elif not isinstance(names.get(name), Slot):
                 self.new_slot(self.scopes[-1], name, item.type)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..isa import is_special
 from ..model import Address, Immediate, Instruction, Operand, Register, Vector
 from ..types import PRED, Type
 from . import at_once, cluster, reach
@@ -170,8 +171,8 @@ def elements(e: FunctionEmitter, operand: Operand, count: int) -> list[Operand]:
         return [operand]
     if isinstance(operand, Vector) and len(operand.items) == count:
         return operand.items
-    if isinstance(operand, Register) and count <= 4:
-        # A vector register stands for its components.
+    if isinstance(operand, Register) and is_special(operand.name) and count <= 4:
+        # %tid and the like stand for their components.
         return [Register(f"{operand.name}.{'xyzw'[index]}") for index in range(count)]
     raise e.fail(f"needs a vector of {count}")
 

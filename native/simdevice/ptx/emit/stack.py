@@ -18,12 +18,18 @@ def alloca(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     bits = _width(e, m)
     d, size, *alignment = e.operands(2, 3)
     align = _alignment(e, alignment[0]) if alignment else 8
+    extra = align if align > _PAGE else 0
     bytes_ = e.resize(e.read_bits(size, bits), bits, 64, False)
     if e.kernel.checked:
         address = _from_frame(e, bytes_, max(align, reach.ALIGN))
     else:
         e.stop_if(e.op(f"icmp ugt i64 {bytes_}, {_LARGEST}"), "sim_rt_overflow")
-        address = e.op(f"ptrtoint ptr {e.op(f'alloca i8, i64 {bytes_}, align {align}')} to i64")
+        # The machine's stack is probed page by page up to a page's alignment.
+        room = e.op(f"add i64 {bytes_}, {extra}") if extra else bytes_
+        taken = e.op(f"alloca i8, i64 {room}, align {min(align, _PAGE)}")
+        address = e.op(f"ptrtoint ptr {taken} to i64")
+        if extra:
+            address = e.op(f"and i64 {e.op(f'add i64 {address}, {extra - 1}')}, {-extra}")
     e.write_bits(d, bits, e.resize(address, 64, bits, False))
 
 
@@ -36,8 +42,8 @@ def _width(e: FunctionEmitter, m: Modifiers) -> int:
 
 def _alignment(e: FunctionEmitter, operand: object) -> int:
     value = operand.value if isinstance(operand, Immediate) else None
-    if not isinstance(value, int) or not 0 < value <= _PAGE or value & (value - 1):
-        raise e.fail("an alignment must be a power of two, a page at most")
+    if not isinstance(value, int) or not 0 < value <= _LARGEST or value & (value - 1):
+        raise e.fail("an alignment must be a power of two, and no larger than a stack")
     return value
 
 

@@ -12,7 +12,6 @@ from ..model import Instruction, Operand
 from ..types import U32
 from .flow import EXIT, ends_thread
 from .function import Unsuitable, WarpEmitter
-from .uniform import meets
 from .widen import WARP, vector
 
 _MASK = vector("i1")
@@ -100,7 +99,10 @@ class Control:
         """Lanes that go from one step to another wait there."""
         if to != self.end:
             self.pending.add((number, to))
-            self.nexts[number:to] = [min(each, to) for each in self.nexts[number:to]]
+            # While they wait behind a loop the others may go through all of it again.
+            left = (head for head, end in self.loop_ends.items() if head <= number < end < to)
+            first = min(left, default=number)
+            self.nexts[first:to] = [min(each, to) for each in self.nexts[first:to]]
 
     @property
     def divergent_waits(self) -> set[int]:
@@ -125,9 +127,9 @@ class Control:
             return []
         found = []
         for number, step in enumerate(self.steps):
-            items = (self.e.items[position] for position in self.plan.blocks[step.block].positions)
-            first = next((item for item in items if isinstance(item, Instruction)), None)
-            if step.head is None and first is not None and meets(first):
+            positions = self.plan.blocks[step.block].positions
+            first = next((each for each in positions if isinstance(self.e.items[each], Instruction)), None)
+            if step.head is None and first in self.plan.meetings:
                 found.append(number)
         return found
 
@@ -151,11 +153,9 @@ class Control:
             else:
                 self._loop_end(number, step.head)
         e.open("end")
-        for number in (*sorted(self.divergent_waits), *meetings):
-            on = e.label()
-            waiting = e.raw_op(f"load {_MASK}, ptr {self.waits[number]}", "i1")
-            e.branch_if(e.any(waiting), f"s{number}.ask", on)
-            e.open(on)
+        self._come_back_to_loops()
+        for number in meetings:
+            self._come_back_to(number)
         self._return()
         if self.divided:
             e.open("nowhere")
@@ -193,6 +193,35 @@ class Control:
                 self._let_others_go(number)
             e.call("void", "sim_rt_yield", "ptr %thread")
         e.branch(f"s{head}.run")
+
+    def _come_back_to_loops(self) -> None:
+        """In turn, since the lanes of one may wait for those of another."""
+        e = self.e
+        loops = sorted(self.divergent_waits)
+        if len(loops) < 2:
+            for number in loops:
+                self._come_back_to(number)
+            return
+        last = e.alloca("i32")
+        e.entry.append(f"  store i32 -1, ptr {last}")
+        before = e.raw_op(f"load i32, ptr {last}")
+        for at, number in enumerate(loops):
+            self._come_back_to(
+                number, e.raw_op(f"icmp slt i32 {before}, {at}"), f"store i32 {at}, ptr {last}"
+            )
+        for at, number in enumerate(loops):
+            self._come_back_to(number, "true", f"store i32 {at}, ptr {last}")
+
+    def _come_back_to(self, number: int, condition: str = "true", noting: str = "") -> None:
+        e = self.e
+        back, on = e.label(), e.label()
+        waiting = e.raw_op(f"load {_MASK}, ptr {self.waits[number]}", "i1")
+        e.branch_if(e.raw_op(f"and i1 {e.any(waiting)}, {condition}"), back, on)
+        e.open(back)
+        if noting:
+            e.raw(noting)
+        e.branch(f"s{number}.ask")
+        e.open(on)
 
     def _let_others_go(self, number: int) -> None:
         """Lanes that have left the loop may have what the others wait for."""

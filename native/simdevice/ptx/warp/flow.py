@@ -43,11 +43,9 @@ def ends_thread(item: Instruction) -> bool:
     )
 
 
-def blocks_of(
-    items: list[Item], begins: Callable[[Instruction], bool], endings: Container[int] = ()
-) -> list[Block]:
-    """The blocks of a body; the first is its entry. `begins`: instructions that are the first of theirs.
-    `endings`: positions of calls from which some lanes may not come back."""
+def blocks_of(items: list[Item], begins: Container[int], endings: Container[int] = ()) -> list[Block]:
+    """The blocks of a body; the first is its entry. `begins`: positions of instructions that are the first
+    of theirs. `endings`: positions of calls from which some lanes may not come back."""
     labels, tables = _labels(items)
     blocks = [Block()]
     starts: dict[int, int] = {}  # position of a label: its block
@@ -57,7 +55,7 @@ def blocks_of(
             if blocks[-1].positions:
                 blocks.append(Block())
             starts[position] = len(blocks) - 1
-        elif isinstance(item, Instruction) and begins(item) and blocks[-1].positions:
+        elif isinstance(item, Instruction) and position in begins and blocks[-1].positions:
             blocks.append(Block())
         blocks[-1].positions.append(position)
         if not isinstance(item, Instruction):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
-from ..model import Instruction, Item
+from ..model import Instruction, Item, Vector
 from .record import Recorder
 
 _LOW = 31  # the bits in which lanes differ
@@ -131,8 +131,9 @@ class Rows:
             return kind if written is None else min(kind, found.get(written, Kind.OTHER))
 
         known = rule(item, of, names)
-        # What is computed from the same is the same.
-        alike = known == Kind.OTHER and all(of(index) <= Kind.SAME for index in range(1, len(names)))
+        # What is computed from the same is the same, but for whether a shuffle has a lane to take it from.
+        alike = known == Kind.OTHER and item.opcode != "shfl"
+        alike = alike and all(of(index) <= Kind.SAME for index in range(1, len(names)))
         return Kind.SAME if alike else known
 
 
@@ -147,7 +148,10 @@ def _integers(item: Instruction) -> bool:
 
 
 def _move(item: Instruction, of: Callable[[int], Kind], names: Names) -> Kind:
-    return of(1) if _integers(item) else Kind.OTHER
+    if not _integers(item) or "sat" in item.modifiers:
+        return Kind.OTHER
+    # The upper part of a multiple is none.
+    return max(of(1), Kind.SAME) if isinstance(item.operands[0], Vector) else of(1)
 
 
 def _sum(first: Kind, second: Kind) -> Kind:
@@ -219,7 +223,8 @@ def _divide(item: Instruction, of: Callable[[int], Kind], names: Names) -> Kind:
 
 
 def _extract(item: Instruction, of: Callable[[int], Kind], names: Names) -> Kind:
-    return Kind.SAME if _parts_low(of(1)) and _amount(names, 2) >= 5 else Kind.OTHER
+    known = _parts_low(of(1)) and of(3) <= Kind.SAME
+    return Kind.SAME if known and 5 <= _amount(names, 2) < 256 else Kind.OTHER
 
 
 def _compare(item: Instruction, of: Callable[[int], Kind], names: Names) -> Kind:

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Container, Iterable
 
-from ..analysis import call_target
-from ..model import RUNTIME, Immediate, Instruction, Item
+from ..model import Immediate, Instruction, Item
 from .flow import EXIT, Block, blocks_of, meeting_points, order_of, reached_from
 from .record import Recorder
 from .rows import Rows, Shape
-
-# Where lanes of one warp wait for, or hear of, each other.
-MEETING = frozenset({"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "mma", "wmma"}) | frozenset(
-    {"ldmatrix", "stmatrix", "movmatrix"}
-)
-
-
-def meets(item: Instruction) -> bool:
-    """Lanes, or warps, wait for each other there, or in a function that is called."""
-    return item.opcode in MEETING or (item.opcode == "call" and call_target(item)[0] not in RUNTIME)
 
 
 class Uniformity:
@@ -37,18 +26,19 @@ class Uniformity:
         """Classify the registers of `items`. `shape`: what is known of the shape of blocks (rows.py)."""
         self.items = items
         self.record = record
+        self.meetings = record.kernel.program.meetings[record.function.index]
         self.same: set[int] = set()
         self.parting: set[int] = set()
         self.varying_bits = self.shared_bits = 0
         self._bits: dict[str, int] = {}
-        self._divide(lambda item: False)
+        self._divide(frozenset())
         rows = Rows(items, record, (block.positions for block in self.blocks), shape)
         while shape and not (found := rows.same(self._agrees, self.is_shared)) <= self.same:
             # What follows from what is known for sure is sure as well.
             self.same |= found
             self._solve()
 
-    def _divide(self, begins: Callable[[Instruction], bool]) -> None:
+    def _divide(self, begins: Container[int]) -> None:
         endings = self.record.kernel.program.endings[self.record.function.index]
         self.blocks: list[Block] = blocks_of(self.items, begins, endings)
         self.steps = order_of(self.blocks)
@@ -84,7 +74,7 @@ class Uniformity:
         """Lanes may be let go without those that wait: no two of them agree on anything then, until they
         meet."""
         self.same = set()
-        self._divide(meets)
+        self._divide(self.meetings)
         for pointers in (*self.record.reads.values(), *self.record.writes.values()):
             self.varying_bits |= self._mask(pointers)
         self.shared_bits = self.varying_bits
@@ -228,7 +218,7 @@ class Uniformity:
             index
             for index in self.reached
             for position in self.blocks[index].positions
-            if isinstance(item := self.items[position], Instruction) and item.opcode in MEETING
+            if position in self.meetings
         }
         number = {step.block: at for at, step in enumerate(self.steps) if step.head is None}
         ahead = {
