@@ -302,6 +302,8 @@ class Steward(PoolListener):
     def _note(self, entry: Entry, told: node_pb2.Resides, late: bool) -> None:
         entry.where = told.where
         entry.note_taken(told)
+        if entry.away:
+            self.wishes.is_away(entry)
         self._tell_invoker(entry.program)
         if self.elastic:
             self.books.allow(entry, told.allowance)
