@@ -73,6 +73,11 @@ class Copies:
         self._refused.discard(entry.server)
         return files
 
+    @property
+    def room(self) -> int:
+        """Bytes that all copies may have in all, of host memory and the disk."""
+        return self.host_left + self._books.host_used + self._books.disk_free + self._books.disk_used
+
     def left(self, leaves: Entry | None = None) -> int:
         """Bytes that copies may still have, of host memory and the disk, once those are given up that nobody
         needs. `leaves`: it needs its own.
