@@ -293,7 +293,7 @@ class Steward(PoolListener):
 
     def is_busy(self, key: int) -> bool:
         """Return whether the API server has an order that must be over before it gets another one."""
-        return key in self._leaving or self._orders.is_late(key)
+        return key in self._leaving or self._copies.are_given_up(key) or self._orders.is_late(key)
 
     def _is_wanted(self, entry: Entry) -> bool:
         """Whether the session comes back, or waits to."""
@@ -324,6 +324,8 @@ class Steward(PoolListener):
         """
         if entry.server in self._leaving:
             raise NoRoom("it is leaving already")
+        if self._copies.are_given_up(entry.server):
+            raise NoRoom("its copies are about to be given up")
         self._leaving.add(entry.server)
         if not copy_only:
             self._tell_arbiter(entry)
@@ -537,7 +539,7 @@ class Steward(PoolListener):
         """Send a session away, as an operator wants. Raises KeyError, or NoRoom: why not."""
         entry = self._entry_of(session)
         # Or its copies are being made ahead; or it is back, which its program knows before we do.
-        while entry.server in self._leaving | self._returning:
+        while entry.server in self._leaving | self._returning or self._copies.are_given_up(entry.server):
             await asyncio.sleep(LOOK_SECONDS)
         if entry.away:
             raise NoRoom("it is away already")
