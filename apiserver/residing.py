@@ -66,9 +66,11 @@ class Residing:
         return self._outbox.take()
 
     def limit(self, allowance: int) -> None:
-        """At most so many bytes may be on the device: the monitor has promised more than there are."""
+        """At most so many bytes may be on the device: the monitor has promised more than there are. Who is
+        away meanwhile has none of them.
+        """
         self.elastic = True
-        self.allowance = self._core.limit_room(allowance)
+        self.allowance = self._core.limit_room(0 if self._core.absent else allowance)
 
     def wish(self) -> node_pb2.RoomWanted | None:
         """What the session waits for, once."""

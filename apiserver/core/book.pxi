@@ -134,6 +134,7 @@ cdef void begin_book(Session *s) noexcept nogil:
     s.book.file = -1
     for i in range(s.device.count):
         gpu_at_place(s, i).admitted = 0
+        gpu_at_place(s, i).growth = 0
         gpu_at_place(s, i).credit = s.window.quota
         gpu_at_place(s, i).kept = s.window.quota
     pthread_mutex_unlock(&s.book.lock)
@@ -189,12 +190,15 @@ cdef bint admit(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
     if fine and gpu.admitted + size > gpu.credit and not s.arrival.restoring:     # which claims all in the end
         fine = claim(s, gpu, gpu.admitted + size, &left)
     if fine:
-        gpu.admitted += size
+        begin_growth(s, gpu, size)
     pthread_mutex_unlock(&s.book.lock)
-    if fine and not may_be_there(s, gpu, size):
-        discharge(s, gpu, size)
-        return False
-    return fine
+    if not fine or may_be_there(s, gpu):
+        return fine
+    pthread_mutex_lock(&s.book.lock)
+    drop_growth(s, gpu)
+    give_up_credit(s, gpu)
+    pthread_mutex_unlock(&s.book.lock)
+    return False
 
 
 cdef void give_up_credit(Session *s, Gpu *gpu) noexcept nogil:

@@ -18,7 +18,6 @@ cdef void begin_residency(Session *s) noexcept nogil:
     s.residency.refused = False
     s.residency.allowance = ~<uint64_t>0
     s.residency.wanted = 0
-    s.residency.growth = 0
     s.residency.quiet_since = 0
     pthread_mutex_unlock(&s.lock)
     forget_written(s)
@@ -66,17 +65,44 @@ cdef bint is_allowed(Session *s, uint64_t size) noexcept nogil:
     return fine
 
 
-cdef bint may_be_there(Session *s, Gpu *gpu, uint64_t growth) noexcept nogil:
-    """Whether what the session has been admitted, the growth last, may be on the device; the dispatcher waits until it
+cdef void begin_growth(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
+    """A call wants so much more of the device. book.lock is held."""
+    pthread_mutex_lock(&s.lock)
+    gpu.growth = size
+    gpu.admitted += size
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef void drop_growth(Session *s, Gpu *gpu) noexcept nogil:
+    """It does not get it. book.lock is held."""
+    pthread_mutex_lock(&s.lock)
+    gpu.admitted -= gpu.growth
+    gpu.growth = 0
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef bint may_be_there(Session *s, Gpu *gpu) noexcept nogil:
+    """Whether what the session has been admitted may be on the device, and is its own then; the dispatcher waits until it
     may."""
-    return is_allowed(s, gpu.admitted) or wait_for_memory(s, gpu.admitted, growth, True)
+    cdef bint fine
+    pthread_mutex_lock(&s.lock)
+    fine = gpu.admitted <= s.residency.allowance
+    if fine:
+        gpu.growth = 0
+    pthread_mutex_unlock(&s.lock)
+    return fine or wait_for_memory(s, gpu, True)
+
+
+cdef uint64_t taken_on(Session *s, Gpu *gpu) noexcept nogil:
+    """Bytes that the session has of the device, or is given back: without what a call waits for."""
+    return gpu.admitted - gpu.growth
 
 
 cdef bint await_memory(Session *s) noexcept nogil:
     """Between two calls. False: its memory is elsewhere, and there is something else to do first."""
     if not s.residency.absent:
         return True
-    return wait_for_memory(s, gpu_at_place(s, 0).admitted, 0, False)
+    return wait_for_memory(s, gpu_at_place(s, 0), False)
 
 
 cdef bint hung_up(Session *s) noexcept nogil:
@@ -89,14 +115,15 @@ cdef bint hung_up(Session *s) noexcept nogil:
     return poll(&poller, 1, 0) > 0 and poller.revents & (POLLRDHUP | POLLHUP | POLLERR) != 0
 
 
-cdef bint wait_for_memory(Session *s, uint64_t wanted, uint64_t growth, bint in_call) noexcept nogil:
-    """Until all that the session has is on the device, and `wanted` bytes may be. Whether there is room is somebody else's
+cdef bint wait_for_memory(Session *s, Gpu *gpu, bint in_call) noexcept nogil:
+    """Until all that the session has been admitted is, or may be, on the device. Whether there is room is somebody else's
     to say: who has to wait in line, and for how long, is not known here."""
+    cdef uint64_t wanted
     cdef bint fine = False
     cdef bint gone
     pthread_mutex_lock(&s.lock)
+    wanted = gpu.admitted
     s.residency.wanted = wanted
-    s.residency.growth = growth
     s.residency.refused = False
     s.residency.told = False
     s.residency.wished = True
@@ -125,7 +152,8 @@ cdef bint wait_for_memory(Session *s, uint64_t wanted, uint64_t growth, bint in_
         wait_briefly(&s.changed, &s.lock)
     s.residency.wished = False
     s.residency.waiting = False
-    s.residency.growth = 0
+    if fine:
+        gpu.growth = 0
     gone = not fine and s.residency.absent and in_call and not s.state.ending
     pthread_mutex_unlock(&s.lock)
     if not fine and not s.state.holding and hung_up(s):
@@ -169,11 +197,11 @@ cdef uint64_t limit_room(Session *s, uint64_t allowance) noexcept nogil:
     cdef int i
     pthread_mutex_lock(&s.lock)
     for i in range(s.device.count):
-        least = max(least, gpu_at_place(s, i).admitted)
+        least = max(least, taken_on(s, gpu_at_place(s, i)))
     if s.residency.absent:
-        least -= s.window.used + s.residency.growth     # which is promised to it when it comes back, and not before
-    elif s.residency.wished:        # it counts what it waits for
-        least = min(least, s.residency.allowance)
+        least -= s.window.used
+    elif s.residency.wished and s.residency.wanted <= s.residency.allowance:
+        least = max(least, s.residency.wanted)      # which it was told that it may take, and is about to
     s.residency.allowance = max(allowance, least)
     allowance = s.residency.allowance
     pthread_cond_broadcast(&s.changed)

@@ -81,6 +81,7 @@ cdef struct Gpu:                # a device of this process, and what orders work
     uint32_t reached_by         # a bit for each device whose kernels may reach its memory
     uint32_t pools_reached_by   # likewise, because its pools say so
     uint64_t admitted           # bytes of its quota that are mapped, about to be, or not given back yet; book.lock
+    uint64_t growth             # of them those of a call that waits, or is about to, and has none of them; lock
     uint64_t credit             # bytes that may be; book.lock
     uint64_t kept               # so many the guest wants to keep of them; book.lock
 

@@ -300,7 +300,7 @@ cdef class Service:
     def mapped_on(self) -> list[int]:
         """Of several devices, the bytes that the session has on each; else nothing."""
         count = self.s.device.count if self.s.device.count > 1 else 0
-        return [gpu_at_place(self.s, place).admitted for place in range(count)]
+        return [taken_on(self.s, gpu_at_place(self.s, place)) for place in range(count)]
 
     def calls(self) -> list[tuple[int, int, int, int, int]]:
         """Of every operation that was called: its id, calls that succeeded and failed, calls timed and their

@@ -174,6 +174,9 @@ class Books:
         """What is known of an API server's session."""
         return self._entries.get(server)
 
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
     def on(self, device: int) -> Iterator[Entry]:
         """Those that have, or had, memory of the device."""
         return (one for one in self._entries.values() if device in one.devices)

@@ -49,6 +49,7 @@ class Copies:
         self._note = note
         self._available = available
         self._demoted: set[int] = set()  # keys of API servers that were ordered to move theirs to the disk
+        self._giving_up: set[int] = set()  # keys of API servers that were ordered to give theirs up
         self._refused: set[int] = set()  # keys of API servers, whose sessions the log said to have no room
 
     # -- files
@@ -72,6 +73,11 @@ class Copies:
             raise
         self._refused.discard(entry.server)
         return files
+
+    @property
+    def room(self) -> int:
+        """Bytes that all copies may have in all, of host memory and the disk."""
+        return self.host_left + self._books.host_used + self._books.disk_free + self._books.disk_used
 
     def left(self, leaves: Entry | None = None) -> int:
         """Bytes that copies may still have, of host memory and the disk, once those are given up that nobody
@@ -124,11 +130,13 @@ class Copies:
                 files.append(in_memory(memory))
             if rest:
                 files.append(await on_disk(self._folder, rest))
-        except OSError as error:
+        except BaseException as error:
             entry.host_bytes -= memory
             entry.disk_bytes -= rest
             for file in files:
                 file.close()
+            if not isinstance(error, OSError):
+                raise
             raise NoRoom(f"no room for its copy in {self._folder}: {error.strerror}") from None
         return files
 
@@ -199,9 +207,17 @@ class Copies:
         if entry.files and not self._note(entry, ()):
             return
         forget, late = node_pb2.Forget(session=entry.session), partial(self._given_up, entry)
-        told = await self._orders.give(entry, hurry=True, late=late, forget=forget)
+        self._giving_up.add(entry.server)
+        try:
+            told = await self._orders.give(entry, hurry=True, late=late, forget=forget)
+        finally:
+            self._giving_up.discard(entry.server)
         if told:
             late(told)
+
+    def are_given_up(self, key: int) -> bool:
+        """Whether this API server was ordered to give its copies up, and new ones would be taken for them."""
+        return key in self._giving_up
 
     def _given_up(self, entry: Entry, told: node_pb2.Resides) -> None:
         if not told.reason:

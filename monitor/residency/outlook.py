@@ -21,8 +21,9 @@ class Outlook(NamedTuple):
 
 def exchange_bytes(sizes: Iterable[int], memory: int) -> int:
     """Room for copies with which any of these sessions of a device can come back in place of others, while
-    its own copies are still there; 0: its memory holds all of them. If several leave, they have less in all
-    than what it lacks and one of them, which is smaller than that: else they would be fewer.
+    its own copies are still there; 0: its memory holds all of them. If several leave, they were there at
+    once, and have less in all than what it lacks and one of them, which is smaller than that: else they would
+    be fewer.
     """
     ordered = sorted(sizes)
     total, most = sum(ordered), 0
@@ -33,7 +34,7 @@ def exchange_bytes(sizes: Iterable[int], memory: int) -> int:
         largest = ordered[-1] if place < len(ordered) - 1 else max(ordered[-2:-1], default=0)
         smaller = bisect_left(ordered, lack)
         several = lack + ordered[smaller - 1] if smaller else 0
-        most = max(most, min(total - size, max(largest, several)))
+        most = max(most, min(total - size, max(largest, several), memory))
     return most
 
 

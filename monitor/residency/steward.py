@@ -218,7 +218,7 @@ class Steward(PoolListener):
         ]
         chosen = leavers(able, lack, time.monotonic() - wish.since, wish.ahead)
         # Of one that comes back, the copies are needless then.
-        spare = 0 if wish.away else self._exchange_bytes(device, self.books.get(key), wish.bytes)
+        spare = 0 if wish.away else self._spare_bytes(self.books.get(key), wish.bytes)
         orders = (self._try_to_send(one.session, one.idle == 0, spare) for one in chosen)
         left = await asyncio.gather(*orders)
         return any(left)
@@ -293,7 +293,7 @@ class Steward(PoolListener):
 
     def is_busy(self, key: int) -> bool:
         """Return whether the API server has an order that must be over before it gets another one."""
-        return key in self._leaving or self._orders.is_late(key)
+        return key in self._leaving or self._copies.are_given_up(key) or self._orders.is_late(key)
 
     def _is_wanted(self, entry: Entry) -> bool:
         """Whether the session comes back, or waits to."""
@@ -302,6 +302,8 @@ class Steward(PoolListener):
     def _note(self, entry: Entry, told: node_pb2.Resides, late: bool) -> None:
         entry.where = told.where
         entry.note_taken(told)
+        if entry.away:
+            self.wishes.is_away(entry)
         self._tell_invoker(entry.program)
         if self.elastic:
             self.books.allow(entry, told.allowance)
@@ -322,6 +324,8 @@ class Steward(PoolListener):
         """
         if entry.server in self._leaving:
             raise NoRoom("it is leaving already")
+        if self._copies.are_given_up(entry.server):
+            raise NoRoom("its copies are about to be given up")
         self._leaving.add(entry.server)
         if not copy_only:
             self._tell_arbiter(entry)
@@ -335,7 +339,7 @@ class Steward(PoolListener):
             wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
             entry.used_at = began - (self._idle(entry, server.stats.idle_seconds) if server else 0.0)
             if spare is None:
-                spare = self._exchange_bytes(entry.devices[0])
+                spare = self._spare_bytes()
             for _ in range(LEAVE_ATTEMPTS):
                 told = await self._leave(entry, wanted, insist, copy_only, hurry, spare)
                 if not told.missing:
@@ -382,24 +386,42 @@ class Steward(PoolListener):
         """Room for copies that is needed so that whoever is away can come back in place of others. `grows`:
         one that has so many bytes then.
         """
-        memory, sizes = self.books.memory().get(device, 0), [size]
+        memory, sizes = self.books.memory().get(device, 0), []
         for one in self.books.on(device):
-            used = min(self.wishes.used(one), one.quota)
+            used = size if one is grows else min(self.wishes.used(one), one.quota)
             if self.wishes.stays(one):
                 memory -= used
-            elif one is not grows:
+            else:
                 sizes.append(used)
         return exchange_bytes(sizes, memory)
+
+    def _has_copies_for_all(self, grows: Entry | None, size: int) -> bool:
+        """Whether all sessions could have copies at once: then any of them finds room for its own."""
+        whole = 0
+        for one in self.books:
+            if not self.wishes.stays(one):
+                used = size if one is grows else min(self.wishes.used(one), one.quota)
+                whole += max(used, one.copy_bytes)
+        return self._copies.room >= whole
+
+    def _spare_bytes(self, grows: Entry | None = None, size: int = 0) -> int:
+        """Room for copies that whoever leaves must spare, for the worst exchange of any device: the copies of
+        all devices are in the same host memory, and on the same disk.
+        """
+        if self._has_copies_for_all(grows, size):
+            return 0
+        return max(self._exchange_bytes(device, grows, size) for device in self.books.memory())
 
     def shuts_out(self, entry: Entry, size: int) -> bool:
         """Whether those that are away could not come back in place of this session if it had so many bytes:
         there would be no room for its copy.
         """
+        if self.wishes.stays(entry) or self._has_copies_for_all(entry, size):
+            return False
         return any(
             self._exchange_bytes(device, entry, size) > self._copies.left()
             for device in entry.devices
             if any(one.away for one in self.books.on(device) if one is not entry)
-            and not self.wishes.stays(entry)
         )
 
     async def bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
@@ -517,7 +539,7 @@ class Steward(PoolListener):
         """Send a session away, as an operator wants. Raises KeyError, or NoRoom: why not."""
         entry = self._entry_of(session)
         # Or its copies are being made ahead; or it is back, which its program knows before we do.
-        while entry.server in self._leaving | self._returning:
+        while entry.server in self._leaving | self._returning or self._copies.are_given_up(entry.server):
             await asyncio.sleep(LOOK_SECONDS)
         if entry.away:
             raise NoRoom("it is away already")

@@ -83,6 +83,12 @@ class Wishes:
             if device not in self.tasks:
                 self.tasks[device] = asyncio.ensure_future(self._serve(device))
 
+    def is_away(self, entry: Entry) -> None:
+        """The session was sent away, maybe in the middle of a call: more room alone is of no use to it."""
+        for device in entry.devices:
+            if known := self.line(device).get(entry.server):
+                known.away = True
+
     def drop(self, key: int) -> None:
         """The API server's session waits for nothing any more."""
         for line in self._lines.values():

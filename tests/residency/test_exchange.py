@@ -29,7 +29,8 @@ def test_those_that_leave_for_one_have_no_more_than_is_kept_for_their_copies(
 ) -> None:
     sizes = [size, *(one.size for one in others)]
     chosen = leavers(others, min(size, sum(sizes) - memory), 100.0)
-    assert sum(one.size for one in chosen) <= exchange_bytes(sizes, memory)
+    there_at_once = min(sum(one.size for one in chosen), memory)
+    assert there_at_once <= exchange_bytes(sizes, memory)
 
 
 def small(house: House, folder: Path, host: int) -> None:
@@ -53,6 +54,37 @@ def test_nobody_leaves_who_could_not_come_back(tmp_path: Path) -> None:
         house.begin(GIB, 0, mapped=GIB)  # it has more than it may
         with pytest.raises(NoRoom, match=f"and {GIB} for copies of those that leave when it comes back"):
             await house.steward.evict(lodgers[0].session)
+
+    run(main, tmp_path)
+
+
+def test_those_that_leave_spare_what_another_device_needs(tmp_path: Path) -> None:
+    """All copies are in the same host memory: those of one device could keep out who is away on another."""
+
+    async def main(house: House) -> None:
+        small(house, tmp_path, 4 * GIB + GIB // 4)
+        await house.goes(house.begin(2 * GIB, 0, mapped=2 * GIB))
+        house.begin(2 * GIB, 0, mapped=2 * GIB)
+        one, other = (house.begin(GIB // 4, 1, mapped=GIB // 4) for _ in range(2))
+        await house.goes(one)
+        with pytest.raises(NoRoom, match=f"and {2 * GIB} for copies of those that leave when it comes back"):
+            await house.steward.evict(other.session)
+
+    run(main, tmp_path)
+
+
+def test_nobody_spares_anything_where_all_copies_have_room(tmp_path: Path) -> None:
+    """Whoever comes back, and in place of whom: each finds room for its copy."""
+
+    async def main(house: House) -> None:
+        small(house, tmp_path, 3 * GIB + GIB // 2)
+        await house.goes(house.begin(GIB, 0, mapped=GIB))
+        large = house.begin(2 * GIB, 0, mapped=2 * GIB)
+        house.steward.books.allow(house.entry(large), 2 * GIB)
+        third = house.begin(GIB, 0)
+        house.wants(third, GIB // 2)
+        await house.leaves(large)
+        await house.gets(third, GIB // 2)
 
     run(main, tmp_path)
 

@@ -12,9 +12,11 @@ from typing import Any, cast
 import pytest
 from gpuferry.monitor.pool.api_server import ApiServer
 from gpuferry.monitor.pool.channel import Descriptor
+from gpuferry.monitor.residency import copies
 from gpuferry.monitor.residency import orders as tried
 from gpuferry.monitor.residency import wishes as governed
 from gpuferry.monitor.residency.books import AWAY, RESIDENT, Books
+from gpuferry.monitor.residency.copies import NoRoom
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
 
@@ -307,6 +309,48 @@ def test_files_that_are_given_up_are_not_asked_for(tmp_path: Path) -> None:
             await given_up
             assert bool(one.noted) is refused
         steward.server_lost(one)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_nobody_leaves_while_its_copies_are_given_up(tmp_path: Path) -> None:
+    """Its new ones would be taken for those: nobody would know that they have host memory."""
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path)
+        entry = steward.books.get(one.key)
+        assert entry
+        entry.host_bytes = GIB
+        given_up = asyncio.ensure_future(steward._copies.give_up(entry))
+        number = (await one.told("forget")).number
+        assert steward.is_busy(one.key)
+        with pytest.raises(NoRoom, match="about to be given up"):
+            await steward._send_away(entry)
+        steward.resides(one, node_pb2.Resides(session=1, number=number, allowance=GIB))
+        await given_up
+        assert (entry.copy_bytes, steward.is_busy(one.key)) == (0, False)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_who_is_interrupted_while_a_disk_makes_room_has_taken_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(folder: Path, size: int) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(copies, "on_disk", never)
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path, host=SMALL, disk=GIB)
+        entry = steward.books.get(one.key)
+        assert entry
+        making = asyncio.ensure_future(steward._copies.files(entry, 2 * SMALL, ahead=False))
+        while not entry.disk_bytes:
+            await asyncio.sleep(0)
+        making.cancel()
+        await asyncio.wait({making})
+        assert entry.copy_bytes == 0
 
     asyncio.run(asyncio.wait_for(main(), 60))
 

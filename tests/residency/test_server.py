@@ -315,6 +315,37 @@ def test_who_waits_for_room_can_be_sent_away(server: Server) -> None:
     close(guest, server)
 
 
+def test_who_waits_for_room_keeps_none_of_it(server: Server) -> None:
+    """What it may have, and neither has nor could do with, is others': they may wait for just that."""
+    guest = server.connect(elastic=True, allowance=5 * PAGE)
+    guest.map(2)
+    more = guest.map(4, at=8)
+    assert expect(server, "room_wanted").room_wanted.bytes == 6 * PAGE
+    for allowance, left in ((0, 2), (3, 3), (6, 6), (0, 6)):  # the last comes when it has what it wanted
+        order = node_pb2.Allow(session=guest.session, number=9, allowance=allowance * PAGE)
+        server.order(allow=order)
+        assert answer(server, 9).allowance == left * PAGE
+    guest.write(more, b"b" * PAGE)
+    assert guest.read(more, PAGE) == b"b" * PAGE
+    close(guest, server)
+
+
+def test_who_is_away_is_allowed_nothing_there(server: Server) -> None:
+    """It was about to have room when it was sent away in the middle of its call, and others wait for that."""
+    guest = server.connect(elastic=True, allowance=2 * PAGE)
+    guest.map(2)
+    more = guest.map(2, at=8)
+    assert expect(server, "room_wanted").room_wanted.bytes == 4 * PAGE
+    gone(server, guest, 2, insist=True)
+    assert wants_back(server, guest) == 4 * PAGE
+    server.order(allow=node_pb2.Allow(session=guest.session, number=9, allowance=4 * PAGE))
+    assert answer(server, 9).allowance == 0
+    assert come_back(server, guest, 4 * PAGE).allowance == 4 * PAGE
+    guest.write(more, b"b" * PAGE)
+    assert guest.read(more, PAGE) == b"b" * PAGE
+    close(guest, server)
+
+
 def test_not_enough_room_to_come_back(server: Server) -> None:
     guest = server.connect(elastic=True, allowance=6 * PAGE)
     work = Work(guest)

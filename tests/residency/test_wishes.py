@@ -10,7 +10,7 @@ import pytest
 from gpuferry.monitor.policy.queues import OVERTAKERS
 from gpuferry.monitor.residency import steward
 from gpuferry.monitor.residency import wishes as governed
-from gpuferry.monitor.residency.books import AWAY, RESIDENT
+from gpuferry.monitor.residency.books import AWAY, RESIDENT, Entry
 from gpuferry.monitor.residency.line import Line, Wish
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
@@ -53,10 +53,13 @@ class House:
         said.stats.memory_mapped = size * len(said.devices)
         said.stats.mapped_on[:] = [size] * len(said.devices)
 
-    def allowance(self, said: Any) -> int:
+    def entry(self, said: Any) -> Entry:
         entry = self.steward.books.get(said.key)
         assert entry
-        return entry.allowance
+        return entry
+
+    def allowance(self, said: Any) -> int:
+        return self.entry(said).allowance
 
     def wants(self, said: Any, size: int, away: bool = False) -> None:
         self.steward.room_wanted(said, node_pb2.RoomWanted(session=said.key, bytes=size, away=away))
@@ -343,5 +346,23 @@ def test_who_has_waited_behind_others_in_vain_is_refused_soon_after_them(
         assert not second.orders
         clock.now += governed.TRY_SECONDS + 1
         await house.is_refused(second)
+
+    run(main, tmp_path)
+
+
+def test_who_was_sent_away_in_a_call_is_brought_back_for_what_it_waits(tmp_path: Path) -> None:
+    """Room alone is of no use to it, and nobody else would have that: it has not said yet that it is away."""
+
+    async def main(house: House) -> None:
+        stays = house.begin(3 * GIB // 2, 0, mapped=3 * GIB // 2, stays="it shares memory with others")
+        one = house.begin(GIB, 0)
+        house.wants(one, GIB // 4)
+        await house.gets(one, GIB // 4)
+        house.wants(one, GIB)  # beside the one that stays there is no room for it
+        await house.goes(one)
+        house.ends(stays)
+        order = await one.told("come_back")
+        assert order.allowance == GIB
+        house.answer(one, order.number, allowance=GIB)
 
     run(main, tmp_path)

@@ -4,9 +4,9 @@
 # Home: residency
 # Changed by: residence service
 # Read by: receive
-# Offers: ask_room await_memory awaits_room begin_residency bring_back clear_pages end_copies forget_written hung_up is_allowed is_blank is_physical is_quiet
+# Offers: ask_room await_memory awaits_room begin_growth begin_residency bring_back clear_pages drop_growth end_copies forget_written hung_up is_allowed is_blank is_physical is_quiet
 #   limit_room may_be_there note_quiet note_work note_written pin_copy read_pages refuse_room says_something send_away settle_back
-#   take_wish unpin_copy write_pages
+#   take_wish taken_on unpin_copy write_pages
 
 cdef enum:
     COPIERS = 4
@@ -21,8 +21,7 @@ cdef struct Residency:
     bint told                   # and the monitor was told
     bint refused                # there is none
     uint64_t allowance          # bytes that may be on the device
-    uint64_t wanted             # as many, for what the dispatcher is about to do,
-    uint64_t growth             # of them those of the call that waits, which has none of them yet
+    uint64_t wanted             # as many, for what the dispatcher is about to do
     uint64_t changes            # grows with everything that may change what is mapped, or what it holds
     uint64_t launches           # grows with everything that may have written anywhere
     uint64_t quiet_since        # when the dispatcher began to wait for its guest; 0: it does not
