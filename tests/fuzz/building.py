@@ -64,7 +64,7 @@ TESTED: Mapping[str, Mapping[str, str]] = {
     },
     "guest/src/devices.c": {"gf_log_write": "fuzz_log_write"},
     **{f"guest/src/{name}.c": {} for name in ("image", "session", "stats")},
-    "native/driver_interop/visible.c": {},
+    **{f"native/driver_interop/{name}.c": {} for name in ("asked", "visible")},
     "guest/_generated/needs.c": {},
     "apiserver/_generated/codecs.c": {},
     **{f"native/wire/{name}.c": {} for name in ("image_check", "link_set", "readable")},
