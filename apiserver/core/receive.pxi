@@ -185,7 +185,7 @@ cdef bint serve_frame(Session *s) noexcept nogil:
         if s.arrival.restoring and f.op != GF_OP_sessionLoadImage and f.op != GF_OP_sessionImageData:
             wait_for_tasks(s)       # it may refer to what is being loaded: the source waits for no answer
         status = handlers[f.op](s, &f)
-        if status > cu.CUDA_SUCCESS and s.arrival.restoring and lapses[f.op]:
+        if status > cu.CUDA_SUCCESS and s.arrival.restoring and lapses[f.op] and f.context != NULL:
             status = lapse(s, &f, status)
     if status == cu.CUDA_SUCCESS and lasting[f.op] != LASTING_NONE:
         keep(s, &f, f.body, f.size, digest_of(status, f.reply, f.reply_size, NULL, 0) if answers[f.op] else 0)
