@@ -87,6 +87,11 @@ def test_programs(first: int) -> None:
     assert [found for seed in range(first, first + 10) if (found := difference(seed))] == []
 
 
+def test_a_program_that_was_refused() -> None:
+    """A part of a register (`%a.b3`) in a block whose registers have others' names."""
+    assert not difference(1494)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("first", range(1000, 101_000, 250))

@@ -190,7 +190,8 @@ def _renamed(item: Item, names: dict[str, str], numbered: dict[str, list[tuple[s
 
 def _operand(operand: Operand, names: dict[str, str]) -> Operand:
     if isinstance(operand, (Register, Not, Negative)):
-        return replace(operand, name=names.get(operand.name, operand.name))
+        name, dot, part = operand.name.partition(".")  # which video instructions take of a register
+        return replace(operand, name=names.get(operand.name) or names.get(name, name) + dot + part)
     if isinstance(operand, Address):
         return replace(operand, base=names.get(operand.base, operand.base) if operand.base else None)
     if isinstance(operand, (Vector, Group, Bracket)):
