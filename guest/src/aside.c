@@ -5,9 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define HIGH                                                                                                 \
-    896 /* below the 1024 that are usual; a higher number makes the kernel's table of every process larger   \
-         */
+/* Below the 1024 that are usual; a higher number makes the kernel's table of every process larger. */
+#define HIGH 896
 
 /* A daemon closes what is open, and the next files that it opens have the lowest numbers: under ours it would
  * read and write our frames. One that closed its standard streams prints to whatever has their numbers. */

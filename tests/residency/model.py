@@ -81,7 +81,7 @@ class Loop(asyncio.SelectorEventLoop):
         self.close()
 
     def run_in_executor(self, executor: Any, work: Any, *args: Any) -> Any:  # type: ignore[override]
-        """Do it at once."""
+        """Do the work on this thread, before this returns: the model has no others."""
         done = self.create_future()
         try:
             done.set_result(work(*args))
@@ -91,7 +91,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class File:
-    """Of copies."""
+    """A file of copies: it lies on the shelf until all who have it open closed it."""
 
     def __init__(self, shelf: Shelf, size: int, on_disk: bool) -> None:
         self._shelf, self.size, self.on_disk = shelf, size, on_disk
@@ -151,7 +151,7 @@ class Shelf:
 
 
 class Interrupted(Exception):
-    """It works."""
+    """The session's program works again, so its memory does not leave now."""
 
 
 class Engine:
@@ -638,7 +638,7 @@ class Model:
             loop.lines.append(self.steward.wishes.line(device))
 
     def check(self) -> None:
-        """What holds at every moment."""
+        """Raises AssertionError if sessions have, or may have, more bytes of a device than there are."""
         for device, memory in enumerate(self.memory):
             here = [one for one in self.engines.values() if device in one.devices]
             used = sum(one.used for one in here if not one.unmapped)
@@ -657,7 +657,7 @@ class Model:
         return engine
 
     async def lose(self, engine: Engine) -> None:
-        """It dies."""
+        """The API server dies, with its session and its copies."""
         await engine.die()
         del self.engines[engine.key]
         self.ended += 1
