@@ -24,9 +24,25 @@ SAYS = "def handle(request):\n    return {!r}\n"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Etcd]:
+def member() -> Iterator[Etcd]:
     with etcd(1) as found:
         yield found
+
+
+@pytest.fixture
+def cluster(member: Etcd) -> Iterator[Etcd]:
+    """Empty again after each test: a worker that takes over from others runs them in any order."""
+    yield member
+    asyncio.run(_emptied(member))
+
+
+async def _emptied(cluster: Etcd) -> None:
+    store: Store = EtcdStore(cluster.addresses)
+    try:
+        for key, entry in (await store.read("")).items():
+            await store.swap(key, None, entry.version)
+    finally:
+        await store.close()
 
 
 @contextmanager
