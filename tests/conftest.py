@@ -7,6 +7,8 @@
 import gc
 import os
 import signal
+import zlib
+from collections import defaultdict
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
@@ -40,6 +42,22 @@ settings.load_profile("fuzz" if os.environ.get("GPUFERRY_FUZZ") else "steady")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Who needs the browser comes first, so that one worker has them all: one more costs 20 s of CPU."""
     items.sort(key=lambda item: "browser" not in getattr(item, "fixturenames", ()))
+    _leave_to_test_all(items)
+
+
+def _leave_to_test_all(items: list[pytest.Item]) -> None:
+    """Of cases that are marked `some(n)` all but n are slow, the same ones every time: chosen by their names'
+    checksums, so that they are spread over whatever the cases are made of.
+    """
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("some") and not item.get_closest_marker("slow"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for found in cases.values():
+        found.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        most: int = found[0].get_closest_marker("some").args[0]  # type: ignore[union-attr]
+        for item in found[most:]:
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

@@ -379,6 +379,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.some(22)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistake_is_told(mistake: str, tmp_path: Path) -> None:
     file, old, new, (offset, cause, remedy) = MISTAKES[mistake]

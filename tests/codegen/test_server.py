@@ -279,6 +279,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize(
     ("file", "old", "new", "told"), MISTAKES.values(), ids=[name.replace(" ", "-") for name in MISTAKES]
 )

@@ -42,15 +42,9 @@ def native(program: Program) -> Outcome:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_native(program: Program) -> None:
-    """CUDA's promises hold on the devices themselves."""
-    outcome = native(program)
-    assert outcome.status == 0, outcome.stdout + outcome.stderr
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
 def test_remote_equals_native(program: Program, two_devices: Monitor) -> None:
     """A program that is given two devices finds on them what it finds natively."""
+    assert native(program).status == 0, native(program)
     remote = two_devices.run([built(program)], "tcp", {"GPUFERRY_GPUS": "2"})
     assert remote.stdout == native(program).stdout, remote.stderr
     assert remote.status == native(program).status, remote.stderr

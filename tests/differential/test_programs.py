@@ -50,8 +50,7 @@ def case(program: Program) -> object:
     return pytest.param(program, id=program.name, marks=marks)
 
 
-ALL = [case(p) for p in (*programs.programs(), *programs.programs("long"))]
-REMOTE = [case(p) for p in programs.carried()]
+ALL = [case(program) for program in programs.with_long_ones()]
 
 
 @functools.cache
@@ -70,17 +69,11 @@ def require_device(program: Program) -> None:
 
 
 @pytest.mark.parametrize("program", ALL)
-def test_native(program: Program) -> None:
-    """CUDA's promises hold on the device itself."""
-    require_device(program)
-    outcome = native(program)
-    assert outcome.status == 0, outcome.stdout + outcome.stderr
-
-
-@pytest.mark.parametrize("program", REMOTE)
 def test_remote_equals_native(program: Program, shared_monitor: Monitor) -> None:
-    """What the program sees is the same through gpuferry, over TCP."""
+    """CUDA's promises hold on the device itself, and the program sees the same through gpuferry, over TCP."""
     require_device(program)
+    here = native(program)
+    assert here.status == 0, here.stdout + here.stderr
     assert_same(program, shared_monitor.run([built(program)], "tcp"))
 
 

@@ -42,8 +42,6 @@ class Varied:
         built = toolchain.program(program.source, program.flags)
         native = run([built], {**native_environment(), **self.settings}, PATIENCE)
         assert native.status == 0, native.stdout + native.stderr
-        if not program.remote:
-            return
         remote = self.monitor.run([built], timeout=PATIENCE)
         there, here = (
             comparable(program.name, outcome.stdout, in_any_order=program.sorted_output)
@@ -59,6 +57,7 @@ def varied(request: pytest.FixtureRequest) -> Iterator[Varied]:
         yield Varied(settings, running)
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("varied", FEW_SEEDS, indirect=True)
 @pytest.mark.parametrize("name", FEW)
 def test_a_few(varied: Varied, name: str) -> None:

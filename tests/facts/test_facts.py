@@ -68,6 +68,7 @@ def test_several_devices_natively(path: Path, row: language.Row) -> None:
     assert json.loads(outcome.stdout) == {str(row.number): ""}, outcome.stderr
 
 
+@pytest.mark.some(7)
 @SEVERAL
 def test_several_devices_remotely(path: Path, row: language.Row, devices_monitor: Monitor) -> None:
     settings = {"GPUFERRY_GPUS": str(row.devices)}

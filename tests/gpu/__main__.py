@@ -102,7 +102,7 @@ def at_rounds(running: Servers, command: Command, way: Way) -> Result:
 def of_the_suite(running: Servers, _: str) -> Cases:
     """Programs of the differential suite, disturbed fifty times a second."""
     for program in programs.programs():
-        if program.remote and not program.name.startswith(MOVING) and not (program.only_sim and real_gpu()):
+        if not program.name.startswith(MOVING) and not (program.only_sim and real_gpu()):
             for way in Way:
                 command = [toolchain.program(program.source, program.flags)]
                 name = f"{program.name} {way.value}"

@@ -6,7 +6,6 @@ A header comment says in words what the program proves. After a blank line in it
     device:   `sim` if it must not run on a real GPU, and why
     suite:    `long` (slow to build or run) or `killed` (never ends by itself)
     compare:  `sorted` if the order of output lines is not promised
-    remote:   `no` as long as the guest does not carry what it calls, and what that is
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ for status in (
 print("same" if back.raw == data else "different")
 """
 
-_KEYS = {"compile", "device", "suite", "compare", "remote"}
+_KEYS = {"compile", "device", "suite", "compare"}
 _SHARED = ("kernels.cu",)
 
 
@@ -49,7 +48,6 @@ class Program:
     only_sim: bool = False
     suite: str = "default"
     sorted_output: bool = False
-    remote: bool = True
 
     @property
     def name(self) -> str:
@@ -62,9 +60,9 @@ def programs(suite: str = "default") -> list[Program]:
     return [program for program in map(read, sources) if program.suite == suite]
 
 
-def carried() -> list[Program]:
-    """The programs of both suites whose calls the guest carries."""
-    return [program for program in (*programs(), *programs("long")) if program.remote]
+def with_long_ones() -> list[Program]:
+    """All programs that end by themselves."""
+    return [*programs(), *programs("long")]
 
 
 def program(name: str) -> Program:
@@ -86,5 +84,4 @@ def read(source: Path) -> Program:
         only_sim=declared.get("device", "").startswith("sim"),
         suite=declared.get("suite", "default"),
         sorted_output=declared.get("compare") == "sorted",
-        remote=not declared.get("remote", "").startswith("no"),
     )

@@ -26,7 +26,7 @@ MOST_STOPS = {Way.GPU: 3, Way.FILE: 2, Way.SERVER: 3}
 SEEDS = 6  # of the long suite, for each way to go; the first one of some is in the short one
 LOSSES = ("error", "reconnect")
 Road = Carriage | Crossing
-ALL = programs.carried()
+ALL = programs.with_long_ones()
 # Short ones that together have streams, events, modules, variables, contexts, errors, threads and both APIs.
 SOME = {
     "array_copies",
@@ -263,6 +263,7 @@ CASES = [
 ]
 
 
+@pytest.mark.some(36)
 @pytest.mark.parametrize(("program", "seed", "way", "road"), CASES)
 def test_a_program_that_is_moved(
     request: pytest.FixtureRequest,

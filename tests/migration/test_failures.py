@@ -85,6 +85,7 @@ def freeze(server: Server) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("step", STEPS)
 def test_the_source_fails(faulty: Faulty, destination: Server, step: str) -> None:
     """Then the session stays, and can be moved as soon as nothing fails."""
@@ -100,6 +101,7 @@ def test_the_source_fails(faulty: Faulty, destination: Server, step: str) -> Non
     close(guest, destination)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("step", STEPS)
 def test_the_source_dies(mortal: Faulty, destination: Server, step: str) -> None:
     """Its session ends with it, as without a migration. The destination is idle again."""
@@ -124,6 +126,7 @@ def test_the_source_dies_after_the_take_over(mortal: Faulty, destination: Server
     close(guest, destination)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("step", STEPS)
 def test_the_destination_dies(faulty: Faulty, victim: Server, step: str) -> None:
     guest = faulty.connect()
@@ -197,6 +200,7 @@ def test_the_destination_hangs_at_the_take_over(faulty: Faulty, destination: Ser
     close(guest, destination)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("step", STEPS)
 def test_the_program_ends(faulty: Faulty, destination: Server, step: str) -> None:
     """A migration does not keep it from ending, and its session ends where it is."""
@@ -386,6 +390,7 @@ def test_the_disk_is_full(mortal: Faulty, tmp_path: Path, limit: int) -> None:
         suspended(mortal, keeper, suspend(mortal, keeper, guest.session, tmp_path / "files" / "file"))
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("step", [step for step in STEPS if step != "precopy"])  # files know none
 def test_the_source_fails_to_suspend(faulty: Faulty, tmp_path: Path, step: str) -> None:
     guest = faulty.connect()

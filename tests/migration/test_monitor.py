@@ -68,6 +68,7 @@ def whole(here: harness.Monitor) -> Iterator[None]:
     at_rest(here)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_between_devices(here: harness.Monitor, name: str) -> None:
     with program(name, here, ROUNDS) as running:
@@ -88,6 +89,7 @@ def test_between_devices(here: harness.Monitor, name: str) -> None:
     same_pointers(stderr)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_into_a_file_and_out_of_it(here: harness.Monitor, name: str, tmp_path: Path) -> None:
     with program(name, here, ROUNDS) as running:
@@ -113,6 +115,7 @@ def test_into_a_file_and_out_of_it(here: harness.Monitor, name: str, tmp_path: P
     same_pointers(stderr)
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("loss", ["error", "reconnect"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_to_another_server_and_back(

@@ -152,6 +152,7 @@ SLOW = {
 }
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", SLOW)
 def test_reading_takes_as_long_as_the_text(name: str) -> None:
     """Twice: what grew with the square would take the test's whole time."""

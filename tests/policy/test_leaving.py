@@ -78,6 +78,7 @@ class Server:
         return sum(min(len(gpu.idle), max(gpu.free, 0) // gpu.usual) for gpu in self.cards.values())
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("lasts", [0.0, 0.01, 0.5, 5.0, 1e9])
 @pytest.mark.parametrize("fit", ["best-fit", "worst-fit", "first-fit"])
 def test_a_bystander_beside_a_crowd_waits_for_a_worker_to_be_replaced_at_most(fit: str, lasts: float) -> None:

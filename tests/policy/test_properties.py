@@ -169,6 +169,7 @@ class ServerMachine(RuleBasedStateMachine):
 EXAMPLES = 40 if os.environ.get("GPUFERRY_FUZZ") else 3  # of each of twenty policies
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("migration", sorted(MOVERS.keys() - {"off"}))
 @pytest.mark.parametrize("queue", QUEUES)
 @pytest.mark.parametrize("fit", FITS)
@@ -234,6 +235,7 @@ def decided(policy: Scheduler, seed: int) -> list[Any]:
     return decisions
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("queue", QUEUES)
 @pytest.mark.parametrize("fit", ["best-fit", "exclusive", "kubeshare"])
 def test_what_is_remembered_changes_no_decision(fit: str, queue: str) -> None:

@@ -112,6 +112,7 @@ def test_a_bandwidth_is_given_or_measured() -> None:
     assert slow["end_to_end"] > measured["end_to_end"]
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [

@@ -89,6 +89,7 @@ def integer_module() -> driver.Module:
     return driver.Module(kernel("", "unused", 1) + "".join(source(*row) for row in rows()))
 
 
+@pytest.mark.some(60)
 @pytest.mark.parametrize(("form", "name", "type_", "space"), rows())
 def test_integers(integer_module: driver.Module, form: str, name: str, type_: str, space: str) -> None:
     _, start, folding = OPERATIONS[name]

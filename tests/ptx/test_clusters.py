@@ -50,17 +50,17 @@ def outcomes(form: str) -> dict[str, list[int] | int]:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("form", FORMS)
 def test_clusters(name: str, form: str) -> None:
     assert outcomes(form)[name] == CASES[name].expected
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", CHECKED)
 @pytest.mark.parametrize(
     "form", [form for form, settings in FORMS.items() if "GPUFERRY_SIM_CHECK" in settings]
 )
-@pytest.mark.parametrize("name", CHECKED)
 def test_nothing_else_is_in_reach(name: str, form: str) -> None:
     """Of the host's memory, by a generic address that was made of another block's."""
     assert outcomes(form)[name] == CHECKED[name].expected

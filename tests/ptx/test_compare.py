@@ -94,6 +94,7 @@ def combined() -> list[Row]:
 TABLE = Table([*comparisons(), *combined()])
 
 
+@pytest.mark.some(50)
 @pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.kernel[2:80])
 def test_comparison(row: Row) -> None:
     TABLE.check(row)

@@ -334,6 +334,7 @@ ROWS = [
 TABLE = Table(ROWS)
 
 
+@pytest.mark.some(45)
 @pytest.mark.parametrize("each", ROWS, ids=lambda each: each.name)
 def test_row(each: Row) -> None:
     TABLE.check(each)
@@ -362,6 +363,7 @@ def test_every_form_and_tier_is_made_of_the_same(
         assert ("llvm.fma" in ir, "fmul" in ir) == (fused, not fused)
 
 
+@pytest.mark.some(13)
 @pytest.mark.parametrize("name", CASES)
 def test_ptxas_does_the_same(name: str, tmp_path: Path) -> None:
     """Of both texts it makes the same code."""

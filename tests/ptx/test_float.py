@@ -355,6 +355,7 @@ def packed() -> list[Row]:
 TABLE = Table([*exact(), *small(), *simple(), *special(), *approximate(), *packed()])
 
 
+@pytest.mark.some(100)
 @pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.kernel[2:80])
 def test_instruction(row: Row) -> None:
     TABLE.check(row)

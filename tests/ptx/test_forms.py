@@ -49,6 +49,7 @@ def check(kind: str, first: int, unit: str) -> None:
     assert wrong.tolist() == [], [each.form for each in made.body if isinstance(each, Formed)]
 
 
+@pytest.mark.some(33)
 @pytest.mark.parametrize("unit", ["warp", "thread"])
 @pytest.mark.parametrize(("kind", "first"), parts("lanes", "memory", "matrices", "images"))
 def test_form(kind: str, first: int, unit: str) -> None:

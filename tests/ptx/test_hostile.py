@@ -48,6 +48,7 @@ def read(text: str) -> None:
     check_bodies(module)
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("place", ["in front", "in a kernel"])
 @pytest.mark.parametrize("name", SLOW)
 def test_reading_takes_as_long_as_the_text(name: str, place: str) -> None:

@@ -396,6 +396,7 @@ def moves() -> list[Row]:
 TABLE = Table([*arithmetic(), *carries(), *dots(), *fields(), *logic(), *moves(), *permutes()])
 
 
+@pytest.mark.some(80)
 @pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.kernel[2:80])
 def test_instruction(row: Row) -> None:
     TABLE.check(row)

@@ -34,6 +34,7 @@ def sums() -> list[Row]:
 TABLE = Table(sums())
 
 
+@pytest.mark.some(20)
 @pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.kernel[2:80])
 def test_sum(row: Row) -> None:
     TABLE.check(row)

@@ -90,6 +90,7 @@ DESTINATION = {"e2m1": ("%b1", 8, 4), "e2m3": ("%h1", 16, 8), "e3m2": ("%h1", 16
 DESTINATION |= {"e4m3": ("%h1", 16, 8), "e5m2": ("%h1", 16, 8)}
 
 
+@pytest.mark.some(20)
 @pytest.mark.parametrize("relu", ["", ".relu"])
 @pytest.mark.parametrize("mode", ["rn", "rz"])
 @pytest.mark.parametrize("source", ["f32", "f16x2", "bf16x2"])

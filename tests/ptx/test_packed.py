@@ -232,6 +232,7 @@ def comparisons() -> list[Row]:
 TABLE = Table([*halves(), *magnitudes(), *singles(), *integers(), *conversions(), *comparisons()])
 
 
+@pytest.mark.some(40)
 @pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.kernel[2:80])
 def test_instruction(row: Row) -> None:
     TABLE.check(row)

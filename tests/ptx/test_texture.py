@@ -127,6 +127,7 @@ def expect(got: np.ndarray, texels: np.ndarray, at: np.ndarray, **how: object) -
         np.testing.assert_allclose(row[: len(wanted)], wanted, rtol=2e-6, atol=1e-7, err_msg=str(place))
 
 
+@pytest.mark.some(24)
 @pytest.mark.parametrize("address", [WRAP, CLAMP, MIRROR, BORDER])
 @pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("linear", [False, True])

@@ -133,6 +133,7 @@ def rows() -> list[Row]:
 TABLE = Table(rows())
 
 
+@pytest.mark.some(50)
 @pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.kernel[2:])
 def test_instruction(row: Row) -> None:
     TABLE.check(row)

@@ -29,7 +29,7 @@ from tests.residency.departures import BUSY, SHARES, Lodging
 pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(real_gpu(), reason="needs the simulated device")]
 
 SEEDS = 4  # of the long suite; the first one of some is in the short one
-ALL = [program for program in programs.carried() if program.name not in SEVERAL]
+ALL = [program for program in programs.with_long_ones() if program.name not in SEVERAL]
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +48,7 @@ def case(program: Program, seed: int) -> object:
     return pytest.param(program, seed, id=f"{program.name}-{seed}", marks=marks)
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize(
     ("program", "seed"), [case(program, seed) for program in ALL for seed in range(SEEDS)]
 )

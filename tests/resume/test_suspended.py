@@ -238,6 +238,7 @@ def test_it_comes_back_when_it_likes(places: tuple[Place, Place], tmp_path: Path
 TOLD = [Cut(Frame.MOVED, False, at) for at in (0, 9, TOLD_BYTES)]
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("where", ["back", "away"])
 @pytest.mark.parametrize("cuts", [(), *[(cut,) for cut in TOLD]], ids=["once", "0", "9", "all"])
 def test_it_is_resumed_elsewhere(

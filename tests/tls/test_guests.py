@@ -49,6 +49,7 @@ def through(between: Between, secure: Monitor, command: list[str], **settings: s
     return run(command, guest_environment(chosen))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_do_what_they_do_in_clear(secure: Monitor, name: str) -> None:
     assert secure.tcp.startswith("tls://")

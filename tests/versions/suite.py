@@ -40,7 +40,7 @@ def case(program: Program) -> object:
     return pytest.param(program, id=program.name, marks=marks)
 
 
-PROGRAMS = [case(program) for program in programs.carried()]
+PROGRAMS = [case(program) for program in programs.with_long_ones()]
 
 
 @functools.cache

@@ -64,6 +64,7 @@ def test_cpp_takes_the_header(tmp_path: Path) -> None:
     subprocess.run([*command, "-I", ROOT / "native" / "_generated", source], check=True, timeout=240)
 
 
+@pytest.mark.some(18)
 @pytest.mark.parametrize("name", [one.name for one in SPEC.structs])
 @given(data=st.data())
 def test_what_is_packed_is_unpacked(name: str, data: st.DataObject) -> None:

@@ -144,6 +144,7 @@ def play(name: str, options: dict[str, Any], events: int, seed: int = 1, every: 
     assert len(world.ran) > events / 5
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
 def test_nothing_is_lost_or_run_twice_and_the_books_are_right(name: str, options: dict[str, Any]) -> None:
     play(name, options, 1_500)

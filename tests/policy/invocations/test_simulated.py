@@ -133,6 +133,7 @@ def test_requests_at_random_wait_little_at_four_fifths_of_what_can_be_done() -> 
         assert 0.092 <= got.p50 <= got.p90 <= 10 * 0.092
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["resnet50", "jacobi"])
 def test_ours_waits_no_longer_than_kaas_where_a_load_costs_little(kind: str) -> None:
     each = {

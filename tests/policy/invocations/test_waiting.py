@@ -227,6 +227,7 @@ WITHOUT_A_PROMISE = ("rro3",)
 ENDLESS = [(name, tokens) for name in POLICIES if name not in WITHOUT_A_PROMISE for tokens in (1, 2, 3)]
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize(("name", "tokens"), ENDLESS, ids=str)
 def test_nobody_waits_for_more_than_so_many_turns_while_others_come(name: str, tokens: int) -> None:
     player = crowd(name, tokens, seed=1)
@@ -276,6 +277,7 @@ def unfairness(name: str, tokens: int, seed: int) -> float:
     return worst
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("tokens", [1, 2, 3])
 @pytest.mark.parametrize("name", ["mqfq", "eevdf", "auto"])
