@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from gpuferry.specs._generated import control_pb2
 from gpuferry.specs._generated.frames import KEY_CLIENT
 
 from tests.helpers import page
+from tests.helpers.tokens import token_of
 from tests.monitor import harness
 from tests.registry.guest import Guest, Identity, Refused, Request, ask
 
@@ -123,6 +126,25 @@ def test_revoked_with_its_sessions(monitor: harness.Monitor) -> None:
         assert monitor.run("token", "revoke", "acme", "--kill", "--yes").returncode == 0
         assert guest.connection.recv(1) == b""
         assert bystander.echo(b"x") == b"x"
+
+
+def test_those_that_come_back_to_the_next_monitor_end_too() -> None:
+    """The order is found before they are: it was carried out then, and they went on."""
+    looks = {"gpuferry.monitor.cluster.membership:LOCAL_KILLS_SECONDS": 0.05}
+    options = ("--pool", "1", "--orphan-grace", "60")
+    with harness.monitor(*options, GPUFERRY_TOKEN=token_of("both monitors")) as first:
+        token = create(first)
+        with Guest(first.tcp, token) as old:
+            (session,) = first.wait_for(lambda s: s.sessions, "its session").sessions
+            os.kill(session.server_pid, signal.SIGSTOP)
+            first.process.kill()
+            second = first.succeed(*options, constants=looks)
+            with Guest(second.tcp, token) as new:
+                assert second.run("token", "revoke", "acme", "--kill", "--yes").returncode == 0
+                assert new.connection.recv(1) == b""
+            os.kill(session.server_pid, signal.SIGCONT)
+            second.wait_for_log("session adopted")
+            assert old.connection.recv(1) == b""
 
 
 def test_the_sessions_of_tokens_that_were_revoked_before_can_be_ended(monitor: harness.Monitor) -> None:
