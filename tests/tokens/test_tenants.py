@@ -13,7 +13,7 @@ import grpc
 import pytest
 from gpuferry.monitor.door.handshake import Reason
 from gpuferry.monitor.door.tokens import proof
-from gpuferry.monitor.door.tokens.book import TokenBook, new_record
+from gpuferry.monitor.door.tokens.book import TOKENS_MOST, TokenBook, new_record
 from gpuferry.monitor.settings.folders import STORE
 from gpuferry.monitor.store.sqlite import SqliteStore
 from gpuferry.specs._generated import control_pb2
@@ -177,6 +177,24 @@ def test_wrong_usage(monitor: harness.Monitor) -> None:
     for _ in range(3):
         create(monitor)
     assert monitor.run("token", "create", "acme").returncode == 1
+
+
+def test_tokens_that_are_made_at_the_same_time_shut_none_out(tmp_path: Path) -> None:
+    """There were more than are checked then, and one that had been in use for long was refused."""
+
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "tokens.db")
+        book = TokenBook(store)
+        made = [new_record(proof.make("acme")) for _ in range(6)]
+        for record in made[:3]:
+            await book.add(record)
+        await asyncio.gather(*map(book.add, made[3:]), return_exceptions=True)
+        kept = {record.id for record in await book.all()}
+        assert kept >= {record.id for record in made[:3]}
+        assert len(kept) <= TOKENS_MOST
+        await store.close()
+
+    asyncio.run(main())
 
 
 def test_tokens_open_a_port_to_other_machines(monitor: harness.Monitor) -> None:
