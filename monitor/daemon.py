@@ -58,6 +58,7 @@ class Daemon:
             tasks = self._start(monitor)
             stack.push_async_callback(cancel_all, tasks)
             self._publish(monitor, premises, control_name)
+            premises.ledger.take_over()
             gc.collect()
             gc.freeze()  # what is there now stays; to look through it would hold up everybody for 30 ms
             gc.set_threshold(YOUNG_OBJECTS)

@@ -73,6 +73,7 @@ class Broker(PoolListener):
         self._announcer = announcer
         self._next_session = next_session
         self._servers: dict[int, ApiServer] = {}
+        self._revoked: set[str] = set()  # tenants whose sessions end when they come back
         self._closing = False
         self._session_over = asyncio.Event()
         self.drained = False  # by the registry: only guests that it sent may still come
@@ -305,6 +306,8 @@ class Broker(PoolListener):
                 self._know(server, device)
         if session := self._adoption.adopt(server, returned):
             self._mind_limit(session)
+            if session.hello.tenant in self._revoked:
+                self.end_session(session, _revoked(session.hello.tenant))
 
     def session_started(self, number: int) -> None:
         """The guest is the API server's alone from now on: its end must be the guest's end."""
@@ -564,9 +567,10 @@ class Broker(PoolListener):
         return session is not None and session.hello.restore is not None
 
     def end_tenant(self, tenant: str) -> None:
-        """End all sessions of a tenant whose token was revoked."""
+        """End all sessions of a tenant whose token was revoked, and those which are adopted later."""
+        self._revoked.add(tenant)
         for session in [one for one in self.sessions.values() if one.hello.tenant == tenant]:
-            self.end_session(session, f"the token of {tenant} was revoked")
+            self.end_session(session, _revoked(tenant))
 
     def _insist(self, session: Session, server: ApiServer) -> None:
         if session.server is server and server.session == session.id and session.id in self.sessions:
@@ -613,3 +617,7 @@ class Broker(PoolListener):
     def running(self) -> list[Session]:
         """Sessions that have an API server, or a keeper."""
         return [session for session in self.sessions.values() if session.server]
+
+
+def _revoked(tenant: str) -> str:
+    return f"the token of {tenant} was revoked"

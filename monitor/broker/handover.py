@@ -122,15 +122,12 @@ class HandOver:
         )
         session.wall_limit = _shorter(ours, hello.wall_limit)
         session.idle_limit = _shorter(self._config.idle_limit, hello.idle_limit)
-        lease = session.lease
+        lease, age = session.lease, hello.restore.age if hello.restore else 0.0
         if session.founds:
-            lease.began, lease.wall_limit, lease.idle_limit = (
-                time.monotonic(),
-                session.wall_limit,
-                session.idle_limit,
-            )
+            lease.limit(age, session.wall_limit, session.idle_limit)
         else:
-            session.wall_limit, session.idle_limit = lease.wall_left(), lease.idle_limit
+            left = lease.wall_left()
+            session.wall_limit, session.idle_limit = left and age + left, lease.idle_limit
         return node_pb2.Grant(
             session=session.id,
             memory_quota=placement.quota,
@@ -146,7 +143,7 @@ class HandOver:
             resume_seconds=self._config.resume_grace if hello.resumable else 0,
             resume_key=guest.resume_key,
             restore=hello.restore is not None,
-            age_seconds=hello.restore.age if hello.restore else 0,
+            age_seconds=age,
             limited=hello.agreement.spoken is not None,
             operations=sorted(hello.agreement.spoken or ()),
             guest_version=hello.agreement.version,

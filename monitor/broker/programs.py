@@ -123,6 +123,7 @@ class Programs:
             lease.members.clear()
             lease.seats.clear()
             lease.portion = session.hello.portion
+            lease.limit(session.age, session.wall_limit, session.idle_limit)
             if grant.program_id:
                 self._leases[grant.program_id] = lease
         assert lease

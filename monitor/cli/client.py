@@ -51,4 +51,9 @@ def monitor_client(
             raise CliError(Exit.NO_CAPACITY, error.details() or "") from None
         if code is grpc.StatusCode.NOT_FOUND:
             raise CliError(Exit.NOT_FOUND, error.details() or "", "see `gpuferry session list`") from None
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            what = (
+                f"the monitor at {found.address} is older than this gpuferry, and does not know the command"
+            )
+            raise CliError(Exit.FAILED, what, "`gpuferry status` shows its version") from None
         raise CliError(Exit.FAILED, f"the monitor answered {code.name}: {error.details()}") from None

@@ -14,7 +14,7 @@ import grpc
 from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import control_pb2, migration_pb2
 
-from ..views.stats.plain import as_json
+from ..views.stats.plain import as_json, word
 from .client import Metadata, monitor_client
 from .errors import CliError, Exit, say
 
@@ -41,7 +41,7 @@ def target(text: str) -> dict[str, Any]:
 
 
 def _phase(one: control_pb2.Migration) -> str:
-    return migration_pb2.Phase.Name(one.phase).removeprefix("PHASE_").lower().replace("_", " ")
+    return word(migration_pb2.Phase.DESCRIPTOR, one.phase).replace("_", " ")
 
 
 def _milliseconds(seconds: float) -> str:
@@ -55,7 +55,7 @@ def report(one: control_pb2.Migration) -> str:
     if not one.HasField("report"):
         return lines[0]
     found = one.report
-    how = [migration_pb2.Strategy.Name(found.strategy).removeprefix("STRATEGY_").lower()]
+    how = [word(migration_pb2.Strategy.DESCRIPTOR, found.strategy)]
     how += [f"{found.rounds} round{'s' * (found.rounds > 1)}"] if found.rounds else []
     memory = [f"{format_size(found.copied_bytes)} copied"]
     memory += [f"{format_size(found.mapped_bytes)} mapped"] if found.mapped_bytes else []
@@ -65,7 +65,7 @@ def report(one: control_pb2.Migration) -> str:
         )
     lines.append(f"  memory  {', '.join(memory)}" + (f" ({', '.join(how)})" if found.strategy else ""))
     if found.phases:
-        names = [migration_pb2.Phase.Name(one.phase).removeprefix("PHASE_").lower() for one in found.phases]
+        names = [word(migration_pb2.Phase.DESCRIPTOR, one.phase) for one in found.phases]
         times = [_milliseconds(one.seconds) for one in found.phases]
         pairs = [f"{name.replace('_', ' ')} {time}" for name, time in zip(names, times, strict=True)]
         lines.append(f"  phases  {', '.join(pairs)}")

@@ -9,7 +9,7 @@ from typing import Any
 from gpuferry.specs._generated import control_pb2
 
 from ..devices.gpus import text_of_uuid
-from ..views.stats.plain import as_json
+from ..views.stats.plain import as_json, word
 from .client import monitor_client
 
 SCHEMA = "gpuferry.smi/1"
@@ -45,7 +45,7 @@ def _device(device: control_pb2.Device, sessions: int) -> Iterator[str]:
     busy = f"{device.utilization:.0%}" if device.HasField("utilization") else "N/A"
     temperature = f"{device.temperature:.0f}C" if device.HasField("temperature") else "N/A"
     power = f"{device.power:.0f}W" if device.HasField("power") else "N/A"
-    state = control_pb2.DeviceState.Name(device.state).removeprefix("DEVICE_STATE_").capitalize()
+    state = word(control_pb2.DeviceState.DESCRIPTOR, device.state).capitalize()
     yield _row(
         _pair(f"{device.ordinal:>3}  {device.name or '…'}", state, WIDTHS[0]),
         _pair("", device.pci_bus_id or "N/A", WIDTHS[1]),

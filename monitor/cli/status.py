@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..policy.portion import FULL, Portion
-from ..views.stats.plain import status_json
+from ..views.stats.plain import status_json, word
 from . import terminal, turns
 from .client import monitor_client
 
@@ -66,7 +66,7 @@ def _devices(reply: control_pb2.StatusReply) -> Table:
         table.add_row(
             str(device.ordinal),
             (device.name or "-") + kind,
-            control_pb2.DeviceState.Name(device.state).removeprefix("DEVICE_STATE_").lower(),
+            word(control_pb2.DeviceState.DESCRIPTOR, device.state),
             format_size(device.memory_total),
             format_size(device.memory_granted),
             format_size(device.default_quota),
@@ -80,7 +80,7 @@ def _devices(reply: control_pb2.StatusReply) -> Table:
 def _servers(reply: control_pb2.StatusReply) -> Table:
     table = _table("API servers", " pid", " device", "state", " session", " memory", " age")
     for server in reply.servers:
-        state = control_pb2.ServerState.Name(server.state).removeprefix("SERVER_STATE_").lower()
+        state = word(control_pb2.ServerState.DESCRIPTOR, server.state)
         session = str(server.session) if server.session else "-"
         memory = format_size(server.rss) if server.rss else "-"
         table.add_row(str(server.pid), str(server.device), state, session, memory, _age(server.age_seconds))
@@ -136,7 +136,7 @@ def _migrations(reply: control_pb2.StatusReply) -> Table:
         "Migrations", " session", "from", "to", "state", " bytes", " pause", " took", " ago", "why not"
     )
     for one in reply.migrations:
-        state = control_pb2.MigrationState.Name(one.state).removeprefix("MIGRATION_STATE_").lower()
+        state = word(control_pb2.MigrationState.DESCRIPTOR, one.state)
         pause = f"{one.downtime_seconds * 1000:.1f} ms" if one.downtime_seconds else "-"
         table.add_row(
             str(one.session),

@@ -191,8 +191,8 @@ class Catalogue:
             self._fleet.retire(place.unit)
 
     async def remove(self, name: str) -> bool:
-        """Forget a function: what waits is refused, what runs ends. False: there is none. Raises
-        StoreError.
+        """Forget a function: what waits is refused, what runs ends. False: there is none. Raises StoreError,
+        OSError; then it stays.
         """
         async with self._lock(name):
             function = self._functions.get(name)
@@ -205,10 +205,10 @@ class Catalogue:
 
     def _forget(self, function: Function) -> None:
         name = function.name
+        self._shelf.remove(name)  # which may fail: nothing has changed then
         del self._functions[name]
         function.removed = True
         self._leaving.append(function)
-        self._shelf.remove(name)
         self._schedule.remove(name)
         self._engine.pump()
         for unit in list(function.units):

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import structlog
 
-from ..service.waiting import within
+from ..service.waiting import cancel_all, within
 from ..store.interface import ABSENT, Entry, Store, StoreError
 from .deployment import Deployment, WrongDeployment, read
 from .schedule import Schedule
@@ -92,10 +92,13 @@ class Shared:
 
     async def follow(self, catalogue: Catalogued) -> None:
         """Have what others deploy, and no more what they remove. Until cancelled."""
-        async for state in self._store.watch(FUNCTIONS):
-            names = {key.removeprefix(FUNCTIONS) for key in state}
-            names.update(catalogue.names())
-            await asyncio.gather(*(_follow(catalogue, name) for name in names))
+        followers = Followers(catalogue)
+        try:
+            async for state in self._store.watch(FUNCTIONS):
+                for name in {key.removeprefix(FUNCTIONS) for key in state} | set(catalogue.names()):
+                    followers.follow(name)
+        finally:
+            await followers.close()
 
     async def learn(self) -> None:
         """Hear what others measured. Until cancelled."""
@@ -183,9 +186,34 @@ def _read(key: str, entry: Entry) -> Deployment:
     return deployment
 
 
-async def _follow(catalogue: Catalogued, name: str) -> None:
-    while not await catalogue.follow(name):
-        await asyncio.sleep(PUBLISH_SECONDS)
+class Followers:
+    """Follows each function by itself: a revision may take an hour to start, and no removal waits for it."""
+
+    def __init__(self, catalogue: Catalogued) -> None:
+        self._catalogue = catalogue
+        self._wanted: set[str] = set()  # that have changed since somebody began to follow
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def follow(self, name: str) -> None:
+        """This function may have changed in the store."""
+        self._wanted.add(name)
+        if name not in self._tasks:
+            self._tasks[name] = asyncio.ensure_future(self._follow(name))
+
+    async def _follow(self, name: str) -> None:
+        try:
+            while name in self._wanted:
+                self._wanted.discard(name)
+                while not await self._catalogue.follow(name):
+                    await asyncio.sleep(PUBLISH_SECONDS)
+        except Exception:
+            log.exception("a function is not followed, for a reason that nobody thought of", function=name)
+        finally:
+            del self._tasks[name]
+
+    async def close(self) -> None:
+        """Follow no more."""
+        await cancel_all(self._tasks.values())
 
 
 async def run(shared: Shared, catalogue: Catalogued) -> None:

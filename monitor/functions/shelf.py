@@ -71,8 +71,12 @@ class Shelf:
         return self._folder / deployment.name / f"revision-{deployment.revision}" / deployment.file
 
     def remove(self, name: str) -> None:
-        """Forget a function: first its record, so that it is gone even if the rest stays."""
-        (self._folder / name / RECORD).unlink(missing_ok=True)
+        """Forget a function: first its record, so that it is gone even if the rest stays. Raises OSError, and
+        nothing is gone.
+        """
+        record = self._folder / name / RECORD
+        if record.exists():  # what comes out of a store has none
+            record.unlink()
         shutil.rmtree(self._folder / name, ignore_errors=True)
 
     def all(self) -> list[Deployment]:

@@ -151,6 +151,8 @@ class System:
             there = await self._catalogue.remove(name)
         except StoreError as error:
             return _error(503, f"the store does not answer: {error}")
+        except OSError as error:
+            return _error(507, f"it cannot be removed: {error.strerror}")
         if not there:
             raise web.HTTPNotFound(text=f"there is no function {name[:63]!r}\n")
         return web.Response(status=204)

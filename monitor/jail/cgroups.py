@@ -151,7 +151,7 @@ def _version_1(root: Path, wanted: dict[str, dict[str, int]]) -> Iterator[Folder
 
 
 def _version_2(root: Path, memory: int, processes: int) -> Cgroups | None:
-    """Below our own group, which must be delegated to us, as systemd's Delegate=yes does."""
+    """Below our own group, which must be delegated to us, by systemd's Delegate=yes (but see our unit)."""
     own = root / _own("")
     folder = own / PARENT
     try:

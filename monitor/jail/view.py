@@ -41,7 +41,7 @@ def files(outside: Mapping[str, str], simulated: bool) -> Iterator[str]:
         for folder in found.submodule_search_locations or ():
             yield os.path.realpath(folder)
     for library in outside.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
-        yield from ([os.path.dirname(library)] if "/" in library and os.path.exists(library) else [])
+        yield from (chain(library) if "/" in library and os.path.exists(library) else [])
     if simulated:
         driver = Path(paths.simulated_driver())
         yield str(driver.parent)

@@ -38,12 +38,19 @@ class Ledger:
             log.error("the ledger cannot be read: sessions of an earlier monitor are lost", error=str(error))
             self.secret, first = secrets.token_bytes(32), UNKNOWN + secrets.randbelow(UNKNOWN)
             self.inherited = self.released = False
+        runtime.leave(LEDGER, self.inherited)
         self._next = self._reserved = first
         self._failing = False
         self._writing = threading.Lock()
         self._writer = ThreadPoolExecutor(1, "ledger")
         self._writer.submit(int)  # its thread starts now, not before a guest
         self._written: Future[None] | None = None
+
+    def take_over(self) -> None:
+        """This monitor runs: what the one before has left is its own from now on, and ends with it. Until
+        then its end is that of a start that failed, and no reason to lose sessions.
+        """
+        self._runtime.leave(LEDGER, False)
 
     def next_session(self) -> int | None:
         """A number that no session of this or an earlier monitor has; None: the ledger cannot be written, and

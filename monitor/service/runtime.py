@@ -25,6 +25,7 @@ class RuntimeDirectory:
         self.path = path
         self._private = private  # made for one `gpuferry run --local`, which may be gone already
         self._published: set[Path] = set()
+        self._left: set[Path] = set()
         self._prepare()
         try:
             self._lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -62,13 +63,17 @@ class RuntimeDirectory:
         self._published.add(path)
         return path
 
+    def leave(self, name: str, left: bool) -> None:
+        """Whether this file stays at the end, for the next one."""
+        (self._left.add if left else self._left.discard)(self.path / name)
+
     def publish_endpoint(self, entries: Mapping[str, object]) -> Path:
         """Write the variables by which commands of the same user find this daemon. Raises OSError."""
         return self.publish("endpoint", "".join(f"{name}={value}\n" for name, value in entries.items()))
 
     def close(self) -> None:
-        """Remove what was published, then let another daemon in."""
-        for path in self._published:
+        """Remove what was published and is left to nobody, then let another daemon in."""
+        for path in self._published - self._left:
             path.unlink(missing_ok=True)
         os.close(self._lock)
         if self._private:

@@ -34,6 +34,12 @@ class Lease:
         """How many there are, those that are just joining included."""
         return len(self.members) + len(self.joining)
 
+    def limit(self, age: float, wall: float, idle: float) -> None:
+        """Its first process has lived for so many seconds, and may live, and be idle, for so many; 0: as it
+        likes.
+        """
+        self.began, self.wall_limit, self.idle_limit = time.monotonic() - age, wall, idle
+
     def wall_left(self) -> float:
         """Seconds that it may still live; 0: there is no limit."""
         if not self.wall_limit:

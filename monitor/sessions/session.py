@@ -103,7 +103,10 @@ class Session:
     def unsuspend(self) -> None:
         """The session is on a device again."""
         assert self._suspended_at is not None
-        self._suspended += time.monotonic() - self._suspended_at
+        away = time.monotonic() - self._suspended_at
+        self._suspended += away
+        if self.id == self.lease.members[0]:  # once for a program, which is suspended as a whole
+            self.lease.began += away
         self.file, self.file_head, self._suspended_at = "", b"", None
 
     def enter_phase(self, phase: Phase) -> None:

@@ -33,11 +33,12 @@ def _open(path: Path) -> sqlite3.Connection:
         (schema,) = connection.execute("PRAGMA user_version").fetchone()
         if schema not in (0, SCHEMA):
             raise StoreError(f"{path} has schema {schema}, this gpuferry knows {SCHEMA}: use another folder")
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL,"
-            " version INTEGER NOT NULL, expires REAL) WITHOUT ROWID"
-        )
-        connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        if schema != SCHEMA:  # to write what is there already takes room, which a full disk does not have
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL,"
+                " version INTEGER NOT NULL, expires REAL) WITHOUT ROWID"
+            )
+            connection.execute(f"PRAGMA user_version = {SCHEMA}")
         _forget_other_boots(connection)
     except BaseException:
         connection.close()

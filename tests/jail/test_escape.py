@@ -34,13 +34,23 @@ class Attack:
     def __init__(self, folder: Path, stack: ExitStack, jailed: bool) -> None:
         self.folder = folder
         self.jailed = jailed
-        library = folder / "libtakeover.so"
+        self.library = folder / "libtakeover.so"
         subprocess.run(
-            ["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, HERE / "takeover.c"],
+            [
+                "gcc",
+                "-shared",
+                "-fPIC",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-o",
+                self.library,
+                HERE / "takeover.c",
+            ],
             check=True,
         )
-        payload = (HERE / "payload.py").read_text().replace("@FOLDER@", str(folder))
-        (folder / "payload.py").write_text(payload)
+        self.code = self.library.stat().st_size
+        (folder / "beside").write_text("of the operator, and in the library's folder")
         abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
         abstract.bind(f"\0{folder}")
         abstract.listen()
@@ -50,7 +60,7 @@ class Attack:
             harness.monitor(
                 *options,
                 server=None,
-                LD_PRELOAD=str(library),
+                LD_PRELOAD=str(self.library),
                 GPUFERRY_SIM_MEMORY=str(DEVICE),
                 OPERATORS_SECRET=SECRET,
             )
@@ -61,7 +71,15 @@ class Attack:
         self.attacker = open_session(self.monitor, program=b"attacker")
         stack.callback(self.attacker.socket.close)
         self.pid, self.neighbour = self.pids()
-        (folder / "targets.json").write_text(json.dumps(self.targets(abstract.getsockname())))
+        targets = json.dumps(self.targets(abstract.getsockname()))
+        self.does((HERE / "payload.py").read_text().replace("@TARGETS@", targets))
+
+    def does(self, payload: str) -> None:
+        """Make this what the attacker runs. Of the library's folder it sees but the library."""
+        with self.library.open("r+b") as file:
+            file.truncate(self.code)
+            file.seek(self.code)
+            file.write(b"PAYLOAD\n" + payload.encode())
 
     def pids(self) -> tuple[int, int]:
         by_program = {one.program: int(one.server_pid) for one in self.monitor.status().sessions}
@@ -87,6 +105,7 @@ class Attack:
                 str(runtime / "back"),
                 f"{runtime}-state",
                 str(HERE),
+                str(self.folder / "beside"),
                 "/usr/bin/bash",
                 "/sys/kernel",
                 "/dev/mem",
@@ -265,7 +284,7 @@ def test_one_that_takes_all_memory_is_ended_alone(tmp_path: Path) -> None:
     with attack(tmp_path, True) as running:
         if not cgroups_of(running.pid):
             pytest.skip("no cgroup can be made here")
-        (tmp_path / "payload.py").write_text(
+        running.does(
             "import os\nfd = os.memfd_create('hog')\nwhile True:\n    os.write(fd, bytes(1 << 20))\n"
         )
         os.kill(running.pid, signal.SIGUSR2)
@@ -276,7 +295,7 @@ def test_one_that_takes_all_memory_is_ended_alone(tmp_path: Path) -> None:
 def test_one_that_claims_anothers_session_is_ended_alone(tmp_path: Path) -> None:
     with attack(tmp_path, True) as running:
         (number,) = [one.id for one in running.monitor.status().sessions if one.program == "victim"]
-        (tmp_path / "payload.py").write_text(CLAIM.format(number=number))
+        running.does(CLAIM.format(number=number))
         os.kill(running.pid, signal.SIGUSR2)
         harness.wait_until(lambda: not harness.alive({running.pid}), "its end")
         text = f"it spoke of session {number}, which it was never given"

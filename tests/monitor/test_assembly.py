@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 from gpuferry.monitor.assembly import Monitor, build, occupy
 from gpuferry.monitor.devices.choice import server_environment
+from gpuferry.monitor.pool.adoption import LEDGER, Ledger
+from gpuferry.monitor.service.runtime import RuntimeDirectory
 from gpuferry.monitor.service.stopping import Stopping
 from gpuferry.monitor.settings.errors import ConfigError
 from gpuferry.monitor.settings.monitor import Config
@@ -51,6 +54,25 @@ def test_what_is_built_is_whole_and_does_nothing(tmp_path: Path) -> None:
     monitor = asyncio.run(main())
     assert [listener.name.partition(":")[0] for listener in monitor.listeners] == ["unix", "127.0.0.1"]
     assert monitor.http_name.startswith("127.0.0.1:")
+
+
+def test_a_start_that_fails_leaves_sessions_to_the_next_one(tmp_path: Path) -> None:
+    """After a crash, say, with a port that is taken: the ledger went, and with it all that had survived."""
+    runtime = RuntimeDirectory(tmp_path / "run")
+    ledger = Ledger(runtime)
+    ledger.reserve_numbers()
+    os.close(runtime._lock)  # killed: nothing is removed
+
+    async def start(**changes: Any) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            found = occupy(config(tmp_path, **changes), stack).ledger
+            assert (found.inherited, found.secret) == (True, ledger.secret)
+            found.take_over()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="in use"):
+        asyncio.run(start(listen=f"127.0.0.1:{taken.getsockname()[1]}"))
+    asyncio.run(start())
+    assert not (tmp_path / "run" / LEDGER).exists()
 
 
 @pytest.mark.parametrize("checked", [True, False])

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gpuferry.monitor.door.tokens import proof
+from gpuferry.monitor.door.tokens.book import TokenBook, new_record
 from gpuferry.monitor.pool import adoption, released
 from gpuferry.monitor.pool.adoption import BLOCK, LEDGER, Ledger
 from gpuferry.monitor.pool.released import Door
@@ -19,6 +21,8 @@ from gpuferry.monitor.pool.returns import Record, Returns
 from gpuferry.monitor.service.files import write_where_there_is_room
 from gpuferry.monitor.service.logs import Lossy
 from gpuferry.monitor.service.runtime import RuntimeDirectory
+from gpuferry.monitor.store.interface import StoreError
+from gpuferry.monitor.store.sqlite import SqliteStore
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -144,6 +148,24 @@ def test_a_record_that_finds_no_room_leaves_the_one_before(tiny: Path) -> None:
         with pytest.raises(OSError, match="No space left"):
             returns.note(Record(name, 7, ready="x" * 4096))
         assert [record.pid for record in returns.left()] == [7]
+
+
+def test_tokens_are_checked_where_nothing_more_can_be_written(tiny: Path) -> None:
+    """By the monitor after one that was killed: it wrote when it opened them, and let no tenant in."""
+
+    async def main() -> None:
+        token, path = proof.make("acme"), tiny / "registry.db"
+        killed = SqliteStore(path)
+        await TokenBook(killed).add(new_record(token))
+        fill(tiny)
+        store = SqliteStore(path)
+        assert [one.tenant for one in await TokenBook(store).all()] == ["acme"]
+        with pytest.raises(StoreError, match="full"):
+            await store.put("key", bytes(4096))
+        await store.close()
+        await killed.close()
+
+    asyncio.run(main())
 
 
 def test_a_log_that_cannot_be_written_ends_nothing_and_says_so_later() -> None:

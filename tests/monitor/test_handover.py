@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gpuferry.monitor.broker import handover
 from gpuferry.monitor.broker.handover import HandOver
-from gpuferry.monitor.door.handshake import Hello
+from gpuferry.monitor.door.handshake import Hello, Restore
 from gpuferry.monitor.pool.channel import ChannelBroken
 from gpuferry.monitor.sessions.decision import Placement
 from gpuferry.monitor.sessions.session import Session
@@ -177,6 +177,36 @@ def test_of_two_limits_the_shorter_holds(made: HandOver, asked: float, limit: fl
 
     run(act)
     assert session.grant.wall_seconds == limit
+
+
+def test_the_limit_of_a_program_counts_from_its_start_elsewhere_and_not_in_a_file(made: HandOver) -> None:
+    """Who came from another GPU server had all of its time again; who forked after a suspension had none."""
+    first = granted(7, Server(1), restore=Restore(3, 20.0))
+    more = granted(8, Server(2), restore=Restore(4, 5.0))
+    later = granted(9, Server(3))
+    for joins in (more, later):
+        joins.lease = first.lease
+        first.lease.joining.append(joins.id)
+        first.lease.take_seat(joins.id)
+    first.lease.sharing.clear()
+
+    def act() -> None:
+        for session in (first, more):
+            made.grant(session)
+        made.flush()
+        first.suspend("file", b"")
+        first._suspended_at -= 30.0  # which pass for the lease too
+        first.lease.began -= 30.0
+        first.unsuspend()
+        made.grant(later)
+        made.flush()
+        for session in (first, more, later):
+            session.stop_timer()
+
+    run(act)
+    limits = [session.grant.wall_seconds for session in (first, more, later)]
+    assert limits == pytest.approx([60.0, 45.0, 40.0], abs=4.0)
+    assert [session.grant.age_seconds for session in (first, more, later)] == [20.0, 5.0, 0.0]
 
 
 def test_welcomes_go_out_before_the_sockets(made: HandOver) -> None:

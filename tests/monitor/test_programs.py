@@ -214,16 +214,21 @@ def test_what_is_no_program_is_malformed(monitor: harness.Monitor, size: int) ->
 
 
 def test_the_next_monitor_knows_who_belongs_together() -> None:
-    with harness.monitor(*LASTING, GPUFERRY_TOKEN=token_of("both monitors")) as first:
+    """And when their time is over: a process that came after a restart lived for ever."""
+    options = (*LASTING, "--wall-limit", "1000", "--idle-limit", "900")
+    with harness.monitor(*options, GPUFERRY_TOKEN=token_of("both monitors")) as first:
         program = some_program()
         with Process(first, program) as parent, Process(first, program) as child:
             first.process.kill()
-            second = first.succeed(*LASTING)
+            second = first.succeed(*options)
             status = second.wait_for(lambda status: len(status.sessions) == 2, "both are back")
             assert {session.lease for session in status.sessions} == {parent.number}
             assert status.devices[0].memory_granted == parent.quota
             with Process(second, program) as late:
                 assert late.lease == parent.number
+                (told,) = (one for one in second.status().sessions if one.id == late.number)
+                assert 900 < told.wall_limit_seconds < 1000
+                assert told.idle_limit_seconds == 900
                 assert child.echo(b"works") == b"works"
 
 

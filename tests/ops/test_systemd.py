@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gpuferry.monitor.cli.checks.jail import GROUPS
 from gpuferry.monitor.service.notify import Notifier
 
 from tests.monitor import harness
@@ -104,6 +105,16 @@ def test_a_monitors_unit_lets_it_have_jails() -> None:
     unit = (UNITS / "gpuferry-monitor.service").read_text()
     for line in unit.splitlines():
         assert not line.startswith(("RestrictNamespaces", "LockPersonality", "PrivateUsers", *mounts)), line
+
+
+def test_a_monitors_unit_starts_again_while_its_sessions_live() -> None:
+    """With Delegate=yes they would be in groups below its own, and systemd could start nothing in that. To
+    whom wants groups doctor says that they end with their monitor.
+    """
+    unit = (UNITS / "gpuferry-monitor.service").read_text().splitlines()
+    assert "KillMode=process" in unit
+    assert not [line for line in unit if line.startswith("Delegate")]
+    assert "Delegate=yes and KillMode=mixed" in GROUPS
 
 
 @pytest.mark.parametrize("file", ["/proc/sys", "/proc/kmsg", "/proc/sys/kernel/hostname"])

@@ -18,6 +18,7 @@ from gpuferry.guest import paths
 HERE = Path(__file__).parent
 DEVICE = struct.Struct("QQ")  # live_file.h: busy_ns, lost
 FIRST_DEVICE = 8  # behind the magic
+SIZE = FIRST_DEVICE + 64 * DEVICE.size + 2048 * (8 + 64 * DEVICE.size)
 
 
 def environment(figures: Path, **settings: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gpuferry.guest import paths
 
-from .simulated import User, environment, lose, sampler
+from .simulated import SIZE, User, environment, lose, sampler
 
 MIB = 1 << 20
 PRELUDE = f"""
@@ -222,8 +222,16 @@ def test_the_driver_runs_without_the_file(figures: Path, obstacle: str) -> None:
         assert figures.read_bytes() == b"not ours" * 512
 
 
-def test_only_this_user_reads_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [b"", b"not ours" * 512, b"not ours" + bytes(SIZE - 8)])
+def test_in_the_runtime_folder_it_is_made_anew_and_only_this_user_reads_it(
+    tmp_path: Path, before: bytes
+) -> None:
+    """One that was damaged, or of another release, kept all figures back for good, and nobody said so."""
     folder = tmp_path / "run"
+    if before:
+        folder.mkdir(mode=0o700)
+        (folder / "simdevice").write_bytes(before)
+        (folder / "simdevice").chmod(0o600)
     settings = environment(tmp_path, GPUFERRY_RUNTIME_DIR=str(folder))
     del settings["GPUFERRY_SIM_STATS"]
     code = f"import ctypes; print(ctypes.CDLL({paths.simulated_driver()!r}).cuInit(0))"
@@ -231,3 +239,4 @@ def test_only_this_user_reads_it(tmp_path: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (folder / "simdevice").stat().st_mode & 0o777 == 0o600
     assert (folder / "simdevice").stat().st_uid == os.getuid()
+    assert (folder / "simdevice").read_bytes()[:8] == b"SIMLIVE1"

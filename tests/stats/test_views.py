@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import grpc
 import pytest
-from gpuferry.monitor.cli import client, smi, status, top
+from gpuferry.monitor.cli import client, errors, smi, status, top
 from gpuferry.monitor.cli import session as commands
+from gpuferry.monitor.views.stats import plain
 from gpuferry.specs._generated import control_pb2
 from rich.console import Console
 
@@ -122,3 +124,36 @@ def test_names_are_no_markup(
     status.show_status(None, None, False, None, 1.0)
     commands.show_all()
     assert capsys.readouterr().out.count(name) == 4
+
+
+NEWER: Any = 77  # a state that only a newer monitor knows
+
+
+def test_states_of_a_newer_monitor_are_shown_by_number() -> None:
+    found = busy()
+    found.devices[0].state = NEWER
+    found.servers.add(pid=1, state=NEWER)
+    found.migrations.add(session=11, state=NEWER)
+    console = Console(width=200, force_terminal=False)
+    with console.capture() as capture:
+        console.print(status.render(found))
+    assert capture.get().count(f" {NEWER} ") == 3
+    assert str(NEWER) in smi.render(found)
+    assert plain.status_json(found)["devices"][0]["state"] == str(NEWER)
+
+
+def test_an_older_monitor_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_TOKEN", "0123456789abcdef")
+    with (
+        pytest.raises(errors.CliError, match="older than this gpuferry"),
+        client.monitor_client("unix:/nowhere", None),
+    ):
+        raise Unimplemented
+
+
+class Unimplemented(grpc.RpcError):
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNIMPLEMENTED
+
+    def details(self) -> str:
+        return "Method not found!"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -11,13 +13,14 @@ import grpc
 import pytest
 from gpuferry.monitor.door.handshake import Reason
 from gpuferry.monitor.door.tokens import proof
-from gpuferry.monitor.door.tokens.book import TokenBook, new_record
+from gpuferry.monitor.door.tokens.book import TOKENS_MOST, TokenBook, new_record
 from gpuferry.monitor.settings.folders import STORE
 from gpuferry.monitor.store.sqlite import SqliteStore
 from gpuferry.specs._generated import control_pb2
 from gpuferry.specs._generated.frames import KEY_CLIENT
 
 from tests.helpers import page
+from tests.helpers.tokens import token_of
 from tests.monitor import harness
 from tests.registry.guest import Guest, Identity, Refused, Request, ask
 
@@ -125,6 +128,25 @@ def test_revoked_with_its_sessions(monitor: harness.Monitor) -> None:
         assert bystander.echo(b"x") == b"x"
 
 
+def test_those_that_come_back_to_the_next_monitor_end_too() -> None:
+    """The order is found before they are: it was carried out then, and they went on."""
+    looks = {"gpuferry.monitor.cluster.membership:LOCAL_KILLS_SECONDS": 0.05}
+    options = ("--pool", "1", "--orphan-grace", "60")
+    with harness.monitor(*options, GPUFERRY_TOKEN=token_of("both monitors")) as first:
+        token = create(first)
+        with Guest(first.tcp, token) as old:
+            (session,) = first.wait_for(lambda s: s.sessions, "its session").sessions
+            os.kill(session.server_pid, signal.SIGSTOP)
+            first.process.kill()
+            second = first.succeed(*options, constants=looks)
+            with Guest(second.tcp, token) as new:
+                assert second.run("token", "revoke", "acme", "--kill", "--yes").returncode == 0
+                assert new.connection.recv(1) == b""
+            os.kill(session.server_pid, signal.SIGCONT)
+            second.wait_for_log("session adopted")
+            assert old.connection.recv(1) == b""
+
+
 def test_the_sessions_of_tokens_that_were_revoked_before_can_be_ended(monitor: harness.Monitor) -> None:
     with Guest(monitor.tcp, create(monitor)) as guest:
         assert monitor.run("token", "revoke", "acme", "--yes").returncode == 0
@@ -155,6 +177,24 @@ def test_wrong_usage(monitor: harness.Monitor) -> None:
     for _ in range(3):
         create(monitor)
     assert monitor.run("token", "create", "acme").returncode == 1
+
+
+def test_tokens_that_are_made_at_the_same_time_shut_none_out(tmp_path: Path) -> None:
+    """There were more than are checked then, and one that had been in use for long was refused."""
+
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "tokens.db")
+        book = TokenBook(store)
+        made = [new_record(proof.make("acme")) for _ in range(6)]
+        for record in made[:3]:
+            await book.add(record)
+        await asyncio.gather(*map(book.add, made[3:]), return_exceptions=True)
+        kept = {record.id for record in await book.all()}
+        assert kept >= {record.id for record in made[:3]}
+        assert len(kept) <= TOKENS_MOST
+        await store.close()
+
+    asyncio.run(main())
 
 
 def test_tokens_open_a_port_to_other_machines(monitor: harness.Monitor) -> None:

@@ -20,6 +20,9 @@ from ...settings.sources import fields_of, load
 from .check import Check, python
 from .settings import in_force
 
+# With our unit's KillMode=process a delegated unit does not start again while sessions live (its comment).
+GROUPS = "as a systemd service: Delegate=yes and KillMode=mixed, and sessions then end with their monitor"
+
 # CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS of each device; 1: kernels may touch all memory of the process.
 _REACH = """
 import ctypes
@@ -92,7 +95,7 @@ def memory(simulated: bool) -> Check:
     detail = "no cgroup can be made: only private memory of each process is limited"
     if simulated:
         detail += "; the simulated device's counts for no process, and who takes it is not found out"
-    return Check("memory of jails", "note", detail, "as a systemd service: Delegate=yes")
+    return Check("memory of jails", "note", detail, GROUPS)
 
 
 def accounts_in(uids: range, subordinate: Path = Path("/etc/subuid")) -> list[str]:

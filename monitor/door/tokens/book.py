@@ -40,9 +40,16 @@ class TokenBook:
     async def add(self, record: registry_pb2.Token) -> None:
         """Store a token's record. Raises TooMany if the tenant has as many as it may."""
         prefix = f"{TOKENS}{record.tenant}/"
+        key = f"{prefix}{record.id}"
+        too_many = TooMany(f"{record.tenant} has {TOKENS_MOST} tokens already: revoke one first")
         if len(await self._store.read(prefix)) >= TOKENS_MOST:
-            raise TooMany(f"{record.tenant} has {TOKENS_MOST} tokens already: revoke one first")
-        await self._store.swap(f"{prefix}{record.id}", record.SerializeToString(), ABSENT)
+            raise too_many
+        await self._store.swap(key, record.SerializeToString(), ABSENT)
+        # Somebody else may have added one meanwhile, and of more than can be checked any may be left out.
+        there = await self._store.read(prefix)
+        if len(there) > TOKENS_MOST and (mine := there.get(key)):
+            await self._store.swap(key, None, mine.version)
+            raise too_many
 
     async def all(self) -> list[registry_pb2.Token]:
         """The records of all tokens, by tenant and id."""

@@ -5,19 +5,25 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
 from gpuferry.specs._generated import control_pb2
 
 SCHEMA = "gpuferry.status/1"
 
 
+def word(kind: EnumDescriptor, value: int) -> str:
+    """SERVER_STATE_IDLE of enum ServerState: "idle". What only a newer gpuferry has is its number."""
+    prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.name).upper() + "_"
+    known = kind.values_by_number.get(value)
+    return known.name.removeprefix(prefix).lower() if known else str(value)
+
+
 def _plain(value: Any, field: Any) -> Any:
     if field.message_type:
         return as_json(value)
     if field.enum_type:
-        # SERVER_STATE_IDLE of enum ServerState: "idle"
-        prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", field.enum_type.name).upper() + "_"
-        return field.enum_type.values_by_number[value].name.removeprefix(prefix).lower()
+        return word(field.enum_type, value)
     return value.hex() if isinstance(value, bytes) else value
 
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -13,6 +14,7 @@
 #define START_BITS    40
 #define FIELDS_TO_GO  19 /* in /proc/PID/stat, from the state to the start time */
 #define FOLDER_RIGHTS 0700
+#define TRIES         3 /* to make the file anew: others may do so at the same time */
 
 uint64_t live_now_ns(void) {
     struct timespec time;
@@ -56,9 +58,14 @@ static bool private_folder(const char *path) {
            S_ISDIR(status.st_mode) && status.st_uid == getuid() && (status.st_mode & 077) == 0;
 }
 
-static bool find_path(char path[PATH_MAX]) {
+static const char *chosen_path(void) {
     const char *chosen = getenv("GPUFERRY_SIM_STATS");
-    if (chosen && *chosen)
+    return chosen && *chosen ? chosen : NULL;
+}
+
+static bool find_path(char path[PATH_MAX]) {
+    const char *chosen = chosen_path();
+    if (chosen)
         return snprintf(path, PATH_MAX, "%s", chosen) < PATH_MAX;
     char folder[PATH_MAX - 16];
     const char *runtime = getenv("GPUFERRY_RUNTIME_DIR"), *base = getenv("XDG_RUNTIME_DIR");
@@ -79,26 +86,53 @@ bool live_jails_path(char path[PATH_MAX]) {
     return true;
 }
 
+/* `damaged`: it is a file of ours, and not one of these. */
+static struct live_file *map_file(int fd, bool *damaged) {
+    struct stat status;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != getuid())
+        return NULL;
+    struct live_file *file;
+    *damaged = status.st_size != 0 && status.st_size != sizeof *file;
+    /* it is sparse: only the entries in use take room */
+    if (*damaged || ftruncate(fd, sizeof *file) != 0)
+        return NULL;
+    file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (file == MAP_FAILED)
+        return NULL;
+    uint64_t magic = 0;
+    if (atomic_compare_exchange_strong(&file->magic, &magic, MAGIC) || magic == MAGIC)
+        return file;
+    *damaged = true;
+    munmap(file, sizeof *file);
+    return NULL;
+}
+
+/* Under its lock, so that nobody removes what another has just made in its place. */
+static void remove_file(const char *path, int fd) {
+    struct stat ours, there;
+    if (flock(fd, LOCK_EX) == 0 && fstat(fd, &ours) == 0 && lstat(path, &there) == 0 &&
+        ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)
+        unlink(path);
+}
+
 struct live_file *live_file_map(void) {
     char path[PATH_MAX];
     if (!find_path(path))
         return NULL;
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return NULL;
-    struct stat status;
-    struct live_file *file = MAP_FAILED;
-    /* it is sparse: only the entries in use take room */
-    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == getuid() &&
-        (status.st_size == 0 || status.st_size == sizeof *file) && ftruncate(fd, sizeof *file) == 0)
-        file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (file == MAP_FAILED)
-        return NULL;
-    uint64_t magic = 0;
-    if (!atomic_compare_exchange_strong(&file->magic, &magic, MAGIC) && magic != MAGIC) {
-        munmap(file, sizeof *file);
-        return NULL;
+    struct live_file *file = NULL;
+    bool damaged = true;
+    for (int tries = 0; damaged && tries < TRIES; tries++) {
+        damaged = false;
+        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0)
+            return NULL;
+        file = map_file(fd, &damaged);
+        /* In the runtime folder the name is ours: a damaged file, or another release's, would keep back all
+         * figures for good. */
+        damaged = damaged && !chosen_path();
+        if (damaged)
+            remove_file(path, fd);
+        close(fd);
     }
     return file;
 }
