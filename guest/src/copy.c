@@ -8,6 +8,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "context.h"
+#include "freed.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
@@ -37,6 +38,16 @@ bool gf_is_synchronous(uint64_t address) {
 static bool is_open(uint64_t address) {
     struct gf_allocation allocation;
     return gf_window_find(address, &allocation) && allocation.open;
+}
+
+/* What comes in the legacy stream the server has all others wait for; in a thread's own, nobody. What the
+ * device shares with the program is looked at without asking anybody. */
+bool gf_copy_in_waits(uint64_t stream) {
+    if (stream != 0 || gf_shared_at_work()) {
+        return true;
+    }
+    gf_copied_in();
+    return false;
 }
 
 /* Cuts rows into pieces that fit a frame: several rows at a time, or parts of one row. */
@@ -323,12 +334,11 @@ static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_exte
         gf_window_work_enqueued();
     }
     if (to.device) {
+        bool waits = !may_run_behind &&
+                     ((from.device ? shared || gf_is_synchronous(from.address) : gf_copy_in_waits(stream)) ||
+                      gf_is_synchronous(to.address) || is_open(to.address) || gf_context_is_synchronous());
         result = from.device ? copy_within(&to, &from, &extent, stream)
                              : copy_in(&to, &from, &extent, stream, may_run_behind);
-        /* What comes in the legacy stream the server has all others wait for; in a thread's own, nobody. */
-        bool unseen = from.device ? shared || gf_is_synchronous(from.address) : stream != 0;
-        bool waits = !may_run_behind && (unseen || gf_is_synchronous(to.address) || is_open(to.address) ||
-                                         gf_context_is_synchronous());
         return result == CUDA_SUCCESS && waits ? gf_wait_for_stream(stream) : result;
     }
     if (!from.device) { /* which CUDA does while the caller waits, behind what the stream was given before */
