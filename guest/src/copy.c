@@ -41,9 +41,10 @@ static bool is_open(uint64_t address) {
 }
 
 /* What comes in the legacy stream the server has all others wait for; in a thread's own, nobody. What the
- * device shares with the program is looked at without asking anybody. */
+ * device shares with the program is looked at without asking anybody, and a word may have to be written
+ * meanwhile. */
 bool gf_copy_in_waits(uint64_t stream) {
-    if (stream != 0 || gf_shared_at_work()) {
+    if (stream != 0 || gf_words_are_awaited() || gf_shared_at_work()) {
         return true;
     }
     gf_copied_in();
@@ -179,11 +180,13 @@ static CUresult copy_in_late(const struct gf_side *to, const struct gf_side *fro
 static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
                         uint64_t stream, bool may_run_behind) {
     gf_window_copy_enqueued();
-    bool calls = gf_host_calls_pending();
-    if (may_run_behind && (calls || gf_words_are_awaited())) {
-        bool locked = gf_host_is_locked((void *)from->address, span(from, extent));
-        if (locked || (calls && extent->width * extent->rows <= CAPTURE_MAX)) {
-            return copy_in_late(to, from, extent, stream, !locked);
+    bool calls = gf_host_calls_pending(), words = gf_words_are_awaited();
+    /* What is sent for the legacy stream all others wait for on the server: one may have to write the word.
+     */
+    if (may_run_behind ? calls || words : words && stream == 0) {
+        bool stays = !may_run_behind || gf_host_is_locked((void *)from->address, span(from, extent));
+        if (stays || ((calls || stream == 0) && extent->width * extent->rows <= CAPTURE_MAX)) {
+            return copy_in_late(to, from, extent, stream, !stays);
         }
     }
     if (calls) {
