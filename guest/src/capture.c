@@ -557,7 +557,7 @@ CUresult gf_cuEventRecordWithFlags_send(CUevent hEvent, CUstream hStream, unsign
         return CUDA_ERROR_ILLEGAL_STATE; /* there is no capture */
     }
     gf_capture_release(event);
-    gf_event_marked(event);
+    gf_event_marked(event, request.hStream);
     return gf_event_send(event, GF_OP_cuEventRecordWithFlags, &request, sizeof request);
 }
 

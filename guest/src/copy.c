@@ -8,6 +8,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "context.h"
+#include "freed.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
@@ -37,6 +38,17 @@ bool gf_is_synchronous(uint64_t address) {
 static bool is_open(uint64_t address) {
     struct gf_allocation allocation;
     return gf_window_find(address, &allocation) && allocation.open;
+}
+
+/* What comes in the legacy stream the server has all others wait for; in a thread's own, nobody. What the
+ * device shares with the program is looked at without asking anybody, and a word may have to be written
+ * meanwhile. */
+bool gf_copy_in_waits(uint64_t stream) {
+    if (stream != 0 || gf_words_are_awaited() || gf_shared_at_work()) {
+        return true;
+    }
+    gf_copied_in();
+    return false;
 }
 
 /* Cuts rows into pieces that fit a frame: several rows at a time, or parts of one row. */
@@ -168,11 +180,13 @@ static CUresult copy_in_late(const struct gf_side *to, const struct gf_side *fro
 static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
                         uint64_t stream, bool may_run_behind) {
     gf_window_copy_enqueued();
-    bool calls = gf_host_calls_pending();
-    if (may_run_behind && (calls || gf_words_are_awaited())) {
-        bool locked = gf_host_is_locked((void *)from->address, span(from, extent));
-        if (locked || (calls && extent->width * extent->rows <= CAPTURE_MAX)) {
-            return copy_in_late(to, from, extent, stream, !locked);
+    bool calls = gf_host_calls_pending(), words = gf_words_are_awaited();
+    /* What is sent for the legacy stream all others wait for on the server: one may have to write the word.
+     */
+    if (may_run_behind ? calls || words : words && stream == 0) {
+        bool stays = !may_run_behind || gf_host_is_locked((void *)from->address, span(from, extent));
+        if (stays || ((calls || stream == 0) && extent->width * extent->rows <= CAPTURE_MAX)) {
+            return copy_in_late(to, from, extent, stream, !stays);
         }
     }
     if (calls) {
@@ -323,12 +337,11 @@ static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_exte
         gf_window_work_enqueued();
     }
     if (to.device) {
+        bool waits = !may_run_behind &&
+                     ((from.device ? shared || gf_is_synchronous(from.address) : gf_copy_in_waits(stream)) ||
+                      gf_is_synchronous(to.address) || is_open(to.address) || gf_context_is_synchronous());
         result = from.device ? copy_within(&to, &from, &extent, stream)
                              : copy_in(&to, &from, &extent, stream, may_run_behind);
-        /* What comes in the legacy stream the server has all others wait for; in a thread's own, nobody. */
-        bool unseen = from.device ? shared || gf_is_synchronous(from.address) : stream != 0;
-        bool waits = !may_run_behind && (unseen || gf_is_synchronous(to.address) || is_open(to.address) ||
-                                         gf_context_is_synchronous());
         return result == CUDA_SUCCESS && waits ? gf_wait_for_stream(stream) : result;
     }
     if (!from.device) { /* which CUDA does while the caller waits, behind what the stream was given before */

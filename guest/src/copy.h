@@ -16,6 +16,10 @@ bool gf_address_is_device(uint64_t address);
 /* Whether the program wants operations on it to be done when they return (SYNC_MEMOPS). */
 bool gf_is_synchronous(uint64_t address);
 
+/* A blocking copy from the program's memory into the device's begins: whether it has to be waited for, else
+ * it is as if it had been. */
+bool gf_copy_in_waits(uint64_t stream);
+
 /* One side of a copy: rows in host or device memory. */
 struct gf_side {
     bool device;

@@ -88,8 +88,9 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
     if (gf_host_calls_pending() && (result = gf_wait_for_stream(stream)) != CUDA_SUCCESS) {
         return result; /* a function of the program may write what is copied */
     }
-    bool unseen = to.is_array && !from.is_array && !from.memory.device && stream != 0; /* as in copy.c */
-    bool waits = !behind && (unseen || to.memory.shared || from.memory.shared || gf_context_is_synchronous());
+    bool is_in = to.is_array && !from.is_array && !from.memory.device;
+    bool waits = !behind && ((is_in && gf_copy_in_waits(stream)) || to.memory.shared || from.memory.shared ||
+                             gf_context_is_synchronous());
     behind = behind && !to.is_array && !to.memory.device && is_locked(&to.memory, size);
     uint64_t most = GF_CHUNK / size->WidthInBytes;
     most = most > 0 ? most : 1;

@@ -291,7 +291,7 @@ static void mark_recorded(const struct gf_exec *exec) {
         if (event != NULL) {
             atomic_fetch_add(&event->records, 1);
             atomic_store(&event->recorded, true);
-            gf_event_marked(event);
+            gf_event_marked(event, exec->launch_stream);
         }
     }
 }

@@ -276,7 +276,7 @@ static CUresult event_of(uint64_t context, uint64_t green, CUevent hEvent, bool 
     }
     uint32_t before = enter(context);
     if (result == CUDA_SUCCESS && !wait) {
-        gf_event_marked(event);
+        gf_event_marked(event, UINT64_MAX); /* in no stream of its own */
     }
     if (result == CUDA_SUCCESS) {
         result = gf_event_send(event, GF_OP_sessionContextEvent, &request, sizeof request);

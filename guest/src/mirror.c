@@ -7,6 +7,7 @@
 
 #include "channel.h"
 #include "context.h"
+#include "driver_interop/registration.h"
 #include "gpuferry/messages.h"
 #include "host_memory.h"
 #include "window.h"
@@ -68,6 +69,12 @@ static uint64_t least(uint64_t one, uint64_t other) {
     return one < other ? one : other;
 }
 
+/* Programs free memory before they register it no more, which goes well where the driver holds its pages. */
+static bool is_gone(struct gf_mirror *m) {
+    m->gone = m->gone || !gf_memory_is_there((void *)m->host, m->size);
+    return m->gone;
+}
+
 /* Our own calls are made in the context of the memory. */
 static uint32_t enter(const struct gf_mirror *m) {
     uint32_t current = gf_thread.context_id;
@@ -111,7 +118,7 @@ static bool flush(struct gf_mirror *m, uint64_t stream, bool working) {
 uint32_t gf_mirrors_flush(const uint64_t *streams, bool working, uint64_t most) {
     uint32_t sent = 0;
     for (struct gf_mirror *m = mirrors; m != NULL; m = m->next) {
-        if (m->size > most) {
+        if (m->size > most || is_gone(m)) {
             continue;
         }
         uint32_t current = enter(m);
@@ -211,7 +218,7 @@ static void fetch_working(struct gf_mirror *m, uint64_t stream) {
 
 void gf_mirrors_fetch(const uint64_t *streams, bool working, uint64_t most) {
     for (struct gf_mirror *m = mirrors; m != NULL; m = m->next) {
-        if (m->begun && m->size <= most) {
+        if (m->begun && m->size <= most && !is_gone(m)) {
             uint32_t current = enter(m);
             (working && m->size > PIECE ? fetch_working : fetch)(m, streams[gf_context_device(m->owner)]);
             gf_thread.context_id = current;

@@ -13,6 +13,7 @@ struct gf_mirror {
     char *agreed;   /* what both sides had when they were last compared */
     char *looks;    /* room for two looks at it while the device works; NULL: there was none yet */
     bool begun;     /* the device has had all of it */
+    bool gone;      /* the program has unmapped it, and has yet to register it no more */
     uint64_t idle;  /* of gf_mirrors_idle: its context has nothing to do */
     struct gf_mirror *next;
 };

@@ -107,8 +107,21 @@ static void put(void *data, uint64_t value, size_t size) {
     memcpy(data, &value, size);
 }
 
+/* Registered memory is made the device's when the program asks where it has it: also in this way, if it was
+ * registered for that. Who asks about all memory does not pay for copies that no kernel wants. */
+static uint64_t on_device(const struct subject *s, uint64_t address) {
+    struct gf_host_range range;
+    CUdeviceptr made;
+    bool wanted = s->on_device == 0 && gf_host_find(address, &range) &&
+                  (range.flags & CU_MEMHOSTREGISTER_DEVICEMAP) != 0 && gf_context_current_handle() != 0;
+    return wanted && gf_cuMemHostGetDevicePointer_v2(&made, (void *)address, 0) == CUDA_SUCCESS
+               ? made
+               : s->on_device;
+}
+
 static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribute attribute, void *data) {
     const CUresult only_known = s->device || s->host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    uint64_t there;
     switch ((int)attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         put(data, s->owner, sizeof(CUcontext));
@@ -117,8 +130,9 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
         put(data, s->device ? CU_MEMORYTYPE_DEVICE : s->host ? CU_MEMORYTYPE_HOST : 0, sizeof(unsigned));
         return only_known;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: /* kernels cannot reach other memory of the program */
-        put(data, s->on_device, sizeof(CUdeviceptr));
-        return s->on_device != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        there = on_device(s, address);
+        put(data, there, sizeof(CUdeviceptr));
+        return there != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER: /* what CUDA does not know it takes for the program's */
         put(data, s->device || s->host ? s->on_host : address, sizeof(void *));
         return s->on_host != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

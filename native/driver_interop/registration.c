@@ -1,7 +1,6 @@
 #include "driver_interop/registration.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,10 +12,15 @@
 
 enum { PAGES = 2048 }; /* looked at in one system call */
 
-static bool is_there(uint64_t begin, uint64_t end, uint64_t page) {
+static uint64_t page_size(void) {
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+bool gf_memory_is_there(const void *memory, size_t size) {
+    const uint64_t page = page_size(), end = (uint64_t)memory + size, step = PAGES * page;
     unsigned char resident[PAGES];
-    for (uint64_t step = PAGES * page; begin < end; begin += step < end - begin ? step : end - begin) {
-        if (mincore((void *)begin, step < end - begin ? step : end - begin, resident) != 0) {
+    for (uint64_t at = (uint64_t)memory / page * page; at < end; at += step) {
+        if (mincore((void *)at, step < end - at ? step : end - at, resident) != 0) {
             return false;
         }
     }
@@ -32,7 +36,7 @@ static bool is_read_only(uint64_t address, uint64_t page) {
 CUresult gf_registration_check(void *memory, size_t size, unsigned flags) {
     const unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                            CU_MEMHOSTREGISTER_READ_ONLY | CU_MEMHOSTREGISTER_IOMEMORY;
-    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), address = (uint64_t)memory;
+    const uint64_t page = page_size(), address = (uint64_t)memory;
     if (memory == NULL || size == 0 || address + size <= address || (flags & ~known) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -40,7 +44,7 @@ CUresult gf_registration_check(void *memory, size_t size, unsigned flags) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     uint64_t begin = address / page * page, last = (address + size - 1) / page * page;
-    if (last + page < begin || !is_there(begin, last + page, page)) {
+    if (last + page < begin || !gf_memory_is_there(memory, size)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool writable = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0 ||

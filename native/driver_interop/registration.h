@@ -1,5 +1,6 @@
 /* What memory of the program may be registered. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "driver_interop/cuda_driver.h"
@@ -7,3 +8,5 @@
 /* Whether cuMemHostRegister may take it: all of it is there and, unless the device only reads it, writable.
  */
 CUresult gf_registration_check(void *memory, size_t size, unsigned flags);
+/* Whether all of a range is mapped. */
+bool gf_memory_is_there(const void *memory, size_t size);

@@ -179,6 +179,19 @@ static void orders(void) {
     OK(cuGraphExecDestroy(exec));
     OK(cuGraphDestroy(graph));
     OK(cuMemFreeHost(pinned));
+
+    // Memory that the device reaches too.
+    unsigned count = 64, delay = 300000, *mapped;
+    CUdeviceptr idle = allocate(256), busy = allocate(256);
+    OK(cuMemHostAlloc((void **)&mapped, BYTES, CU_MEMHOSTALLOC_DEVICEMAP));
+    mapped[0] = 5;
+    OK(LAUNCH(kernel("slow_copy"), 1, 64, stream, &busy, &idle, &count, &delay));
+    OK(cuMemcpyWithAttributesAsync(memory, (CUdeviceptr)mapped, BYTES, &now, stream));
+    mapped[0] = 6;
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(back[0], memory, BYTES));
+    EXPECT(back[0][0] == 5);
+    OK(cuMemFreeHost(mapped));
 }
 
 int main(void) {

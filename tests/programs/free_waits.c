@@ -1,6 +1,7 @@
 // To free memory, or to register it no more, waits for what the device was given before: functions of the
 // program have run, whoever asks is told that streams and events are done, and memory that a kernel wrote is
-// read without any other call. What a stream was given afterwards may still be under way.
+// read without any other call. What a stream was given afterwards may still be under way. A blocking copy
+// from the program's memory waits like that for its stream.
 //
 // device: sim: that a kernel takes its time, and where a stream waits for the program, a GPU decides
 #include <time.h>
@@ -113,6 +114,51 @@ static void afterwards(void) {
     OK(cuMemFree(word));
 }
 
+// The legacy stream, in which it is made, waits for all but non-blocking streams.
+static void copies(void) {
+    CUdeviceptr memory = allocate(4096), word = allocate(4), seen;
+    CUarray array;
+    CUstream blocking;
+    CUevent begin, end;
+    float milliseconds = -1;
+    unsigned *host;
+    OK(cuArrayCreate(&array, &(CUDA_ARRAY_DESCRIPTOR){64, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1}));
+    OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    OK(cuEventCreate(&begin, CU_EVENT_DEFAULT));
+    OK(cuEventCreate(&end, CU_EVENT_DEFAULT));
+    OK(cuEventRecord(begin, NULL));
+    work(NULL, target);
+    OK(cuEventRecord(end, NULL));
+    OK(cuMemcpyHtoD(memory, registered, sizeof registered));
+    OK(cuEventElapsedTime(&milliseconds, begin, end));
+    EXPECT(milliseconds > 0);
+    work(blocking, target);
+    OK(cuEventRecord(end, blocking));
+    OK(cuMemcpyHtoA(array, 0, registered, 256));
+    OK(cuEventQuery(end));
+    OK(cuStreamQuery(blocking));
+    work(NULL, target);
+    OK(cuMemcpyHtoD(memory, registered, sizeof registered));
+    OK(cuStreamQuery(NULL));
+    OK(cuMemsetD32(word, 0, 1));
+    OK(cuStreamSynchronize(NULL));
+    OK(cuStreamWaitValue32(stream, word, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuEventRecord(end, stream));
+    OK(cuMemcpyHtoD(memory, registered, sizeof registered));
+    FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+    FAILS(CUDA_ERROR_NOT_READY, cuEventQuery(end));
+    OK(cuStreamWriteValue32(blocking, word, 1, 0));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemHostAlloc((void **)&host, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+    OK(cuMemHostGetDevicePointer(&seen, host, 0));
+    work(NULL, seen);
+    unsigned before = *(volatile unsigned *)&host[31];
+    OK(cuMemcpyHtoD(memory, registered, sizeof registered));
+    (void)before;
+    EXPECT(host[31] == 1);
+    OK(cuMemFreeHost(host));
+}
+
 // The program sees what kernels wrote.
 static void shared(void) {
     enum { PINNED, MANAGED, REGISTERED, KINDS };
@@ -156,6 +202,7 @@ int main(void) {
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     functions();
     questions();
+    copies();
     afterwards();
     shared();
     return check_failed;

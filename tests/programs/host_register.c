@@ -1,4 +1,5 @@
 // The program's own memory page-locked and used in asynchronous copies; flags and errors of registration.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "driver.h"
@@ -21,6 +22,26 @@ static void filled(unsigned *host, size_t bytes, unsigned count) {
     EXPECT(host[0] == 8 && host[1] == 9 && host[2] == 7);
     OK(cuMemHostUnregister(host));
     OK(cuStreamDestroy(stream));
+}
+
+// Programs free memory that kernels reached before they register it no more.
+static void unmapped(void) {
+    const size_t size = 8192;
+    unsigned value = 5;
+    CUdeviceptr seen = 0;
+    CUstream stream;
+    unsigned *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemHostRegister(memory, size, CU_MEMHOSTREGISTER_DEVICEMAP));
+    OK(cuMemHostGetDevicePointer(&seen, memory, 0));
+    OK(LAUNCH(kernel("store"), 1, 1, stream, &seen, &value));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(memory[0] == 5);
+    munmap(memory + 1024, size / 2);
+    OK(LAUNCH(kernel("store"), 1, 1, stream, &seen, &value));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemHostUnregister(memory));
+    munmap(memory, size / 2);
 }
 
 int main(void) {
@@ -70,5 +91,6 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(pinned));
     OK(cuMemFreeHost(pinned));
     free(host);
+    unmapped();
     return check_failed;
 }

@@ -76,6 +76,15 @@ int main(void) {
     EXPECT(host_pointer == NULL && base == 0);
     OK(cuPointerGetAttributes(2, pointers, both, memory));
     EXPECT(host_pointer == NULL && base == memory);
+    static unsigned registered[64];
+    unsigned stored = 0x4321;
+    OK(cuMemHostRegister(registered, sizeof registered, CU_MEMHOSTREGISTER_DEVICEMAP));
+    OK(cuPointerGetAttributes(2, pointers, both, (CUdeviceptr)(uintptr_t)&registered[5]));
+    EXPECT(host_pointer == &registered[5] && base != 0);
+    OK(LAUNCH(kernel("store"), 1, 1, NULL, &base, &stored));
+    OK(cuCtxSynchronize());
+    EXPECT(registered[5] == 0x4321);
+    OK(cuMemHostUnregister(registered));
     FAILS(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange(&base, &size, (CUdeviceptr)(uintptr_t)&local));
     OK(cuMemcpyDtoH(&value, inside, 4));
     EXPECT(value == 0x1234);

@@ -1,6 +1,8 @@
 // Streams that wait for a word of memory, and write one: each comparison, both widths, across streams, and
 // what is refused. What a program writes to page-locked memory before it writes the word is what is copied
 // behind it, however much that is, and none of these copies is waited for.
+#include <pthread.h>
+
 #include "driver.h"
 
 enum { LARGE = 48 << 20, SIDE = 64 };
@@ -116,6 +118,37 @@ static void shared_behind_a_word(CUstream stream, CUdeviceptr flag, volatile uns
     OK(cuMemFreeHost(row));
 }
 
+static void *writes_a_word(void *flag) {
+    CUstream stream;
+    QUIET(cuCtxSetCurrent(context));
+    QUIET(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    QUIET(cuStreamWriteValue32(stream, (CUdeviceptr)flag, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+    QUIET(cuStreamSynchronize(stream));
+    return NULL;
+}
+
+// The default stream waits, and a copy in stands in it: who writes the word does not wait for that.
+static void in_the_default_stream(void) {
+    CUdeviceptr flag = allocate(4), memory = allocate(64);
+    unsigned data[16] = {[15] = 5}, back = 0;
+    pthread_t writer;
+    OK(cuMemsetD32(flag, 0, 1));
+    OK(cuStreamWaitValue32(NULL, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuMemcpyHtoDAsync(memory, data, sizeof data, NULL));
+    data[15] = 6;
+    writes_a_word((void *)flag);
+    OK(cuMemcpyDtoH(&back, memory + 60, 4));
+    EXPECT(back == 5);
+    OK(cuMemsetD32(flag, 0, 1));
+    OK(cuStreamWaitValue32(NULL, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    EXPECT(pthread_create(&writer, NULL, writes_a_word, (void *)flag) == 0);
+    OK(cuMemcpyHtoD(memory, data, sizeof data));
+    data[15] = 7;
+    pthread_join(writer, NULL);
+    OK(cuMemcpyDtoH(&back, memory + 60, 4));
+    EXPECT(back == 6);
+}
+
 // Page-locked memory is the device's under the program's own address, whatever it was allocated for: for
 // words, and for a node that fills it.
 static void by_its_own_address(CUstream stream) {
@@ -207,6 +240,7 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(first, 0, 0, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(first, flags, 0, 8));
     copies(first);
+    in_the_default_stream();
     by_its_own_address(first);
     return check_failed;
 }
