@@ -268,13 +268,31 @@ CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint6
     return instantiate(handle, model, flags, &why);
 }
 
+/* Nothing is to be brought anywhere, but the stream must be one that work may go into. */
+static CUresult may_upload(CUstream stream) {
+    uint64_t wire;
+    CUresult result = gf_wire_stream(stream, &wire);
+    return result == CUDA_SUCCESS && gf_capture_any() ? gf_capture_launch(stream) : result;
+}
+
 CUresult gf_graph_instantiate_with(CUgraphExec *handle, struct gf_model *model,
                                    CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
     /* With flags that are known, a cycle is all else that may be invalid. */
     CUgraphInstantiateResult why =
         params->flags < 16 ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE : CUDA_GRAPH_INSTANTIATE_ERROR;
-    CUresult result =
-        instantiate(handle, model, params->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, &why);
+    cuuint64_t flags = params->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+    CUgraphExec made;
+    CUresult result = instantiate(&made, model, flags, &why);
+    if (result == CUDA_SUCCESS && flags != params->flags) {
+        result = may_upload(params->hUploadStream);
+        why = CUDA_GRAPH_INSTANTIATE_ERROR;
+        if (result != CUDA_SUCCESS) {
+            gf_cuGraphExecDestroy(made);
+        }
+    }
+    if (result == CUDA_SUCCESS) {
+        *handle = made;
+    }
     params->hErrNode_out = NULL;
     params->result_out = result == CUDA_SUCCESS               ? CUDA_GRAPH_INSTANTIATE_SUCCESS
                          : result == CUDA_ERROR_INVALID_VALUE ? why

@@ -75,6 +75,36 @@ static void edges_with_data(void) {
     OK(cuGraphDestroy(graph));
 }
 
+// What cannot be uploaded where it should be is not made executable either: its memory is free for another
+// one.
+static void upload_where_work_is_captured(void) {
+    CUDA_MEM_ALLOC_NODE_PARAMS memory = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}},
+        .bytesize = 4096};
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUgraph graph, captured;
+    CUgraphExec exec = NULL;
+    CUgraphNode node;
+    CUstream stream;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &memory));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CUDA_GRAPH_INSTANTIATE_PARAMS how = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD,
+                                         .hUploadStream = stream};
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuGraphInstantiateWithParams(&exec, graph, &how));
+    EXPECT(how.result_out == CUDA_GRAPH_INSTANTIATE_ERROR && exec == NULL);
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &captured));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuGraphInstantiateWithParams(&exec, graph, &how));
+    EXPECT(how.result_out == CUDA_GRAPH_INSTANTIATE_SUCCESS);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamDestroy(stream));
+}
+
 int main(void) {
     start();
     CUdeviceptr data = allocate(256);
@@ -130,6 +160,7 @@ int main(void) {
     OK(cuGraphExecDestroy(exec));
 
     edges_with_data();
+    upload_where_work_is_captured();
 
     printf("parameters\n");
     CUDA_KERNEL_NODE_PARAMS kernel_params = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1};
