@@ -307,6 +307,7 @@ static void mark_recorded(const struct gf_exec *exec) {
                                      ? gf_event_find(node->params.eventRecord.event)
                                      : NULL;
         if (event != NULL) {
+            gf_event_ended(&event->object); /* what a capture has recorded */
             atomic_fetch_add(&event->records, 1);
             atomic_store(&event->recorded, true);
             gf_event_marked(event);
