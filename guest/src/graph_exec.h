@@ -36,6 +36,9 @@ CUresult gf_exec_recheck(struct gf_exec *exec);
 CUresult gf_exec_send(struct gf_exec *exec);
 CUresult gf_exec_send_node(struct gf_exec *exec, struct gf_node *node);
 CUresult gf_exec_send_switch(struct gf_exec *exec, struct gf_node *node, bool enabled);
+/* Staging memory for what the host gives or gets once a node does what another one says; what is there stays
+ * if it is enough. There may be none, so this comes before the node changes. */
+CUresult gf_exec_stage(struct gf_exec *exec, struct gf_node *node, const struct gf_node *as);
 /* Before and after a launch: the program's memory goes into staging memory of the device, or comes from it.
  */
 CUresult gf_exec_copy_in(struct gf_exec *exec, uint64_t stream);

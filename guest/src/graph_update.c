@@ -156,7 +156,8 @@ static CUresult adopt(struct gf_exec *exec, struct gf_model *graph, struct gf_mo
             continue;
         }
         if (!gf_params_equal(have, w) || !same_attributes(have, w)) {
-            result = gf_params_copy(have, w);
+            result = gf_exec_stage(exec, have, w);
+            result = result == CUDA_SUCCESS ? gf_params_copy(have, w) : result;
             result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, have) : result;
         }
     }
@@ -174,7 +175,8 @@ static CUresult replace(struct gf_exec *exec, struct gf_node *node, const struct
         CUresult adopted = same ? adopt(exec, node->bodies[0], given->bodies[0]) : CUDA_ERROR_INVALID_VALUE;
         return adopted == CUDA_SUCCESS ? gf_exec_recheck(exec) : adopted;
     }
-    CUresult result = gf_params_set(node, form, params);
+    CUresult result = gf_exec_stage(exec, node, given);
+    result = result == CUDA_SUCCESS ? gf_params_set(node, form, params) : result;
     result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, node) : result;
     bool attended = gf_params_reads_host(node) || gf_params_writes_host(node);
     return result == CUDA_SUCCESS && attended ? gf_exec_recheck(exec) : result;

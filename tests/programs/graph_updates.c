@@ -111,6 +111,51 @@ static void copied_by_way_of_host(void) {
     OK(cuGraphDestroy(graph));
 }
 
+// A larger copy may need memory where the graph runs. Without it the graph copies what it did.
+static void without_memory(void) {
+    enum { MOST = 256, LARGE = 8 << 20 };
+    static CUdeviceptr blocks[MOST];
+    static unsigned char source[LARGE];
+    CUgraph graph;
+    CUgraphNode in;
+    CUgraphExec exec;
+    unsigned taken = 0;
+    CUdeviceptr target = allocate(LARGE), beside = allocate(LARGE);
+    memset(source, 7, sizeof source);
+    OK(cuMemsetD32(beside, 3, LARGE / 4));
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = source,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = data,
+                          .WidthInBytes = WORDS * 4,
+                          .Height = 1,
+                          .Depth = 1};
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemcpyNode(&in, graph, NULL, 0, &copy, context));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    for (size_t size = (size_t)1 << 30; size >= 1 << 20; size /= 2)
+        while (taken < MOST && cuMemAlloc(&blocks[taken], size) == CUDA_SUCCESS)
+            taken++;
+    EXPECT(taken < MOST);
+    copy.dstDevice = target;
+    copy.WidthInBytes = LARGE;
+    CUresult result = cuGraphExecMemcpyNodeSetParams(exec, in, &copy, context);
+    EXPECT(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(first_after(exec, result == CUDA_SUCCESS ? target : data) == 0x07070707);
+    unsigned found[2] = {0};
+    OK(cuMemcpyDtoH(&found[0], beside, 4));
+    OK(cuMemcpyDtoH(&found[1], beside + LARGE - 4, 4));
+    EXPECT(found[0] == 3 && found[1] == 3);
+    while (taken > 0)
+        QUIET(cuMemFree(blocks[--taken]));
+    OK(cuGraphExecMemcpyNodeSetParams(exec, in, &copy, context));
+    EXPECT(first_after(exec, target + LARGE - WORDS * 4) == 0x07070707);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFree(target));
+    OK(cuMemFree(beside));
+}
+
 int main(void) {
     start();
     CUgraph graph, changed, longer;
@@ -163,6 +208,7 @@ int main(void) {
 
     more_layers();
     copied_by_way_of_host();
+    without_memory();
     EXPECT(first_after(exec, other) == 35);
 
     // What may not change.
