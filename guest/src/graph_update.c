@@ -106,6 +106,19 @@ static CUgraphExecUpdateResult pair_all(struct gf_model *have, struct gf_model *
     return fewer ? CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED : CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
+/* Whether an update would take a copy, a fill or a decision into another context. */
+static bool changes_context(const struct gf_node *have, const struct gf_node *want) {
+    switch ((int)want->params.type) {
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return have->context != want->context;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return have->params.conditional.ctx != want->params.conditional.ctx;
+    default:
+        return false;
+    }
+}
+
 /* Whether a graph may become what another one is, whose nodes know then by `below` whose place they take. */
 static CUgraphExecUpdateResult compare(struct gf_model *have, struct gf_model *want,
                                        CUgraphExecUpdateResultInfo *info) {
@@ -117,7 +130,9 @@ static CUgraphExecUpdateResult compare(struct gf_model *have, struct gf_model *w
     free(stack);
     for (struct gf_node *w = want->first; w != NULL && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; w = w->next) {
         info->errorNode = (CUgraphNode)w->handle;
-        result = gf_params_may_replace(w->below, w);
+        result = changes_context(w->below, w) && w->below->params.type == w->params.type
+                     ? CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED
+                     : gf_params_may_replace(w->below, w);
         for (unsigned i = 0; i < w->body_count && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
             result = compare(w->below->bodies[i], w->bodies[i], info);
         }

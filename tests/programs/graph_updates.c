@@ -156,6 +156,45 @@ static void without_memory(void) {
     OK(cuMemFree(beside));
 }
 
+// Copies and fills stay in the context that they work in.
+static void in_another_context(void) {
+    CUcontext another;
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExecUpdateResultInfo info;
+    CUDA_MEMSET_NODE_PARAMS set = {.dst = data, .value = 3, .elementSize = 4, .width = WORDS, .height = 1};
+    CUDA_MEMCPY3D within = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                            .srcDevice = data,
+                            .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                            .dstDevice = other,
+                            .WidthInBytes = WORDS * 4,
+                            .Height = 1,
+                            .Depth = 1};
+    CUgraphExec fills, copies;
+    CUgraph of_fills, of_copies;
+    OK(cuGraphCreate(&of_fills, 0));
+    OK(cuGraphAddMemsetNode(&node, of_fills, NULL, 0, &set, context));
+    OK(cuGraphInstantiate(&fills, of_fills, 0));
+    OK(cuGraphCreate(&of_copies, 0));
+    OK(cuGraphAddMemcpyNode(&node, of_copies, NULL, 0, &within, context));
+    OK(cuGraphInstantiate(&copies, of_copies, 0));
+    OK(cuCtxCreate(&another, NULL, 0, device));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &set, another));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(fills, graph, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED && info.errorNode == node);
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &within, another));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(copies, graph, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED && info.errorNode == node);
+    OK(cuGraphExecUpdate(copies, of_copies, &info));
+    OK(cuCtxDestroy(another));
+    OK(cuCtxSetCurrent(context));
+    OK(cuGraphExecDestroy(fills));
+    OK(cuGraphExecDestroy(copies));
+}
+
 int main(void) {
     start();
     CUgraph graph, changed, longer;
@@ -209,6 +248,7 @@ int main(void) {
     more_layers();
     copied_by_way_of_host();
     without_memory();
+    in_another_context();
     EXPECT(first_after(exec, other) == 35);
 
     // What may not change.
