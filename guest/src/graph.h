@@ -123,8 +123,6 @@ void gf_params_tell(const struct gf_node *node, enum gf_form form, void *params)
 bool gf_params_is_fixed(const struct gf_node *node);
 /* Of a kernel: of a launch's attributes those that nodes have, of each kind the last one. */
 CUresult gf_params_attributes(struct gf_node *node, const CUlaunchAttribute *attributes, unsigned count);
-/* Whether a kernel can be launched with the attributes that its node has. */
-CUresult gf_node_check_launch(const struct gf_node *node);
 CUgraphNodeType gf_form_type(enum gf_form form, const void *params);
 /* Whether an executable graph's node may become what another one is. */
 CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const struct gf_node *by);

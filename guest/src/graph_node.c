@@ -210,8 +210,11 @@ static CUresult take(struct gf_node *node) {
 }
 
 CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *params) {
-    struct gf_node made = {
-        .model = node->model, .context = node->context, .context_ends = node->context_ends};
+    struct gf_node made = {.model = node->model,
+                           .context = node->context,
+                           .context_ends = node->context_ends,
+                           .attributes = node->attributes, /* which it keeps */
+                           .attribute_count = node->attribute_count};
     if (form == GF_FORM_ANY) {
         made.params = *(const CUgraphNodeParams *)params;
     } else {

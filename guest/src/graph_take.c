@@ -76,7 +76,9 @@ static CUresult take_kernel(struct gf_node *node) {
                              .blockDimX = kernel->blockDimX,
                              .blockDimY = kernel->blockDimY,
                              .blockDimZ = kernel->blockDimZ,
-                             .sharedMemBytes = kernel->sharedMemBytes};
+                             .sharedMemBytes = kernel->sharedMemBytes,
+                             .attrs = node->attributes,
+                             .numAttrs = node->attribute_count};
     const struct gf_kernel_info *info = callable->info;
     CUresult result = in_context(node, callable->context);
     result = result == CUDA_SUCCESS ? gf_launch_check(&config, callable) : result;

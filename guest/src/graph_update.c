@@ -214,8 +214,7 @@ CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *original, enum 
                           ? CUDA_ERROR_INVALID_VALUE
                           : gf_params_set(&given, form, params);
     if (result == CUDA_SUCCESS) {
-        result = gf_node_check_launch(&given);
-        result = result == CUDA_SUCCESS ? replace(exec, node, &given, form, params) : result;
+        result = replace(exec, node, &given, form, params);
         gf_params_free(&given);
     }
     gf_graphs_unlock();
