@@ -212,6 +212,20 @@ def test_a_cube(module: driver.Module) -> None:
         wanted.append(texels[face, min(int(w), 3), min(int(u), 3), 0])
     np.testing.assert_array_equal(run(module, "tex_cube_f32", cube.value, at)[:, 0], wanted)
     np.testing.assert_array_equal(run(module, "tex_acube_f32", several.value, at, 1)[:, 0], wanted)
+    np.testing.assert_array_equal(run(module, "tex_acube_f32", several.value, at, 9)[:, 0], wanted)
+
+
+def test_edges_of_a_cube(module: driver.Module) -> None:
+    """Where faces meet, it is the edge of one of them."""
+    texels = np.arange(6, dtype=np.float32).repeat(4).reshape(6, 2, 2, 1)
+    cube = Texture(Array(texels, 2, CUBEMAP), filter=0, flags=NORMALIZED)
+    at = np.zeros((COUNT, 3), np.float32)
+    at[:7] = (1, 1, 0), (-1, 1, 0.25), (1, 0, -1), (0.5, -2, 2), (0, -3, -3), (1, 1, 1), (-1, -1, -1)
+    faces = run(module, "tex_cube_f32", cube.value, at)[:7, 0]
+    for v, face in zip(at[:7], faces, strict=True):
+        along = v[int(face) // 2]
+        assert abs(along) == abs(v).max(), (v, face)
+        assert (along < 0) == face % 2, (v, face)
 
 
 def test_levels(module: driver.Module) -> None:

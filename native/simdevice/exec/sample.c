@@ -45,14 +45,15 @@ static void put(struct place *place, int dimension, double u, bool linear) {
     place->fraction[dimension] = (uint32_t)(fixed - texel * 256);
 }
 
-/* The face of a cube that a vector meets, and where, from 0 to 1. */
+/* The face of a cube that a vector meets, and where, from 0 to 1. On an edge it is one of those that meet
+ * there. */
 static uint32_t cube_face(const float v[3], float at[2]) {
     float x = v[0], y = v[1], z = v[2], m, s, t;
     uint32_t face;
-    if (fabsf(x) > fabsf(y) && fabsf(x) > fabsf(z)) {
+    if (fabsf(x) >= fabsf(y) && fabsf(x) >= fabsf(z)) {
         face = x < 0;
         m = fabsf(x), s = x < 0 ? z : -z, t = -y;
-    } else if (fabsf(y) > fabsf(x) && fabsf(y) > fabsf(z)) {
+    } else if (fabsf(y) >= fabsf(z)) {
         face = 2 + (y < 0);
         m = fabsf(y), s = x, t = y < 0 ? -z : z;
     } else {
@@ -73,8 +74,11 @@ static void locate(const struct sim_view *view, const struct sim_level *level, u
     bool cube = shape == SIM_CUBE || shape == SIM_CUBE_LAYERED;
     int64_t layer = (int64_t)(int32_t)c[0];
     *place = (struct place){0};
-    if (cube)
-        layer = (shape == SIM_CUBE ? 0 : layer * 6) + cube_face((const float[]){at[0], at[1], at[2]}, at);
+    if (cube) {
+        int64_t last = (int64_t)level->layers / 6 - 1; /* beyond it, the last cube, whichever face it is */
+        int64_t number = shape == SIM_CUBE || layer < 0 ? 0 : layer < last ? layer : last;
+        layer = number * 6 + cube_face((const float[]){at[0], at[1], at[2]}, at);
+    }
     for (int d = 0; d < dimensions[shape]; d++) {
         if (how & SIM_TEX_INTEGER)
             place->texel[d] = (int32_t)c[1 + d];
