@@ -80,7 +80,8 @@ static CUresult take_kernel(struct gf_node *node) {
                              .attrs = node->attributes,
                              .numAttrs = node->attribute_count};
     const struct gf_kernel_info *info = callable->info;
-    CUresult result = in_context(node, callable->context);
+    bool anywhere = kernel->func == NULL && callable->context == 0; /* a library's: where the node says */
+    CUresult result = in_context(node, anywhere ? (uint64_t)kernel->ctx : callable->context);
     result = result == CUDA_SUCCESS ? gf_launch_check(&config, callable) : result;
     if (result != CUDA_SUCCESS) {
         return result;
