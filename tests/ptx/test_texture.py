@@ -18,6 +18,7 @@ from .textures import (
     MIRROR,
     NORMALIZED,
     PITCH2D,
+    SEAMLESS,
     SURFACE,
     WRAP,
     Array,
@@ -226,6 +227,23 @@ def test_edges_of_a_cube(module: driver.Module) -> None:
         along = v[int(face) // 2]
         assert abs(along) == abs(v).max(), (v, face)
         assert (along < 0) == face % 2, (v, face)
+
+
+def test_a_seamless_cube(module: driver.Module) -> None:
+    """What is filtered at an edge is of both faces that meet there, if the program wants that."""
+    texels = noise(6, 4, 4, 1)
+    at = np.zeros((COUNT, 3), np.float32)
+    # On the edges of +x with +z, +y and -y, and of -z with -y, where a row's texels have their centres.
+    at[:4] = (1, 0.25, 1), (1, 1, 0.75), (1, -1, 0.75), (-0.25, -1, -1)
+    places = [(0, 1, 0), (0, 0, 0), (0, 3, 0), (5, 3, 2)], [(4, 1, 3), (2, 3, 3), (3, 0, 3), (3, 3, 1)]
+    one, other = ([texels[place][0] for place in side] for side in places)
+    for flags, wanted in ((NORMALIZED, None), (NORMALIZED | SEAMLESS, (np.array(one) + other) / 2)):
+        cube = Texture(Array(texels, 2, CUBEMAP), filter=1, flags=flags)
+        got = run(module, "tex_cube_f32", cube.value, at)[:4, 0]
+        if wanted is not None:
+            np.testing.assert_allclose(got, wanted, rtol=1e-6)
+        else:
+            assert all(value in (a, b) for value, a, b in zip(got, one, other, strict=True))
 
 
 def test_levels(module: driver.Module) -> None:
