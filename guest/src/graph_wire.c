@@ -162,8 +162,10 @@ CUresult gf_exec_stage(struct gf_exec *exec, struct gf_node *node, const struct 
     if ((!reads && !writes) || gf_node_is_in_body(node)) {
         return CUDA_SUCCESS;
     }
-    if (reads && writes) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (reads && writes) { /* this process copies, but not from one place of the device to another */
+        struct gf_box_end to = {0}, from = {0};
+        CUresult ends = gf_copy_ends(&as->params.memcpy.copyParams, &to, &from);
+        return ends == CUDA_SUCCESS && to.device && from.device ? CUDA_ERROR_NOT_SUPPORTED : ends;
     }
     if (size <= node->staging_size) {
         return CUDA_SUCCESS;
@@ -215,6 +217,9 @@ static void send_copy(struct build *b, struct gf_node *node) {
     fail(b, gf_exec_stage(b->exec, node, node));
     if (calls && reads) {
         send_call(b, node);
+    }
+    if (reads && gf_params_writes_host(node)) {
+        return;
     }
     uint32_t box = send_box(b, node, &node->params.memcpy.copyParams, false);
     if (calls && reads && b->set < 0) {

@@ -111,6 +111,69 @@ static void copied_by_way_of_host(void) {
     OK(cuGraphDestroy(graph));
 }
 
+// A copy within the program's memory is made when the graph comes to it, also one of rows.
+static void within_the_program(void) {
+    enum { ROWS = 4, PITCH = 24, ROW = 16 };
+    static unsigned char first[ROWS * PITCH], second[ROWS * PITCH], third[ROWS * PITCH];
+    CUgraph graph;
+    CUgraphNode out, within, in;
+    CUgraphExec exec;
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = data,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = first,
+                          .WidthInBytes = sizeof first,
+                          .Height = 1,
+                          .Depth = 1};
+    OK(cuMemsetD8(data, 5, sizeof first));
+    memset(third, 7, sizeof third);
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemcpyNode(&out, graph, NULL, 0, &copy, context));
+    CUDA_MEMCPY3D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = first,
+                          .srcPitch = PITCH,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = second,
+                          .dstPitch = PITCH,
+                          .WidthInBytes = ROW,
+                          .Height = ROWS,
+                          .Depth = 1};
+    OK(cuGraphAddMemcpyNode(&within, graph, &out, 1, &rows, context));
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+    copy.srcHost = second;
+    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = other;
+    OK(cuGraphAddMemcpyNode(&in, graph, &within, 1, &copy, context));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(third, other, sizeof third));
+    EXPECT(third[0] == 5 && third[ROW - 1] == 5 && third[ROW] == 0 && third[3 * PITCH + ROW - 1] == 5);
+    OK(cuGraphNodeSetEnabled(exec, within, 0));
+    memset(second, 9, sizeof second);
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(second[0] == 9);
+    rows.dstHost = third;
+    OK(cuGraphExecMemcpyNodeSetParams(exec, within, &rows, context));
+    OK(cuGraphNodeSetEnabled(exec, within, 1));
+    memset(third, 1, sizeof third);
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(second[0] == 9 && third[0] == 5 && third[ROW] == 1 && third[3 * PITCH] == 5);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuMemcpyAsync((CUdeviceptr)second, (CUdeviceptr)third, sizeof third, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(memcmp(second, third, sizeof third) == 0);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
 // A larger copy may need memory where the graph runs. Without it the graph copies what it did.
 static void without_memory(void) {
     enum { MOST = 256, LARGE = 8 << 20 };
@@ -247,6 +310,7 @@ int main(void) {
 
     more_layers();
     copied_by_way_of_host();
+    within_the_program();
     without_memory();
     in_another_context();
     EXPECT(first_after(exec, other) == 35);
