@@ -105,6 +105,7 @@ static struct gf_exec *new_exec(struct gf_model *model, uint64_t flags) {
         return NULL;
     }
     exec->model = copy;
+    exec->launching = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     exec->flags = flags;
     exec->context = gf_context_current_handle();
     exec->attended_count = attend(copy, NULL);
@@ -377,8 +378,10 @@ CUresult gf_graph_launch(struct gf_exec *exec, CUstream cuda_stream) {
         gf_window_work_enqueued();
         return gf_send_struct(GF_OP_sessionGraphLaunch, &request);
     }
-    gf_graphs_lock();
+    pthread_mutex_lock(&exec->launching);
     result = exec->calls ? launch_with_calls(&request) : launch_with_copies(exec, &request);
+    pthread_mutex_unlock(&exec->launching);
+    gf_graphs_lock();
     mark_recorded(exec);
     gf_graphs_unlock();
     return result;

@@ -1,5 +1,7 @@
 /* Executable graphs: what was sent to the server once, and what each launch needs of the program's memory. */
 #pragma once
+#include <pthread.h>
+
 #include "graph.h"
 #include "handles.h"
 
@@ -19,6 +21,7 @@ struct gf_exec {
     uint64_t contexts_ended;   /* when its contexts were looked at */
     struct gf_node **attended; /* nodes that a launch must look at: host memory, events */
     unsigned attended_count;
+    pthread_mutex_t launching; /* one launch uses the staging memory at a time, and may wait for its stream */
 };
 
 /* What was made executable uses the home, and lets go of it (graph_condition.c): its handle on the wire. */
