@@ -122,6 +122,14 @@ CUresult gf_graph_add_telling(CUgraphNode *handle, struct gf_model *model, const
     return result;
 }
 
+CUresult gf_graph_add_matching(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                               const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params) {
+    CUresult result = gf_params_check_context(params);
+    return result != CUDA_SUCCESS
+               ? result
+               : gf_graph_add_telling(handle, model, dependencies, data, count, GF_FORM_ANY, params);
+}
+
 CUresult gf_graph_add_value(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
                             size_t count, enum gf_form form, uint64_t value) {
     return gf_graph_add(handle, model, dependencies, NULL, count, form, &value);
@@ -142,6 +150,11 @@ CUresult gf_node_set(struct gf_node *node, enum gf_form form, const void *params
                                                  : gf_params_set(node, form, params);
     gf_graphs_unlock();
     return result;
+}
+
+CUresult gf_node_set_matching(struct gf_node *node, const CUgraphNodeParams *params) {
+    CUresult result = gf_params_check_context(params);
+    return result == CUDA_SUCCESS ? gf_node_set(node, GF_FORM_ANY, params) : result;
 }
 
 CUresult gf_node_set_value(struct gf_node *node, enum gf_form form, uint64_t value) {

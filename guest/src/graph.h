@@ -110,6 +110,8 @@ CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from);
 /* Makes what `params` points to the node's own, if a node of its kind may hold that (graph_take.c); of all
  * kinds but child graphs. */
 CUresult gf_params_take(struct gf_node *node);
+/* Whether a kernel's function is of the context that is named beside it, if one is. */
+CUresult gf_params_check_context(const CUgraphNodeParams *params);
 /* Whether the contexts that nodes work in, those of graphs within it too, are the ones that they were given,
  * and sound. Nodes that are switched off need none. */
 CUresult gf_model_check_contexts(const struct gf_model *model);

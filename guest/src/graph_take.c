@@ -108,6 +108,19 @@ static CUresult take_kernel(struct gf_node *node) {
     return CUDA_SUCCESS;
 }
 
+CUresult gf_params_check_context(const CUgraphNodeParams *params) {
+    const CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &params->kernel;
+    const struct gf_callable *function = params->type == CU_GRAPH_NODE_TYPE_KERNEL && kernel->ctx != NULL
+                                             ? gf_function_find(kernel->func)
+                                             : NULL;
+    struct gf_context *context;
+    uint64_t wire;
+    return function == NULL || (gf_context_look_up(kernel->ctx, &context, &wire) == CUDA_SUCCESS &&
+                                wire == function->context)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 /* Copies and fills: what CUDA refuses when they are added. */
 
 static CUresult take_memcpy(struct gf_node *node) {

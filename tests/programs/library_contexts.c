@@ -66,6 +66,26 @@ static void in_graphs(CUcontext own, CUstream stream) {
         OK(cuGraphExecDestroy(execs[i]));
 }
 
+// A function is of one context; what names another one beside it is told so by the calls of CUDA 13.4.
+static void mismatched(CUcontext own, CUfunction mine) {
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
+    CUgraph graph;
+    CUgraphNode node;
+    params.kernel.func = mine;
+    params.kernel.gridDimX = params.kernel.gridDimY = params.kernel.gridDimZ = 1;
+    params.kernel.blockDimX = params.kernel.blockDimY = params.kernel.blockDimZ = 1;
+    params.kernel.kernelParams = (void *[]){&to};
+    params.kernel.ctx = own;
+    OK(cuGraphCreate(&graph, 0));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuGraphAddNode_v3(&node, graph, NULL, NULL, 0, &params));
+    OK(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuGraphNodeSetParams_v2(node, &params));
+    params.kernel.ctx = context;
+    OK(cuGraphNodeSetParams_v2(node, &params));
+    OK(cuGraphAddNode_v3(&node, graph, NULL, NULL, 0, &params));
+    OK(cuGraphDestroy(graph));
+}
+
 int main(void) {
     CUlibrary library;
     CUcontext own;
@@ -91,6 +111,7 @@ int main(void) {
     OK(LAUNCH(mine, 1, 1, ours, &to));
     OK(cuStreamSynchronize(ours));
     in_graphs(own, ours);
+    mismatched(own, mine);
 
     printf("captured\n");
     OK(cuStreamBeginCapture(theirs, CU_STREAM_CAPTURE_MODE_RELAXED));
