@@ -234,7 +234,9 @@ cdef int cut_off(GraphExec *g, Place *place) noexcept nogil:
         return status
     sources = <cu.CUgraphNode *>malloc(count * sizeof(cu.CUgraphNode))
     data = <cu.CUgraphEdgeData *>malloc(count * sizeof(cu.CUgraphEdgeData))
-    status = cu.cuGraphNodeGetDependencies(place.node, sources, data, &count)
+    status = cu.CUDA_ERROR_OUT_OF_MEMORY
+    if sources != NULL and data != NULL:
+        status = cu.cuGraphNodeGetDependencies(place.node, sources, data, &count)
     for i in range(count):
         status = status or cu.cuGraphRemoveDependencies(
             g.graphs[0][place.graph], &sources[i], &place.node, &data[i], 1)

@@ -163,7 +163,9 @@ cdef int copy_edges(cu.CUgraph graph, cu.CUgraphNode old, cu.CUgraphNode made, b
         return status
     others = <cu.CUgraphNode *>malloc(count * sizeof(cu.CUgraphNode))
     data = <cu.CUgraphEdgeData *>malloc(count * sizeof(cu.CUgraphEdgeData))
-    status = edges_of(old, dependent, others, data, &count)
+    status = cu.CUDA_ERROR_OUT_OF_MEMORY
+    if others != NULL and data != NULL:
+        status = edges_of(old, dependent, others, data, &count)
     for i in range(count):
         if dependent:
             status = status or cu.cuGraphAddDependencies(graph, &made, &others[i], &data[i], 1)

@@ -121,6 +121,8 @@ CUresult gf_graph_add_value(CUgraphNode *handle, struct gf_model *model, const C
 /* The same where the program is told what the node made: the address of an allocation. */
 CUresult gf_graph_add_telling(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
                               const CUgraphEdgeData *data, size_t count, enum gf_form form, void *params);
+CUresult gf_graph_add_matching(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                               const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params);
 CUresult gf_graph_connect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
                           const CUgraphEdgeData *data, size_t count);
 CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
@@ -130,6 +132,7 @@ CUresult gf_graph_edges(struct gf_model *model, CUgraphNode *from, CUgraphNode *
                         size_t *count);
 CUresult gf_node_get(const struct gf_node *node, enum gf_form form, void *params);
 CUresult gf_node_set(struct gf_node *node, enum gf_form form, const void *params);
+CUresult gf_node_set_matching(struct gf_node *node, const CUgraphNodeParams *params);
 CUresult gf_node_set_value(struct gf_node *node, enum gf_form form, uint64_t value);
 CUresult gf_node_in_clone(struct gf_model *clone, uint64_t original, CUgraphNode *found);
 CUresult gf_node_dependencies(const struct gf_node *node, CUgraphNode *nodes, CUgraphEdgeData *data,

@@ -8,6 +8,8 @@
 #include "context.h"
 #include "objects.h"
 
+enum { EDGES_MOST = 3 }; /* between the same two nodes: one from each port of a kernel */
+
 CUresult gf_graph_create(CUgraph *graph) {
     struct gf_model *model = gf_model_new();
     return model == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_model_publish(model, NULL, graph);
@@ -57,10 +59,11 @@ CUresult gf_graph_destroy_node(struct gf_graph_node *object) {
     return result;
 }
 
-static bool has_twice(struct gf_node **nodes, size_t count) {
+/* Edges are told apart by their data, too. */
+static bool has_twice(struct gf_node **nodes, const CUgraphEdgeData *data, size_t count) {
     for (size_t i = 0; i < count; i++) {
         for (size_t j = i + 1; j < count; j++) {
-            if (nodes[i] == nodes[j]) {
+            if (nodes[i] == nodes[j] && (data == NULL || memcmp(&data[i], &data[j], sizeof *data) == 0)) {
                 return true;
             }
         }
@@ -71,13 +74,13 @@ static bool has_twice(struct gf_node **nodes, size_t count) {
 /* With the lock held. */
 static CUresult add(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
                     const CUgraphEdgeData *data, size_t count, enum gf_form form, const void *params) {
-    if (count > model->count) {
+    if (count / (data == NULL ? 1 : EDGES_MOST) > model->count) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct gf_node **from = malloc((count + 1) * sizeof *from), *node = NULL;
     CUresult result = from == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_nodes_of(model, dependencies, count, from);
     /* Before the node is made, which may use up what there is but once. */
-    bool right = result == CUDA_SUCCESS && !has_twice(from, count);
+    bool right = result == CUDA_SUCCESS && !has_twice(from, data, count);
     for (size_t i = 0; data != NULL && i < count && right; i++) {
         right = gf_is_edge(gf_form_type(form, params), from[i], &data[i]);
     }
@@ -119,6 +122,14 @@ CUresult gf_graph_add_telling(CUgraphNode *handle, struct gf_model *model, const
     return result;
 }
 
+CUresult gf_graph_add_matching(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                               const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params) {
+    CUresult result = gf_params_check_context(params);
+    return result != CUDA_SUCCESS
+               ? result
+               : gf_graph_add_telling(handle, model, dependencies, data, count, GF_FORM_ANY, params);
+}
+
 CUresult gf_graph_add_value(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
                             size_t count, enum gf_form form, uint64_t value) {
     return gf_graph_add(handle, model, dependencies, NULL, count, form, &value);
@@ -139,6 +150,11 @@ CUresult gf_node_set(struct gf_node *node, enum gf_form form, const void *params
                                                  : gf_params_set(node, form, params);
     gf_graphs_unlock();
     return result;
+}
+
+CUresult gf_node_set_matching(struct gf_node *node, const CUgraphNodeParams *params) {
+    CUresult result = gf_params_check_context(params);
+    return result == CUDA_SUCCESS ? gf_node_set(node, GF_FORM_ANY, params) : result;
 }
 
 CUresult gf_node_set_value(struct gf_node *node, enum gf_form form, uint64_t value) {
@@ -167,48 +183,73 @@ CUresult gf_condition_create(struct gf_model *model, uint64_t context, unsigned 
 
 /* Edges */
 
+static struct gf_edge *edge_of(struct gf_node *from, struct gf_node *to, const CUgraphEdgeData *data) {
+    for (unsigned i = 0; i < to->edge_count; i++) {
+        if (to->edges[i].from == from && memcmp(&to->edges[i].data, data, sizeof *data) == 0) {
+            return &to->edges[i];
+        }
+    }
+    return NULL;
+}
+
+static CUresult connect(struct gf_node *from, struct gf_node *to, const CUgraphEdgeData *data) {
+    return from == to || edge_of(from, to, data) != NULL ? CUDA_ERROR_INVALID_VALUE
+                                                         : gf_node_depend(to, from, data);
+}
+
+static CUresult disconnect(struct gf_node *from, struct gf_node *to, const CUgraphEdgeData *data) {
+    struct gf_edge *edge = edge_of(from, to, data);
+    if (edge == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memmove(edge, edge + 1, (char *)&to->edges[--to->edge_count] - (char *)edge);
+    return CUDA_SUCCESS;
+}
+
+struct changes {
+    const CUgraphNode *from, *to;
+    const CUgraphEdgeData *data;
+    CUresult (*apply)(struct gf_node *from, struct gf_node *to, const CUgraphEdgeData *data);
+    CUresult (*undo)(struct gf_node *from, struct gf_node *to, const CUgraphEdgeData *data);
+};
+
+static CUresult change(struct gf_model *model, const struct changes *c, size_t i, bool undo) {
+    static const CUgraphEdgeData plain;
+    struct gf_node *ends[2];
+    CUresult result = gf_nodes_of(model, (const CUgraphNode[]){c->from[i], c->to[i]}, 2, ends);
+    return result != CUDA_SUCCESS
+               ? result
+               : (undo ? c->undo : c->apply)(ends[0], ends[1], c->data == NULL ? &plain : &c->data[i]);
+}
+
+/* All of them or, if one cannot be, none. */
+static CUresult change_all(struct gf_model *model, const struct changes *changes, size_t count) {
+    CUresult result = CUDA_SUCCESS;
+    size_t done = 0;
+    while (done < count && (result = change(model, changes, done, false)) == CUDA_SUCCESS) {
+        done++;
+    }
+    while (result != CUDA_SUCCESS && done > 0) {
+        change(model, changes, --done, true);
+    }
+    return result;
+}
+
 CUresult gf_graph_connect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
                           const CUgraphEdgeData *data, size_t count) {
-    CUresult result = CUDA_SUCCESS;
     gf_graphs_lock();
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        struct gf_node *ends[2];
-        const CUgraphNode handles[2] = {from[i], to[i]};
-        result = gf_nodes_of(model, handles, 2, ends);
-        if (result == CUDA_SUCCESS && (ends[0] == ends[1] || gf_node_depends(ends[1], ends[0]))) {
-            result = CUDA_ERROR_INVALID_VALUE;
-        }
-        result = result == CUDA_SUCCESS ? gf_node_depend(ends[1], ends[0], data == NULL ? NULL : &data[i])
-                                        : result;
-    }
+    CUresult result = change_all(model, &(struct changes){from, to, data, connect, disconnect}, count);
     gf_graphs_unlock();
     return result;
 }
 
-static CUresult disconnect(struct gf_node *from, struct gf_node *to, const CUgraphEdgeData *data) {
-    for (unsigned i = 0; i < to->edge_count; i++) {
-        if (to->edges[i].from == from && memcmp(&to->edges[i].data, data, sizeof *data) == 0) {
-            memmove(&to->edges[i], &to->edges[i + 1], (--to->edge_count - i) * sizeof *to->edges);
-            return CUDA_SUCCESS;
-        }
-    }
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
 CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
                              const CUgraphEdgeData *data, size_t count) {
-    static const CUgraphEdgeData plain;
     gf_graphs_lock();
-    CUresult result = model->captured                           ? CUDA_ERROR_INVALID_VALUE
-                      : count > 0 && gf_model_has_memory(model) ? CUDA_ERROR_NOT_SUPPORTED
-                                                                : CUDA_SUCCESS;
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        struct gf_node *ends[2];
-        const CUgraphNode handles[2] = {from[i], to[i]};
-        const CUgraphEdgeData *wanted = data == NULL ? &plain : &data[i];
-        result = gf_nodes_of(model, handles, 2, ends);
-        result = result == CUDA_SUCCESS ? disconnect(ends[0], ends[1], wanted) : result;
-    }
+    CUresult result = model->captured ? CUDA_ERROR_INVALID_VALUE
+                      : count > 0 && gf_model_has_memory(model)
+                          ? CUDA_ERROR_NOT_SUPPORTED
+                          : change_all(model, &(struct changes){from, to, data, disconnect, connect}, count);
     gf_graphs_unlock();
     return result;
 }

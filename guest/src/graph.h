@@ -110,6 +110,8 @@ CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from);
 /* Makes what `params` points to the node's own, if a node of its kind may hold that (graph_take.c); of all
  * kinds but child graphs. */
 CUresult gf_params_take(struct gf_node *node);
+/* Whether a kernel's function is of the context that is named beside it, if one is. */
+CUresult gf_params_check_context(const CUgraphNodeParams *params);
 /* Whether the contexts that nodes work in, those of graphs within it too, are the ones that they were given,
  * and sound. Nodes that are switched off need none. */
 CUresult gf_model_check_contexts(const struct gf_model *model);
@@ -123,8 +125,6 @@ void gf_params_tell(const struct gf_node *node, enum gf_form form, void *params)
 bool gf_params_is_fixed(const struct gf_node *node);
 /* Of a kernel: of a launch's attributes those that nodes have, of each kind the last one. */
 CUresult gf_params_attributes(struct gf_node *node, const CUlaunchAttribute *attributes, unsigned count);
-/* Whether a kernel can be launched with the attributes that its node has. */
-CUresult gf_node_check_launch(const struct gf_node *node);
 CUgraphNodeType gf_form_type(enum gf_form form, const void *params);
 /* Whether an executable graph's node may become what another one is. */
 CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const struct gf_node *by);

@@ -125,9 +125,3 @@ CUresult gf_node_attributes_copy(struct gf_node *to, const struct gf_node *from)
     gf_graphs_unlock();
     return result;
 }
-
-CUresult gf_node_check_launch(const struct gf_node *node) {
-    return node->params.type == CU_GRAPH_NODE_TYPE_KERNEL
-               ? check_kernel(node, node->attributes, node->attribute_count)
-               : CUDA_SUCCESS;
-}

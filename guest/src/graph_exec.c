@@ -105,6 +105,7 @@ static struct gf_exec *new_exec(struct gf_model *model, uint64_t flags) {
         return NULL;
     }
     exec->model = copy;
+    exec->launching = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     exec->flags = flags;
     exec->context = gf_context_current_handle();
     exec->attended_count = attend(copy, NULL);
@@ -268,13 +269,31 @@ CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint6
     return instantiate(handle, model, flags, &why);
 }
 
+/* Nothing is to be brought anywhere, but the stream must be one that work may go into. */
+static CUresult may_upload(CUstream stream) {
+    uint64_t wire;
+    CUresult result = gf_wire_stream(stream, &wire);
+    return result == CUDA_SUCCESS && gf_capture_any() ? gf_capture_launch(stream) : result;
+}
+
 CUresult gf_graph_instantiate_with(CUgraphExec *handle, struct gf_model *model,
                                    CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
     /* With flags that are known, a cycle is all else that may be invalid. */
     CUgraphInstantiateResult why =
         params->flags < 16 ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE : CUDA_GRAPH_INSTANTIATE_ERROR;
-    CUresult result =
-        instantiate(handle, model, params->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, &why);
+    cuuint64_t flags = params->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+    CUgraphExec made;
+    CUresult result = instantiate(&made, model, flags, &why);
+    if (result == CUDA_SUCCESS && flags != params->flags) {
+        result = may_upload(params->hUploadStream);
+        why = CUDA_GRAPH_INSTANTIATE_ERROR;
+        if (result != CUDA_SUCCESS) {
+            gf_cuGraphExecDestroy(made);
+        }
+    }
+    if (result == CUDA_SUCCESS) {
+        *handle = made;
+    }
     params->hErrNode_out = NULL;
     params->result_out = result == CUDA_SUCCESS               ? CUDA_GRAPH_INSTANTIATE_SUCCESS
                          : result == CUDA_ERROR_INVALID_VALUE ? why
@@ -289,6 +308,7 @@ static void mark_recorded(const struct gf_exec *exec) {
                                      ? gf_event_find(node->params.eventRecord.event)
                                      : NULL;
         if (event != NULL) {
+            gf_event_ended(&event->object); /* what a capture has recorded */
             atomic_fetch_add(&event->records, 1);
             atomic_store(&event->recorded, true);
             gf_event_marked(event, exec->launch_stream);
@@ -358,8 +378,10 @@ CUresult gf_graph_launch(struct gf_exec *exec, CUstream cuda_stream) {
         gf_window_work_enqueued();
         return gf_send_struct(GF_OP_sessionGraphLaunch, &request);
     }
-    gf_graphs_lock();
+    pthread_mutex_lock(&exec->launching);
     result = exec->calls ? launch_with_calls(&request) : launch_with_copies(exec, &request);
+    pthread_mutex_unlock(&exec->launching);
+    gf_graphs_lock();
     mark_recorded(exec);
     gf_graphs_unlock();
     return result;

@@ -1,5 +1,7 @@
 /* Executable graphs: what was sent to the server once, and what each launch needs of the program's memory. */
 #pragma once
+#include <pthread.h>
+
 #include "graph.h"
 #include "handles.h"
 
@@ -19,6 +21,7 @@ struct gf_exec {
     uint64_t contexts_ended;   /* when its contexts were looked at */
     struct gf_node **attended; /* nodes that a launch must look at: host memory, events */
     unsigned attended_count;
+    pthread_mutex_t launching; /* one launch uses the staging memory at a time, and may wait for its stream */
 };
 
 /* What was made executable uses the home, and lets go of it (graph_condition.c): its handle on the wire. */
@@ -36,6 +39,9 @@ CUresult gf_exec_recheck(struct gf_exec *exec);
 CUresult gf_exec_send(struct gf_exec *exec);
 CUresult gf_exec_send_node(struct gf_exec *exec, struct gf_node *node);
 CUresult gf_exec_send_switch(struct gf_exec *exec, struct gf_node *node, bool enabled);
+/* Staging memory for what the host gives or gets once a node does what another one says; what is there stays
+ * if it is enough. There may be none, so this comes before the node changes. */
+CUresult gf_exec_stage(struct gf_exec *exec, struct gf_node *node, const struct gf_node *as);
 /* Before and after a launch: the program's memory goes into staging memory of the device, or comes from it.
  */
 CUresult gf_exec_copy_in(struct gf_exec *exec, uint64_t stream);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "channel.h"
 #include "context.h"
@@ -25,9 +26,24 @@ struct progress {
     uint64_t ticket, staging;
 };
 
+/* From and to what a program names as its memory: one of the two may be managed, which is the device's. */
+static CUresult copy_within(const struct gf_row_copy *slice, uint64_t ticket) {
+    if (slice->to_device || slice->from_device) {
+        return gf_copy_in_call(slice, ticket);
+    }
+    for (uint64_t row = 0; row < slice->rows; row++) {
+        memmove((char *)slice->to + row * slice->to_pitch, (char *)slice->from + row * slice->from_pitch,
+                slice->width);
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult copy_slice(void *data, const struct gf_row_copy *slice) {
     struct progress *p = data;
     struct gf_row_copy staged = *slice;
+    if (p->staging == 0) {
+        return copy_within(slice, p->ticket);
+    }
     *(slice->to_device ? &staged.to : &staged.from) = p->staging;
     *(slice->to_device ? &staged.to_pitch : &staged.from_pitch) = slice->width;
     p->staging += slice->width * slice->rows;
@@ -107,6 +123,9 @@ bool gf_exec_needs_calls(const struct gf_exec *exec) {
         return true;
     }
     for (unsigned i = 0; i < exec->attended_count; i++) {
+        if (gf_params_reads_host(exec->attended[i]) && gf_params_writes_host(exec->attended[i])) {
+            return true;
+        }
         for (unsigned j = 0; j < exec->attended_count; j++) {
             struct gf_node *in = exec->attended[i], *out = exec->attended[j];
             if (gf_params_reads_host(in) && gf_params_writes_host(out) && overlap(in, out) &&

@@ -210,8 +210,11 @@ static CUresult take(struct gf_node *node) {
 }
 
 CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *params) {
-    struct gf_node made = {
-        .model = node->model, .context = node->context, .context_ends = node->context_ends};
+    struct gf_node made = {.model = node->model,
+                           .context = node->context,
+                           .context_ends = node->context_ends,
+                           .attributes = node->attributes, /* which it keeps */
+                           .attribute_count = node->attribute_count};
     if (form == GF_FORM_ANY) {
         made.params = *(const CUgraphNodeParams *)params;
     } else {
@@ -398,23 +401,12 @@ static bool is_cooperative(const struct gf_node *node) {
         &(CUlaunchConfig){.attrs = node->attributes, .numAttrs = node->attribute_count});
 }
 
-/* The context whose function a kernel node launches; 0: that of its graph. */
-static uint64_t function_context(const struct gf_node *node) {
-    const struct gf_callable *callable = gf_callable_find((uint64_t)node->params.kernel.func);
-    return callable == NULL ? 0 : callable->context;
-}
-
 static bool allocates_alike(const struct gf_node *before, const struct gf_node *after) {
     const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *b = &before->params.alloc, *a = &after->params.alloc;
     return b->bytesize == a->bytesize && memcmp(&b->poolProps, &a->poolProps, sizeof b->poolProps) == 0 &&
            b->accessDescCount == a->accessDescCount &&
            (b->accessDescCount == 0 ||
             memcmp(b->accessDescs, a->accessDescs, b->accessDescCount * sizeof *b->accessDescs) == 0);
-}
-
-static bool is_elsewhere(const struct gf_node *node, const struct gf_node *by) {
-    uint64_t before = function_context(node), after = function_context(by);
-    return before != 0 && after != 0 && before != after;
 }
 
 CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const struct gf_node *by) {
@@ -431,7 +423,7 @@ CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const 
     if (!stays(node, by) || (node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && !arrays_alike(node, by))) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
-    if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL && is_elsewhere(node, by)) {
+    if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL && node->context != by->context) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
     }
     if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL && is_cooperative(node) != is_cooperative(by)) {

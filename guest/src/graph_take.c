@@ -76,9 +76,12 @@ static CUresult take_kernel(struct gf_node *node) {
                              .blockDimX = kernel->blockDimX,
                              .blockDimY = kernel->blockDimY,
                              .blockDimZ = kernel->blockDimZ,
-                             .sharedMemBytes = kernel->sharedMemBytes};
+                             .sharedMemBytes = kernel->sharedMemBytes,
+                             .attrs = node->attributes,
+                             .numAttrs = node->attribute_count};
     const struct gf_kernel_info *info = callable->info;
-    CUresult result = in_context(node, callable->context);
+    bool anywhere = kernel->func == NULL && callable->context == 0; /* a library's: where the node says */
+    CUresult result = in_context(node, anywhere ? (uint64_t)kernel->ctx : callable->context);
     result = result == CUDA_SUCCESS ? gf_launch_check(&config, callable) : result;
     if (result != CUDA_SUCCESS) {
         return result;
@@ -103,6 +106,19 @@ static CUresult take_kernel(struct gf_node *node) {
     node->memory_size = (uint32_t)(room + info->param_count * sizeof(void *));
     node->value_bytes = info->param_bytes;
     return CUDA_SUCCESS;
+}
+
+CUresult gf_params_check_context(const CUgraphNodeParams *params) {
+    const CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &params->kernel;
+    const struct gf_callable *function = params->type == CU_GRAPH_NODE_TYPE_KERNEL && kernel->ctx != NULL
+                                             ? gf_function_find(kernel->func)
+                                             : NULL;
+    struct gf_context *context;
+    uint64_t wire;
+    return function == NULL || (gf_context_look_up(kernel->ctx, &context, &wire) == CUDA_SUCCESS &&
+                                wire == function->context)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 /* Copies and fills: what CUDA refuses when they are added. */

@@ -106,6 +106,19 @@ static CUgraphExecUpdateResult pair_all(struct gf_model *have, struct gf_model *
     return fewer ? CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED : CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
+/* Whether an update would take a copy, a fill or a decision into another context. */
+static bool changes_context(const struct gf_node *have, const struct gf_node *want) {
+    switch ((int)want->params.type) {
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return have->context != want->context;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return have->params.conditional.ctx != want->params.conditional.ctx;
+    default:
+        return false;
+    }
+}
+
 /* Whether a graph may become what another one is, whose nodes know then by `below` whose place they take. */
 static CUgraphExecUpdateResult compare(struct gf_model *have, struct gf_model *want,
                                        CUgraphExecUpdateResultInfo *info) {
@@ -117,7 +130,9 @@ static CUgraphExecUpdateResult compare(struct gf_model *have, struct gf_model *w
     free(stack);
     for (struct gf_node *w = want->first; w != NULL && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; w = w->next) {
         info->errorNode = (CUgraphNode)w->handle;
-        result = gf_params_may_replace(w->below, w);
+        result = changes_context(w->below, w) && w->below->params.type == w->params.type
+                     ? CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED
+                     : gf_params_may_replace(w->below, w);
         for (unsigned i = 0; i < w->body_count && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
             result = compare(w->below->bodies[i], w->bodies[i], info);
         }
@@ -156,7 +171,8 @@ static CUresult adopt(struct gf_exec *exec, struct gf_model *graph, struct gf_mo
             continue;
         }
         if (!gf_params_equal(have, w) || !same_attributes(have, w)) {
-            result = gf_params_copy(have, w);
+            result = gf_exec_stage(exec, have, w);
+            result = result == CUDA_SUCCESS ? gf_params_copy(have, w) : result;
             result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, have) : result;
         }
     }
@@ -174,7 +190,8 @@ static CUresult replace(struct gf_exec *exec, struct gf_node *node, const struct
         CUresult adopted = same ? adopt(exec, node->bodies[0], given->bodies[0]) : CUDA_ERROR_INVALID_VALUE;
         return adopted == CUDA_SUCCESS ? gf_exec_recheck(exec) : adopted;
     }
-    CUresult result = gf_params_set(node, form, params);
+    CUresult result = gf_exec_stage(exec, node, given);
+    result = result == CUDA_SUCCESS ? gf_params_set(node, form, params) : result;
     result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, node) : result;
     bool attended = gf_params_reads_host(node) || gf_params_writes_host(node);
     return result == CUDA_SUCCESS && attended ? gf_exec_recheck(exec) : result;
@@ -197,8 +214,7 @@ CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *original, enum 
                           ? CUDA_ERROR_INVALID_VALUE
                           : gf_params_set(&given, form, params);
     if (result == CUDA_SUCCESS) {
-        result = gf_node_check_launch(&given);
-        result = result == CUDA_SUCCESS ? replace(exec, node, &given, form, params) : result;
+        result = replace(exec, node, &given, form, params);
         gf_params_free(&given);
     }
     gf_graphs_unlock();

@@ -156,15 +156,16 @@ static uint64_t size_of(const CUDA_MEMCPY3D *copy) {
     return copy->WidthInBytes * copy->Height * copy->Depth;
 }
 
-/* Staging memory for what the host gives or gets; of an update, the memory that is there if it is enough. */
-static CUresult stage(struct gf_exec *exec, struct gf_node *node) {
-    bool reads = gf_params_reads_host(node), writes = gf_params_writes_host(node);
-    uint64_t size = size_of(&node->params.memcpy.copyParams);
-    if (!reads && !writes) {
+CUresult gf_exec_stage(struct gf_exec *exec, struct gf_node *node, const struct gf_node *as) {
+    bool reads = gf_params_reads_host(as), writes = gf_params_writes_host(as);
+    uint64_t size = size_of(&as->params.memcpy.copyParams);
+    if ((!reads && !writes) || gf_node_is_in_body(node)) {
         return CUDA_SUCCESS;
     }
-    if (reads && writes) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (reads && writes) { /* this process copies, but not from one place of the device to another */
+        struct gf_box_end to = {0}, from = {0};
+        CUresult ends = gf_copy_ends(&as->params.memcpy.copyParams, &to, &from);
+        return ends == CUDA_SUCCESS && to.device && from.device ? CUDA_ERROR_NOT_SUPPORTED : ends;
     }
     if (size <= node->staging_size) {
         return CUDA_SUCCESS;
@@ -213,9 +214,12 @@ static void send_copy(struct build *b, struct gf_node *node) {
         return;
     }
     bool calls = b->exec->calls, reads = gf_params_reads_host(node);
-    fail(b, stage(b->exec, node));
+    fail(b, gf_exec_stage(b->exec, node, node));
     if (calls && reads) {
         send_call(b, node);
+    }
+    if (reads && gf_params_writes_host(node)) {
+        return;
     }
     uint32_t box = send_box(b, node, &node->params.memcpy.copyParams, false);
     if (calls && reads && b->set < 0) {

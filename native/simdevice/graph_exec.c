@@ -206,12 +206,20 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned 
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
                                       CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
+    CUgraphExec made;
     SIM_REQUIRE(params);
     params->hErrNode_out = NULL;
-    SIM_TRY(instantiate(exec, graph, params->flags, &params->result_out));
-    if (!(params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD))
-        return CUDA_SUCCESS;
-    return cuGraphUpload(*exec, params->hUploadStream);
+    SIM_TRY(instantiate(exec ? &made : NULL, graph, params->flags, &params->result_out));
+    CUresult result = params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD
+                          ? cuGraphUpload(made, params->hUploadStream)
+                          : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        params->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+        cuGraphExecDestroy(made);
+        return result;
+    }
+    *exec = made;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,

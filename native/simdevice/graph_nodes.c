@@ -90,29 +90,42 @@ static CUresult check_reserved(const CUgraphNodeParams *params) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+/* Whether a kernel's function is of the context that is named beside it, if one is. */
+static CUresult check_context(const CUgraphNodeParams *params) {
+    struct sim_function *function = NULL;
+    if (params && params->type == CU_GRAPH_NODE_TYPE_KERNEL && params->kernel.ctx)
+        function = sim_acquire(SIM_HANDLE(params->kernel.func), SIM_FUNCTION);
+    bool same = !function || function->module->context == sim_context_of(params->kernel.ctx);
+    if (function)
+        sim_release(function);
+    return same ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                            const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params) {
     SIM_TRY(check_reserved(params));
     return add(node, graph, dependencies, data, count, params);
 }
 
-CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                            const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params) {
-    return cuGraphAddNode_v3(node, graph, dependencies, data, count, params);
+    SIM_TRY(check_context(params));
+    return cuGraphAddNode_v2(node, graph, dependencies, data, count, params);
 }
 
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                         CUgraphNodeParams *params) {
-    return cuGraphAddNode_v3(node, graph, dependencies, NULL, count, params);
+    return cuGraphAddNode_v2(node, graph, dependencies, NULL, count, params);
 }
 
-CUresult cuGraphNodeSetParams_v2(CUgraphNode node, CUgraphNodeParams *params) {
+CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params) {
     SIM_TRY(check_reserved(params));
     return set(node, params);
 }
 
-CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params) {
-    return cuGraphNodeSetParams_v2(node, params);
+CUresult cuGraphNodeSetParams_v2(CUgraphNode node, CUgraphNodeParams *params) {
+    SIM_TRY(check_context(params));
+    return cuGraphNodeSetParams(node, params);
 }
 
 CUresult cuGraphNodeGetParams(CUgraphNode handle, CUgraphNodeParams *params) {

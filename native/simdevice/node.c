@@ -82,7 +82,11 @@ CUresult sim_node_work_begin(struct sim_node_work *work) {
     const CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &work->params.kernel;
     if (work->params.type != CU_GRAPH_NODE_TYPE_KERNEL)
         return CUDA_SUCCESS;
-    return sim_function_acquire(kernel->func ? kernel->func : (CUfunction)kernel->kern, &work->function);
+    if (kernel->func)
+        return sim_function_acquire(kernel->func, &work->function);
+    struct sim_context *context; /* a library's kernel works where the node says */
+    SIM_TRY(context_or(kernel->ctx, NULL, &context));
+    return sim_function_acquire_in(context, (CUfunction)kernel->kern, &work->function);
 }
 
 void sim_node_work_end(struct sim_node_work *work) {

@@ -158,6 +158,7 @@ CUresult sim_sampler_of(const CUDA_TEXTURE_DESC *desc, const struct sim_view *vi
         .most = desc->maxMipmapLevelClamp,
     };
     bool cube = view->shape == SIM_CUBE || view->shape == SIM_CUBE_LAYERED;
+    sampler->seamless = cube && sampler->linear && (desc->flags & CU_TRSF_SEAMLESS_CUBEMAP);
     for (int d = 0; d < 3; d++) {
         CUaddress_mode mode = desc->addressMode[d];
         SIM_REQUIRE(mode <= CU_TR_ADDRESS_MODE_BORDER);

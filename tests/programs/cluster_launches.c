@@ -205,6 +205,8 @@ static void updates(CUfunction function) {
     OK(cuGraphKernelNodeGetParams(nodes[1], &params));
     params.gridDimX = 6;
     FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuGraphExecKernelNodeSetParams(exec, nodes[1], &params));
+    FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuGraphKernelNodeSetParams(nodes[1], &params));
+    OK(cuGraphExecUpdate(exec, graph, &info)); // which has the node as it was
     OK(cuCtxSynchronize());
     expect(exec, 1, 4);
     OK(cuGraphAddKernelNode(&six, other, NULL, 0, &params));

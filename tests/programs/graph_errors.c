@@ -15,7 +15,8 @@ static void CUDA_CB nothing(void *unused) {
     (void)unused;
 }
 
-// An edge is removed as what it is: one with data is not the plain one.
+// An edge is what its data says, too: one with data is not the plain one, and is removed as what it is. Of
+// several edges all are added or removed, or none.
 static void edges_with_data(void) {
     const CUgraphEdgeData early = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
                                    .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
@@ -34,12 +35,74 @@ static void edges_with_data(void) {
     OK(cuGraphAddDependencies(graph, &first, &second, NULL, 1));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphRemoveDependencies(graph, &first, &second, &early, 1));
     OK(cuGraphRemoveDependencies(graph, &first, &second, NULL, 1));
+
+    const CUgraphEdgeData all[] = {{0}, early, early};
+    const CUgraphNode from[] = {first, first, first}, to[] = {second, second, second};
+    size_t number = 0;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, from, to, all, 3)); // one of them twice
+    OK(cuGraphGetEdges(graph, NULL, NULL, NULL, &number));
+    EXPECT(number == 0);
+    OK(cuGraphAddDependencies(graph, from, to, all, 2));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, from, to, &early, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphRemoveDependencies(graph, from, to, all, 3));
+    OK(cuGraphGetEdges(graph, NULL, NULL, NULL, &number));
+    EXPECT(number == 2);
+    CUgraphNodeParams behind = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
+    behind.kernel.func = launch.func;
+    behind.kernel.gridDimX = behind.kernel.gridDimY = behind.kernel.gridDimZ = 1;
+    behind.kernel.blockDimX = behind.kernel.blockDimY = behind.kernel.blockDimZ = 1;
+    behind.kernel.kernelParams = arguments;
+    CUgraphNode third;
+    CUgraphExec exec;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&third, graph, from, all, 3, &behind));
+    OK(cuGraphAddNode(&third, graph, from, all, 2, &behind));
+    OK(cuGraphNodeGetDependencies(third, NULL, NULL, &number));
+    EXPECT(number == 2);
+    term = 2;
+    OK(cuGraphKernelNodeSetParams(third, &launch));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuMemsetD32(word, 5, 1));
+    OK(cuGraphLaunch(exec, NULL));
+    OK(cuMemcpyDtoH(&number, word, 4));
+    EXPECT((unsigned)number == 7);
+    OK(cuGraphExecDestroy(exec));
+
     CUDA_MEMSET_NODE_PARAMS fill = {.dst = word, .elementSize = 4, .width = 1, .height = 1};
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMSET, .memset = {word, 4, 0, 4, 1, 1, context}};
     OK(cuGraphAddMemsetNode(&second, graph, NULL, 0, &fill, context)); // kernels alone begin early
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, &first, &second, &early, 1));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&second, graph, &first, &early, 1, &params));
     OK(cuGraphDestroy(graph));
+}
+
+// What cannot be uploaded where it should be is not made executable either: its memory is free for another
+// one.
+static void upload_where_work_is_captured(void) {
+    CUDA_MEM_ALLOC_NODE_PARAMS memory = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}},
+        .bytesize = 4096};
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUgraph graph, captured;
+    CUgraphExec exec = NULL;
+    CUgraphNode node;
+    CUstream stream;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &memory));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CUDA_GRAPH_INSTANTIATE_PARAMS how = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD,
+                                         .hUploadStream = stream};
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuGraphInstantiateWithParams(&exec, graph, &how));
+    EXPECT(how.result_out == CUDA_GRAPH_INSTANTIATE_ERROR && exec == NULL);
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &captured));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuGraphInstantiateWithParams(&exec, graph, &how));
+    EXPECT(how.result_out == CUDA_GRAPH_INSTANTIATE_SUCCESS);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamDestroy(stream));
 }
 
 int main(void) {
@@ -97,6 +160,7 @@ int main(void) {
     OK(cuGraphExecDestroy(exec));
 
     edges_with_data();
+    upload_where_work_is_captured();
 
     printf("parameters\n");
     CUDA_KERNEL_NODE_PARAMS kernel_params = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1};

@@ -35,13 +35,17 @@ int main(void) {
     start();
     CUdeviceptr data = allocate(WORDS * 4), flag = allocate(8);
     unsigned host[WORDS] = {0}, expected = 0;
-    CUgraph graph;
+    CUgraph graph, captured;
     CUgraphExec exec;
     CUstream stream;
     CUevent event;
     CUgraphNode fill, first, second, copy, host_node, record, word, last;
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuEventRecord(event, stream));
+    OK(cuStreamEndCapture(stream, &captured));
+    FAILS(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(event));
     OK(cuGraphCreate(&graph, 0));
 
     CUDA_MEMSET_NODE_PARAMS zero = {.dst = data, .value = 3, .elementSize = 4, .width = WORDS, .height = 1};
@@ -92,7 +96,8 @@ int main(void) {
     OK(cuStreamSynchronize(stream));
     expected = (3 * 2 + 1) * 3 + 5;
     EXPECT(host[0] == expected + 100 && host[WORDS - 1] == expected && calls == 3);
-    OK(cuEventQuery(event));
+    OK(cuEventQuery(event)); // it is what the graph has recorded
+    OK(cuStreamWaitEvent(NULL, event, 0));
     unsigned flagged = 0;
     OK(cuMemcpyDtoH(&flagged, flag, 4));
     EXPECT(flagged == 7);

@@ -111,6 +111,153 @@ static void copied_by_way_of_host(void) {
     OK(cuGraphDestroy(graph));
 }
 
+// A copy within the program's memory is made when the graph comes to it, also one of rows.
+static void within_the_program(void) {
+    enum { ROWS = 4, PITCH = 24, ROW = 16 };
+    static unsigned char first[ROWS * PITCH], second[ROWS * PITCH], third[ROWS * PITCH];
+    CUgraph graph;
+    CUgraphNode out, within, in;
+    CUgraphExec exec;
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = data,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = first,
+                          .WidthInBytes = sizeof first,
+                          .Height = 1,
+                          .Depth = 1};
+    OK(cuMemsetD8(data, 5, sizeof first));
+    memset(third, 7, sizeof third);
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemcpyNode(&out, graph, NULL, 0, &copy, context));
+    CUDA_MEMCPY3D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = first,
+                          .srcPitch = PITCH,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = second,
+                          .dstPitch = PITCH,
+                          .WidthInBytes = ROW,
+                          .Height = ROWS,
+                          .Depth = 1};
+    OK(cuGraphAddMemcpyNode(&within, graph, &out, 1, &rows, context));
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+    copy.srcHost = second;
+    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = other;
+    OK(cuGraphAddMemcpyNode(&in, graph, &within, 1, &copy, context));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(third, other, sizeof third));
+    EXPECT(third[0] == 5 && third[ROW - 1] == 5 && third[ROW] == 0 && third[3 * PITCH + ROW - 1] == 5);
+    OK(cuGraphNodeSetEnabled(exec, within, 0));
+    memset(second, 9, sizeof second);
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(second[0] == 9);
+    rows.dstHost = third;
+    OK(cuGraphExecMemcpyNodeSetParams(exec, within, &rows, context));
+    OK(cuGraphNodeSetEnabled(exec, within, 1));
+    memset(third, 1, sizeof third);
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(second[0] == 9 && third[0] == 5 && third[ROW] == 1 && third[3 * PITCH] == 5);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuMemcpyAsync((CUdeviceptr)second, (CUdeviceptr)third, sizeof third, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(memcmp(second, third, sizeof third) == 0);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
+// A larger copy may need memory where the graph runs. Without it the graph copies what it did.
+static void without_memory(void) {
+    enum { MOST = 256, LARGE = 8 << 20 };
+    static CUdeviceptr blocks[MOST];
+    static unsigned char source[LARGE];
+    CUgraph graph;
+    CUgraphNode in;
+    CUgraphExec exec;
+    unsigned taken = 0;
+    CUdeviceptr target = allocate(LARGE), beside = allocate(LARGE);
+    memset(source, 7, sizeof source);
+    OK(cuMemsetD32(beside, 3, LARGE / 4));
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = source,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = data,
+                          .WidthInBytes = WORDS * 4,
+                          .Height = 1,
+                          .Depth = 1};
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemcpyNode(&in, graph, NULL, 0, &copy, context));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    for (size_t size = (size_t)1 << 30; size >= 1 << 20; size /= 2)
+        while (taken < MOST && cuMemAlloc(&blocks[taken], size) == CUDA_SUCCESS)
+            taken++;
+    EXPECT(taken < MOST);
+    copy.dstDevice = target;
+    copy.WidthInBytes = LARGE;
+    CUresult result = cuGraphExecMemcpyNodeSetParams(exec, in, &copy, context);
+    EXPECT(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(first_after(exec, result == CUDA_SUCCESS ? target : data) == 0x07070707);
+    unsigned found[2] = {0};
+    OK(cuMemcpyDtoH(&found[0], beside, 4));
+    OK(cuMemcpyDtoH(&found[1], beside + LARGE - 4, 4));
+    EXPECT(found[0] == 3 && found[1] == 3);
+    while (taken > 0)
+        QUIET(cuMemFree(blocks[--taken]));
+    OK(cuGraphExecMemcpyNodeSetParams(exec, in, &copy, context));
+    EXPECT(first_after(exec, target + LARGE - WORDS * 4) == 0x07070707);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFree(target));
+    OK(cuMemFree(beside));
+}
+
+// Copies and fills stay in the context that they work in.
+static void in_another_context(void) {
+    CUcontext another;
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExecUpdateResultInfo info;
+    CUDA_MEMSET_NODE_PARAMS set = {.dst = data, .value = 3, .elementSize = 4, .width = WORDS, .height = 1};
+    CUDA_MEMCPY3D within = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                            .srcDevice = data,
+                            .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                            .dstDevice = other,
+                            .WidthInBytes = WORDS * 4,
+                            .Height = 1,
+                            .Depth = 1};
+    CUgraphExec fills, copies;
+    CUgraph of_fills, of_copies;
+    OK(cuGraphCreate(&of_fills, 0));
+    OK(cuGraphAddMemsetNode(&node, of_fills, NULL, 0, &set, context));
+    OK(cuGraphInstantiate(&fills, of_fills, 0));
+    OK(cuGraphCreate(&of_copies, 0));
+    OK(cuGraphAddMemcpyNode(&node, of_copies, NULL, 0, &within, context));
+    OK(cuGraphInstantiate(&copies, of_copies, 0));
+    OK(cuCtxCreate(&another, NULL, 0, device));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &set, another));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(fills, graph, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED && info.errorNode == node);
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &within, another));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(copies, graph, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED && info.errorNode == node);
+    OK(cuGraphExecUpdate(copies, of_copies, &info));
+    OK(cuCtxDestroy(another));
+    OK(cuCtxSetCurrent(context));
+    OK(cuGraphExecDestroy(fills));
+    OK(cuGraphExecDestroy(copies));
+}
+
 int main(void) {
     start();
     CUgraph graph, changed, longer;
@@ -163,6 +310,9 @@ int main(void) {
 
     more_layers();
     copied_by_way_of_host();
+    within_the_program();
+    without_memory();
+    in_another_context();
     EXPECT(first_after(exec, other) == 35);
 
     // What may not change.

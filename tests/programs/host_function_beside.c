@@ -1,5 +1,6 @@
 // While a function of the program runs in a stream, calls of every kind are made, of which some wait for the
 // device: the function returns, and so do they.
+#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -138,6 +139,65 @@ static void contexts(void) {
     OK(cuDevicePrimaryCtxReset(device));
 }
 
+static atomic_int launching, released;
+static CUgraphExec launched;
+
+static void CUDA_CB hold(void *data) {
+    (void)data;
+    atomic_fetch_add(&begun, 1);
+    while (!atomic_load(&released))
+        usleep(100);
+}
+
+static void *launch(void *result) {
+    QUIET(cuCtxSetCurrent(context));
+    atomic_store(&launching, 1);
+    *(CUresult *)result = cuGraphLaunch(launched, stream);
+    return NULL;
+}
+
+// A launch that copies from pageable memory may wait for the function before it. Other threads, on which that
+// may wait, have graphs of their own meanwhile.
+static void threads(void) {
+    enum { SIZE = 1 << 20, ROUNDS = 2000 };
+    static unsigned char pageable[SIZE];
+    unsigned char last = 0;
+    CUgraph graph, another;
+    CUgraphNode node;
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    pthread_t thread;
+    CUdeviceptr to = allocate(SIZE);
+    const CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                                .srcHost = pageable,
+                                .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .dstDevice = to,
+                                .WidthInBytes = SIZE,
+                                .Height = 1,
+                                .Depth = 1};
+    memset(pageable, 5, SIZE);
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphCreate(&another, 0));
+    OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, context));
+    OK(cuGraphInstantiate(&launched, graph, 0));
+    const int before = atomic_load(&begun);
+    OK(cuLaunchHostFunc(stream, hold, NULL));
+    while (atomic_load(&begun) == before)
+        usleep(100);
+    pthread_create(&thread, NULL, launch, &result);
+    while (!atomic_load(&launching))
+        usleep(100);
+    for (int i = 0; i < ROUNDS; i++) {
+        QUIET(cuGraphAddEmptyNode(&node, another, NULL, 0));
+        QUIET(cuGraphDestroyNode(node));
+    }
+    atomic_store(&released, 1);
+    pthread_join(thread, NULL);
+    EXPECT(result == CUDA_SUCCESS);
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(&last, to + SIZE - 1, 1));
+    EXPECT(last == 5);
+}
+
 int main(void) {
     start();
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -146,8 +206,9 @@ int main(void) {
     memory();
     mappings();
     graphs();
+    threads();
     code();
     contexts();
-    EXPECT(atomic_load(&begun) == 62);
+    EXPECT(atomic_load(&begun) == 63);
     return check_failed;
 }

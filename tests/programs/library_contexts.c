@@ -27,6 +27,65 @@ static unsigned bumped(CUcontext current, CUstream stream) {
     return value;
 }
 
+// A node of a graph says in which context it works, or works in the one that is current when it is added.
+static CUgraph graph_in(CUcontext named) {
+    CUDA_KERNEL_NODE_PARAMS params = {.gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 1,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = (void *[]){&to},
+                                      .kern = bump,
+                                      .ctx = named};
+    CUgraph graph = NULL;
+    CUgraphNode node;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddKernelNode(&node, graph, NULL, 0, &params));
+    return graph;
+}
+
+static void in_graphs(CUcontext own, CUstream stream) {
+    const CUcontext named[] = {own, context, NULL};
+    CUgraphExec execs[3];
+    CUgraph graphs[3];
+    unsigned values[3] = {0};
+    CUgraphExecUpdateResultInfo info;
+    for (int i = 0; i < 3; i++) {
+        graphs[i] = graph_in(named[i]);
+        OK(cuGraphInstantiate(&execs[i], graphs[i], 0));
+        OK(cuGraphLaunch(execs[i], stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(&values[i], to, 4));
+    }
+    EXPECT(values[0] == 5 && values[1] == 5 && values[2] == 6);
+    OK(cuGraphExecUpdate(execs[1], graphs[2], &info));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(execs[1], graphs[0], &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE);
+    for (int i = 0; i < 3; i++)
+        OK(cuGraphExecDestroy(execs[i]));
+}
+
+// A function is of one context; what names another one beside it is told so by the calls of CUDA 13.4.
+static void mismatched(CUcontext own, CUfunction mine) {
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
+    CUgraph graph;
+    CUgraphNode node;
+    params.kernel.func = mine;
+    params.kernel.gridDimX = params.kernel.gridDimY = params.kernel.gridDimZ = 1;
+    params.kernel.blockDimX = params.kernel.blockDimY = params.kernel.blockDimZ = 1;
+    params.kernel.kernelParams = (void *[]){&to};
+    params.kernel.ctx = own;
+    OK(cuGraphCreate(&graph, 0));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuGraphAddNode_v3(&node, graph, NULL, NULL, 0, &params));
+    OK(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuGraphNodeSetParams_v2(node, &params));
+    params.kernel.ctx = context;
+    OK(cuGraphNodeSetParams_v2(node, &params));
+    OK(cuGraphAddNode_v3(&node, graph, NULL, NULL, 0, &params));
+    OK(cuGraphDestroy(graph));
+}
+
 int main(void) {
     CUlibrary library;
     CUcontext own;
@@ -51,13 +110,15 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_HANDLE, LAUNCH(mine, 1, 1, theirs, &to)); // this one is of a context
     OK(LAUNCH(mine, 1, 1, ours, &to));
     OK(cuStreamSynchronize(ours));
+    in_graphs(own, ours);
+    mismatched(own, mine);
 
     printf("captured\n");
     OK(cuStreamBeginCapture(theirs, CU_STREAM_CAPTURE_MODE_RELAXED));
     CALL(LAUNCH((CUfunction)bump, 1, 1, theirs, &to));
     CALL(cuStreamEndCapture(theirs, &graph));
     OK(cuCtxDestroy(own));
-    EXPECT(bumped(context, ours) == 5);
+    EXPECT(bumped(context, ours) == 7);
     OK(cuLibraryUnload(library));
     return check_failed;
 }

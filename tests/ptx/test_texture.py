@@ -18,6 +18,7 @@ from .textures import (
     MIRROR,
     NORMALIZED,
     PITCH2D,
+    SEAMLESS,
     SURFACE,
     WRAP,
     Array,
@@ -213,6 +214,37 @@ def test_a_cube(module: driver.Module) -> None:
         wanted.append(texels[face, min(int(w), 3), min(int(u), 3), 0])
     np.testing.assert_array_equal(run(module, "tex_cube_f32", cube.value, at)[:, 0], wanted)
     np.testing.assert_array_equal(run(module, "tex_acube_f32", several.value, at, 1)[:, 0], wanted)
+    np.testing.assert_array_equal(run(module, "tex_acube_f32", several.value, at, 9)[:, 0], wanted)
+
+
+def test_edges_of_a_cube(module: driver.Module) -> None:
+    """Where faces meet, it is the edge of one of them."""
+    texels = np.arange(6, dtype=np.float32).repeat(4).reshape(6, 2, 2, 1)
+    cube = Texture(Array(texels, 2, CUBEMAP), filter=0, flags=NORMALIZED)
+    at = np.zeros((COUNT, 3), np.float32)
+    at[:7] = (1, 1, 0), (-1, 1, 0.25), (1, 0, -1), (0.5, -2, 2), (0, -3, -3), (1, 1, 1), (-1, -1, -1)
+    faces = run(module, "tex_cube_f32", cube.value, at)[:7, 0]
+    for v, face in zip(at[:7], faces, strict=True):
+        along = v[int(face) // 2]
+        assert abs(along) == abs(v).max(), (v, face)
+        assert (along < 0) == face % 2, (v, face)
+
+
+def test_a_seamless_cube(module: driver.Module) -> None:
+    """What is filtered at an edge is of both faces that meet there, if the program wants that."""
+    texels = noise(6, 4, 4, 1)
+    at = np.zeros((COUNT, 3), np.float32)
+    # On the edges of +x with +z, +y and -y, and of -z with -y, where a row's texels have their centres.
+    at[:4] = (1, 0.25, 1), (1, 1, 0.75), (1, -1, 0.75), (-0.25, -1, -1)
+    places = [(0, 1, 0), (0, 0, 0), (0, 3, 0), (5, 3, 2)], [(4, 1, 3), (2, 3, 3), (3, 0, 3), (3, 3, 1)]
+    one, other = ([texels[place][0] for place in side] for side in places)
+    for flags, wanted in ((NORMALIZED, None), (NORMALIZED | SEAMLESS, (np.array(one) + other) / 2)):
+        cube = Texture(Array(texels, 2, CUBEMAP), filter=1, flags=flags)
+        got = run(module, "tex_cube_f32", cube.value, at)[:4, 0]
+        if wanted is not None:
+            np.testing.assert_allclose(got, wanted, rtol=1e-6)
+        else:
+            assert all(value in (a, b) for value, a, b in zip(got, one, other, strict=True))
 
 
 def test_levels(module: driver.Module) -> None:

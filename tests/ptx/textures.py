@@ -16,7 +16,7 @@ from .driver import call, use_device
 
 LAYERED, SURFACE, CUBEMAP = 1, 2, 4
 WRAP, CLAMP, MIRROR, BORDER = 0, 1, 2, 3
-AS_INTEGER, NORMALIZED, SRGB = 1, 2, 0x10
+AS_INTEGER, NORMALIZED, SRGB, SEAMLESS = 1, 2, 0x10, 0x40
 ARRAY, MIPMAPPED, LINEAR, PITCH2D = 0, 1, 2, 3
 FORMATS = {"u1": 1, "u2": 2, "u4": 3, "i1": 8, "i2": 9, "i4": 10, "f2": 16, "f4": 32}
 

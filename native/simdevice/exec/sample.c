@@ -45,14 +45,15 @@ static void put(struct place *place, int dimension, double u, bool linear) {
     place->fraction[dimension] = (uint32_t)(fixed - texel * 256);
 }
 
-/* The face of a cube that a vector meets, and where, from 0 to 1. */
+/* The face of a cube that a vector meets, and where, from 0 to 1. On an edge it is one of those that meet
+ * there. */
 static uint32_t cube_face(const float v[3], float at[2]) {
     float x = v[0], y = v[1], z = v[2], m, s, t;
     uint32_t face;
-    if (fabsf(x) > fabsf(y) && fabsf(x) > fabsf(z)) {
+    if (fabsf(x) >= fabsf(y) && fabsf(x) >= fabsf(z)) {
         face = x < 0;
         m = fabsf(x), s = x < 0 ? z : -z, t = -y;
-    } else if (fabsf(y) > fabsf(x) && fabsf(y) > fabsf(z)) {
+    } else if (fabsf(y) >= fabsf(z)) {
         face = 2 + (y < 0);
         m = fabsf(y), s = x, t = y < 0 ? -z : z;
     } else {
@@ -64,6 +65,20 @@ static uint32_t cube_face(const float v[3], float at[2]) {
     return face;
 }
 
+/* A texel beside a face, whose number is the third coordinate, is one of the face behind that edge. */
+static void go_over_edge(const struct sim_level *level, int64_t at[3]) {
+    if (at[0] >= 0 && at[0] < level->width && at[1] >= 0 && at[1] < level->height)
+        return;
+    const float beyond = 1 + 0x1p-23f; /* so that it is the largest component */
+    float s = fminf(fmaxf((float)(2 * at[0] + 1) / (float)level->width - 1, -beyond), beyond);
+    float t = fminf(fmaxf((float)(2 * at[1] + 1) / (float)level->height - 1, -beyond), beyond);
+    const float towards[][3] = {{1, -t, -s}, {-1, -t, s}, {s, 1, t}, {s, -1, -t}, {s, -t, 1}, {-s, -t, -1}};
+    float on[2];
+    at[2] += (int64_t)cube_face(towards[at[2] % 6], on) - at[2] % 6;
+    at[0] = (int64_t)(on[0] * (float)level->width);
+    at[1] = (int64_t)(on[1] * (float)level->height);
+}
+
 /* Where the coordinates fall in a level; the layer, which is a cube's face too, is the third. */
 static void locate(const struct sim_view *view, const struct sim_level *level, uint32_t how,
                    const uint32_t *c, bool linear, struct place *place) {
@@ -73,8 +88,11 @@ static void locate(const struct sim_view *view, const struct sim_level *level, u
     bool cube = shape == SIM_CUBE || shape == SIM_CUBE_LAYERED;
     int64_t layer = (int64_t)(int32_t)c[0];
     *place = (struct place){0};
-    if (cube)
-        layer = (shape == SIM_CUBE ? 0 : layer * 6) + cube_face((const float[]){at[0], at[1], at[2]}, at);
+    if (cube) {
+        int64_t last = (int64_t)level->layers / 6 - 1; /* beyond it, the last cube, whichever face it is */
+        int64_t number = shape == SIM_CUBE || layer < 0 ? 0 : layer < last ? layer : last;
+        layer = number * 6 + cube_face((const float[]){at[0], at[1], at[2]}, at);
+    }
     for (int d = 0; d < dimensions[shape]; d++) {
         if (how & SIM_TEX_INTEGER)
             place->texel[d] = (int32_t)c[1 + d];
@@ -103,6 +121,8 @@ static void fetch(const struct sim_view *view, const struct sim_level *level, ui
         if (weight == 0)
             continue;
         uint32_t texel[4];
+        if (view->sampler.seamless)
+            go_over_edge(level, at);
         sim_texel_read(view, level, at[0], at[1], at[2], texel);
         for (int i = 0; i < 4; i++)
             value[i] += weight == 1 ? number(texel[i]) : weight * number(texel[i]);

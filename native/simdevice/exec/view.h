@@ -30,6 +30,7 @@ struct sim_texel {
 struct sim_sampler {
     CUaddress_mode address[3];
     bool linear, mip_linear, normalized, integers, srgb;
+    bool seamless;           /* what is filtered goes on beyond the edge of a cube's face */
     float bias, least, most; /* of the level */
     float border[4];
 };
