@@ -560,14 +560,16 @@ class Steward(PoolListener):
         """Bring a session back, as an operator wants. Raises KeyError, or NoRoom: why not."""
         entry = self._entry_of(session)
         await self._servers[entry.server].refresh_stats(OPERATOR_ASK_SECONDS)
-        self.anticipate(session)
         deadline = time.monotonic() + patience
-        while entry.where != RESIDENT:
-            if self.books.get(entry.server) is not entry:
-                raise NoRoom("the session is over")
+        while entry.where != RESIDENT or entry.server in self._leaving:
+            self.anticipate(session)  # again: it may have been leaving, or somebody moved it, and did not
             if time.monotonic() > deadline:
                 raise NoRoom(f"there was no room on its GPU for {patience:g} s")
             await asyncio.sleep(LOOK_SECONDS)
+            try:
+                entry = self._entry_of(session)  # it may have moved
+            except KeyError:
+                raise NoRoom("the session is over, or is suspended") from None
         return entry
 
     def _entry_of(self, session: int) -> Entry:

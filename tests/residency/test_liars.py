@@ -452,6 +452,31 @@ def test_who_has_just_come_back_can_be_sent_away_again(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_who_is_called_back_while_it_moves_is_followed(tmp_path: Path) -> None:
+    """Or asked for once more, if it stays after all."""
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path)
+        asked = asyncio.ensure_future(steward.evict(one.key))
+        number = (await one.told("leave")).number
+        away = node_pb2.Resides(session=1, number=number, where=AWAY[0], mapped=SMALL)
+        steward.resides(one, away)
+        await asked
+        called = asyncio.ensure_future(steward.recall(1, 20.0))
+        for _ in range(2):
+            away.number, away.reason = (await one.told("come_back")).number, "it is being moved"
+            one.orders.clear()
+            steward.resides(one, away)
+        there = cast(Any, Said(3, SMALL))
+        there.session = 1
+        steward.begin(there, node_pb2.Grant(session=1, memory_quota=GIB))
+        one.session = 0
+        steward.session_ended(one, node_pb2.SessionEnded(session=1, clean=True))
+        assert (await called).server == there.key
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_a_long_line_is_not_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waited behind others for longer than a call may wait for nothing gets room in its turn."""
     monkeypatch.setattr(governed, "CALL_SECONDS", 0.05)
