@@ -216,8 +216,10 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         """Send a session's memory away from its GPU, to the end even if the caller goes: its copies would
         count for ever.
         """
+        evicting = asyncio.ensure_future(self._steward.evict(request.session))
+        evicting.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else may look
         try:
-            told = await asyncio.shield(self._steward.evict(request.session))
+            told = await asyncio.shield(evicting)
         except KeyError:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
             raise
