@@ -11,6 +11,7 @@ from ..policy.tokens import Client, Rest, Turn, Turns
 
 MS = 1_000_000
 KEPT_MOST = 1_000 * MS  # a turn is kept for so long for somebody whose memory is not here, if others' is
+AGAIN = 10_000 * MS  # who waited for that in vain is one of those that wait again after so long
 WORTH = 3  # a turn lasts so many times as long as bringing its memory, and sending it away, took
 LEAST_MOST = 2_000 * MS  # but only because of that no longer than this
 LINGER = 20 * MS  # who pauses in such a turn may go on for so long before others' memory is brought,
@@ -78,7 +79,8 @@ class Arbiter:
         self._places: dict[int, Place] = {}  # of those whose memory is not here
         self._least: dict[int, int] = {}  # for how long a turn is worth what it cost to bring the memory
         self._last: tuple[int, int] = (0, -LINGER)  # who gave a turn back last, and when
-        self._aside: set[int] = set()  # who has waited in vain for its memory, and is next when it comes
+        # Since when somebody has waited in vain for its memory, and is next when it comes.
+        self._aside: dict[int, int] = {}
         self._called = 0  # whose memory is wanted for the next turn
         self._totals: dict[int, list[int]] = {}  # nanoseconds, turns
         self._rest: int | None = None  # nobody may go before that
@@ -116,7 +118,7 @@ class Arbiter:
     def back(self, key: int, now: int) -> None:
         """Note that an API server gave its turn back, with its device at rest, or wants none any more."""
         self.rest(key, now)
-        self._aside.discard(key)
+        self._aside.pop(key, None)
         if self._called == key:
             self._called = 0
         if key in self._asked:
@@ -142,8 +144,7 @@ class Arbiter:
             self._least[key] = min(WORTH * least, LEAST_MOST)
             if holding and holding.kept is not None:
                 self._go(key, holding, now)
-            elif key in self._aside:
-                self._aside.discard(key)
+            elif self._aside.pop(key, None) is not None:
                 self._policy.on_arrival(key, now)
         self._grant(now)
 
@@ -155,6 +156,9 @@ class Arbiter:
 
     def tick(self, now: int) -> None:
         """Time has passed: to be told at `deadline`, or later."""
+        for key in [key for key, since in self._aside.items() if now >= since + AGAIN]:
+            del self._aside[key]  # or whoever works may do so for ever, and leaves only if others wait
+            self._policy.on_arrival(key, now)
         for key, holding in list(self._holding.items()):
             if holding.kept is not None:
                 if now >= holding.kept + KEPT_MOST:
@@ -171,7 +175,8 @@ class Arbiter:
 
     def deadline(self) -> int | None:
         """When `tick` has something to do; None: nothing happens by itself."""
-        found = [self._rest] if self._rest is not None else []
+        found = [since + AGAIN for since in self._aside.values()]
+        found += [self._rest] if self._rest is not None else []
         for holding in self._holding.values():
             if holding.kept is not None:
                 found.append(holding.kept + KEPT_MOST)
@@ -268,7 +273,7 @@ class Arbiter:
             return
         del self._holding[key]
         self._policy.on_complete(key, now)
-        self._aside.add(key)
+        self._aside[key] = now
         if self._called == key:
             self._called = 0
         if self._places[key] is Place.AWAY:

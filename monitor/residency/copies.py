@@ -140,14 +140,23 @@ class Copies:
             raise NoRoom(f"no room for its copy in {self._folder}: {error.strerror}") from None
         return files
 
-    def keep(self, entry: Entry, files: Sequence[CopyFile]) -> None:
-        """The API server has them now. Those on the disk stay open here as long as it has the session."""
+    def keep(self, entry: Entry, files: Sequence[CopyFile], answered: bool = True) -> None:
+        """The API server has them now; unless it has `answered`, it may not. Those on the disk stay open here
+        as long as it has the session.
+        """
         for file in files:
             if file.on_disk and self._books.get(entry.server) is entry:
+                file.taken = answered
                 entry.files.append(file)
                 self._note(entry, entry.files)
             else:
                 file.close()
+
+    def are_taken(self, entry: Entry, files: Sequence[CopyFile]) -> None:
+        """The API server has answered at last, and has them."""
+        for file in files:
+            file.taken = True
+        self._note(entry, entry.files)
 
     def take_back(self, entry: Entry, files: Iterable[HasFileno], sizes: Mapping[str, int]) -> bool:
         """Keep the files that an earlier monitor made and the API server hands back. False: of those that it
@@ -175,14 +184,20 @@ class Copies:
         entry.disk_bytes += size
         try:
             file = await on_disk(self._folder, size)
-        except OSError as error:
+        except BaseException as error:
             entry.disk_bytes -= size
+            if not isinstance(error, OSError):
+                raise
             log.info("copies stay in host memory", session=entry.session, reason=error.strerror or str(error))
             return
         self._demoted.add(entry.server)
         try:
             order = node_pb2.Demote(session=entry.session, bytes=size)
-            told = await self._orders.give(entry, [file], size, hurry=True, demote=order)
+            late = partial(self._demoted_late, entry, file)
+            told = await self._orders.give(entry, [file], size, hurry=True, late=late, demote=order)
+        except BaseException:
+            self.keep(entry, [file], answered=False)
+            raise
         finally:
             self._demoted.discard(entry.server)
         if self._books.get(entry.server) is not entry:
@@ -193,11 +208,14 @@ class Copies:
             file.empty()
             log.info("copies stay in host memory", session=entry.session, reason=told.reason)
             return
-        entry.files.append(file)
-        self._note(entry, entry.files)
+        self.keep(entry, [file], told is not None)
         if told:  # else it is late, and until its copies are given up both count
             entry.host_bytes -= size
             log.info("copies moved to the disk", session=entry.session, bytes=size)
+
+    def _demoted_late(self, entry: Entry, file: CopyFile, told: node_pb2.Resides) -> None:
+        if not told.reason and file in entry.files:
+            self.are_taken(entry, [file])
 
     # -- giving up
 

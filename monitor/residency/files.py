@@ -29,6 +29,7 @@ class CopyFile:
         self._descriptor = descriptor
         self.size = size
         self.on_disk = on_disk
+        self.taken = True  # whoever was given it has said so, and has it until it is told to give it back
 
     def fileno(self) -> int:
         """The number of its descriptor."""
@@ -91,7 +92,17 @@ def in_memory(size: int) -> CopyFile:
 
 async def on_disk(folder: Path, size: int) -> CopyFile:
     """A file in this folder that has no name, and its room on the disk. Raises OSError."""
-    return await asyncio.get_running_loop().run_in_executor(None, _on_disk, folder, size)
+    made = asyncio.get_running_loop().run_in_executor(None, _on_disk, folder, size)
+    try:
+        return await asyncio.shield(made)
+    except asyncio.CancelledError:
+        made.add_done_callback(_unmake)
+        raise
+
+
+def _unmake(made: asyncio.Future[CopyFile]) -> None:
+    if not (made.cancelled() or made.exception()):
+        made.result().close()
 
 
 def _on_disk(folder: Path, size: int) -> CopyFile:

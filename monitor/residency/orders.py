@@ -89,8 +89,10 @@ class Orders:
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
         patience = IN_LINE_SECONDS + size / BYTES_PER_SECOND if hurry else None
-        await asyncio.wait({watch}, timeout=patience)
-        given.late = not watch.done() and not given.answer.done()
+        try:
+            await asyncio.wait({watch}, timeout=patience)
+        finally:
+            given.late = not watch.done() and not given.answer.done()
         return given.answer.result() if given.answer.done() else None
 
     async def _watch(self, server: ApiServer, number: int, answer: asyncio.Future[node_pb2.Resides]) -> None:

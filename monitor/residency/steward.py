@@ -7,6 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -123,7 +124,8 @@ class Steward(PoolListener):
 
     def _note_files(self, entry: Entry, files: Sequence[CopyFile]) -> bool:
         server = self._servers.get(entry.server)
-        return not server or server.note_files(entry.session, {file.name: file.size for file in files})
+        taken = {file.name: file.size for file in files if file.taken}
+        return not server or server.note_files(entry.session, taken)
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         if ended.clean:
@@ -367,6 +369,7 @@ class Steward(PoolListener):
     ) -> node_pb2.Resides:
         most = entry.quota * len(entry.devices) - entry.copy_bytes
         files = await self._copies.files(entry, min(wanted, most), copy_only, spare)
+        told = None
         try:
             order = node_pb2.Leave(
                 session=entry.session,
@@ -375,12 +378,17 @@ class Steward(PoolListener):
                 bytes=[file.size for file in files],
                 on_disk=[file.on_disk for file in files],
             )
-            told = await self._orders.give(entry, files, wanted, hurry, leave=order)
+            late = partial(self._left_late, entry, files)
+            told = await self._orders.give(entry, files, wanted, hurry, late=late, leave=order)
         finally:
-            self._copies.keep(entry, files)
+            self._copies.keep(entry, files, told is not None)
         if told is None:
             raise NoRoom("its API server is gone, or does not answer")
         return told
+
+    def _left_late(self, entry: Entry, files: Sequence[CopyFile], told: node_pb2.Resides) -> None:
+        """It has the files, whether its session has left or not."""
+        self._copies.are_taken(entry, [file for file in files if file in entry.files])
 
     def _exchange_bytes(self, device: int, grows: Entry | None = None, size: int = 0) -> int:
         """Room for copies that is needed so that whoever is away can come back in place of others. `grows`:
@@ -552,14 +560,16 @@ class Steward(PoolListener):
         """Bring a session back, as an operator wants. Raises KeyError, or NoRoom: why not."""
         entry = self._entry_of(session)
         await self._servers[entry.server].refresh_stats(OPERATOR_ASK_SECONDS)
-        self.anticipate(session)
         deadline = time.monotonic() + patience
-        while entry.where != RESIDENT:
-            if self.books.get(entry.server) is not entry:
-                raise NoRoom("the session is over")
+        while entry.where != RESIDENT or entry.server in self._leaving:
+            self.anticipate(session)  # again: it may have been leaving, or somebody moved it, and did not
             if time.monotonic() > deadline:
                 raise NoRoom(f"there was no room on its GPU for {patience:g} s")
             await asyncio.sleep(LOOK_SECONDS)
+            try:
+                entry = self._entry_of(session)  # it may have moved
+            except KeyError:
+                raise NoRoom("the session is over, or is suspended") from None
         return entry
 
     def _entry_of(self, session: int) -> Entry:

@@ -216,10 +216,12 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         """Send a session's memory away from its GPU, to the end even if the caller goes: its copies would
         count for ever.
         """
+        evicting = asyncio.ensure_future(self._steward.evict(request.session))
+        evicting.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else may look
         try:
-            told = await asyncio.shield(self._steward.evict(request.session))
+            told = await asyncio.shield(evicting)
         except KeyError:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
+            await self._abort_without_memory(request.session, context)
             raise
         except NoRoom as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -236,12 +238,27 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         try:
             await self._steward.recall(request.session, request.timeout_seconds or RECALL_SECONDS)
         except KeyError:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
+            await self._abort_without_memory(request.session, context)
             raise
         except NoRoom as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             raise
         return control_pb2.RecallSessionReply(seconds=time.monotonic() - began)
+
+    async def _abort_without_memory(self, number: int, context: Any) -> None:
+        """Nothing of the session is on a GPU here, or was sent away from one."""
+        session = self._broker.sessions.get(number)
+        if session is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {number}")
+            return
+        if session.file:
+            why = f"is suspended, in {session.file}"
+        elif session.moved_to:
+            why = f"has moved to {session.moved_to}"
+        else:
+            why = "waits for a GPU"
+        text = f"session {number} {why}: it has no memory here"
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
 
     async def Invocations(
         self, notes: AsyncIterator[control_pb2.InvocationNote], context: Any

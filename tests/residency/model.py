@@ -18,13 +18,14 @@ from typing import Any, cast
 
 from gpuferry.apiserver.residing import HOLD_SECONDS, INSIST_SECONDS
 from gpuferry.monitor.pool.channel import ChannelBroken
-from gpuferry.monitor.residency.books import AWAY, RESIDENT
+from gpuferry.monitor.residency.books import AWAY, RESIDENT, UNDER_WAY
 from gpuferry.monitor.residency.line import Line
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
 
 PAGE = 2 << 20
 HOST, DISK = AWAY
+LEAVING, RETURNING = UNDER_WAY
 TICK = 1e-6  # seconds between two messages of one API server
 STATS_LATE = 0.02  # of figures, how many are late
 LATE_SECONDS = 0.5
@@ -45,7 +46,7 @@ class _Selector:
 
     def select(self, timeout: float | None = None) -> list[Any]:
         self._steps += 1
-        if timeout is None or self._steps > STEPS_MOST:
+        if timeout is None or self._steps > self._loop.steps_most:
             raise Quiet
         self._loop.now += max(timeout, 0.0)
         return cast(list[Any], self._selector.select(0))
@@ -57,9 +58,10 @@ class _Selector:
 class Loop(asyncio.SelectorEventLoop):
     """An event loop whose time goes by when nobody has anything to do."""
 
-    def __init__(self) -> None:
+    def __init__(self, steps_most: int = STEPS_MOST) -> None:
         super().__init__()
         self.now = 1000.0
+        self.steps_most = steps_most
         self.lines: list[Line] = []  # that stewards have
         self._selector: Any = _Selector(self, vars(self)["_selector"])
 
@@ -97,6 +99,7 @@ class File:
         self._shelf, self.size, self.on_disk = shelf, size, on_disk
         self.name = str(id(self))
         self.outgrown = False
+        self.taken = True
         self.monitors = True  # the monitor has it open
         self.theirs = False  # an API server has
         shelf.files.add(self)
@@ -273,6 +276,7 @@ class Engine:
             stays=self.stays,
             calls_sync=self._model.calls,
         )
+        self.describe_turn(stats)
 
         def arrives() -> None:
             self.stats = stats
@@ -282,6 +286,9 @@ class Engine:
             self._waiters.clear()
 
         self._tell(arrives)
+
+    def describe_turn(self, stats: node_pb2.Stats) -> None:
+        """What its figures say of its turns: nobody takes any."""
 
     def _ring(self) -> None:
         self._model.loop.call_later(TICK, self._tell_wish)
@@ -395,6 +402,7 @@ class Engine:
         elif not order.insist and not self._idle():
             reason = "it works"
         else:
+            self.where = LEAVING
             try:
                 missing, copied = await self._take_away(order)
                 reason = f"its copies lack {missing} bytes" if missing else ""
@@ -404,6 +412,8 @@ class Engine:
                 reason = str(error)
             self.leaving = False
             self._proceed()
+            if not self.absent:
+                self.where = RESIDENT
         told = self._describe(order.number, reason)
         told.copied_bytes, told.missing = copied, missing
         self._say(told)
@@ -453,6 +463,7 @@ class Engine:
             if self.elastic and order.allowance < needed:
                 reason = f"it needs {needed} bytes on the device"
             else:
+                self.where = RETURNING
                 self.unmapped = False
                 self._model.check()
                 await asyncio.sleep(self.used / self._model.speed)
@@ -533,9 +544,14 @@ class Engine:
             if self.holding:
                 await self._stand_still()
                 continue
-            self.says, self.quiet_since = False, None
-            if not self.absent or await self._wait_for_memory(0):
+            self.quiet_since = None
+            if await self.take_turn() and (not self.absent or await self._wait_for_memory(0)):
+                self.says = False
                 return
+
+    async def take_turn(self) -> bool:
+        """Whether it may work; False: somebody holds the session."""
+        return True
 
     async def grow(self, size: int) -> None:
         await self.begin_call()
@@ -623,6 +639,8 @@ class Engine:
 class Model:
     """Devices, API servers on them, and the monitor's steward."""
 
+    engine: type[Engine] = Engine
+
     def __init__(self, loop: Loop, memory: Sequence[int], shelf: Shelf, chance: random.Random) -> None:
         self.loop, self.memory, self.shelf = loop, memory, shelf
         self.lateness = chance.choice([0.0, STATS_LATE, 0.2])
@@ -648,7 +666,7 @@ class Model:
 
     def begin(self, devices: tuple[int, ...], quota: int, chance: random.Random) -> Engine:
         key = len(self.engines) + self.ended + 1
-        engine = Engine(key, devices, quota, self, chance)
+        engine = self.engine(key, devices, quota, self, chance)
         self.engines[key] = engine
         grant = node_pb2.Grant(session=key, memory_quota=quota)
         self.steward.begin(cast(Any, engine), grant)

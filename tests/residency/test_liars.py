@@ -213,6 +213,29 @@ def test_who_never_answers_an_order_is_ended(tmp_path: Path, monkeypatch: pytest
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+def test_a_demotion_that_is_interrupted_is_heard_to_its_end(tmp_path: Path) -> None:
+    """The file is the API server's: it counts, and is watched."""
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path, disk=GIB)
+        asked = asyncio.ensure_future(steward.evict(one.key))
+        number = (await one.told("leave")).number
+        steward.resides(one, node_pb2.Resides(session=1, number=number, where=AWAY[0], mapped=SMALL))
+        await asked
+        entry = steward.books.get(one.key)
+        assert entry
+        moving = asyncio.ensure_future(steward._copies._demote(entry))
+        number = (await one.told("demote")).number
+        moving.cancel()
+        await asyncio.wait({moving})
+        assert (entry.disk_bytes, len(entry.files), len(one.noted)) == (SMALL, 1, 0)
+        steward.resides(one, node_pb2.Resides(session=1, number=number, where=AWAY[1]))
+        assert len(one.noted) == 1
+        steward.server_lost(one)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_who_takes_more_of_the_disk_than_it_was_given_is_ended(tmp_path: Path) -> None:
     """A file on a disk is of no settled size: it is looked at, and is empty once it was given back."""
 
@@ -359,7 +382,9 @@ def test_who_is_interrupted_while_a_disk_makes_room_has_taken_none(
 def test_copies_that_are_late_on_their_way_to_the_disk_count_on_both_sides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
-    """Until they are given up, whatever is said of them at last."""
+    """Until they are given up, whatever is said of them at last. The next monitor is not told to expect a
+    file that may have been given back.
+    """
     monkeypatch.setattr(tried, "IN_LINE_SECONDS", 0.01)
     monkeypatch.setattr(tried, "BYTES_PER_SECOND", math.inf)
 
@@ -378,6 +403,7 @@ def test_copies_that_are_late_on_their_way_to_the_disk_count_on_both_sides(
         for answered in (False, True):
             assert (entry.host_bytes, entry.disk_bytes, len(entry.files)) == (SMALL, SMALL, 1)
             assert (books.host_free, books.disk_free) == (0, 0)
+            assert len(late.noted) == (answered and not reason)
             assert steward._orders.is_late(late.key) is not answered
             if not answered:
                 where = AWAY[0 if reason else 1]
@@ -424,6 +450,31 @@ def test_who_has_just_come_back_can_be_sent_away_again(tmp_path: Path) -> None:
         await again
 
     asyncio.run(main())
+
+
+def test_who_is_called_back_while_it_moves_is_followed(tmp_path: Path) -> None:
+    """Or asked for once more, if it stays after all."""
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path)
+        asked = asyncio.ensure_future(steward.evict(one.key))
+        number = (await one.told("leave")).number
+        away = node_pb2.Resides(session=1, number=number, where=AWAY[0], mapped=SMALL)
+        steward.resides(one, away)
+        await asked
+        called = asyncio.ensure_future(steward.recall(1, 20.0))
+        for _ in range(2):
+            away.number, away.reason = (await one.told("come_back")).number, "it is being moved"
+            one.orders.clear()
+            steward.resides(one, away)
+        there = cast(Any, Said(3, SMALL))
+        there.session = 1
+        steward.begin(there, node_pb2.Grant(session=1, memory_quota=GIB))
+        one.session = 0
+        steward.session_ended(one, node_pb2.SessionEnded(session=1, clean=True))
+        assert (await called).server == there.key
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_long_line_is_not_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

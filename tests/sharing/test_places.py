@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuferry.monitor.arbiter.gpu import KEPT_MOST, LINGER_PART, SLICE, WORTH
+from gpuferry.monitor.arbiter.gpu import AGAIN, KEPT_MOST, LINGER_PART, SLICE, WORTH
 from gpuferry.monitor.arbiter.words import Word
 from gpuferry.monitor.policy.place import Place
 from gpuferry.monitor.policy.tokens import RoundRobin
@@ -160,6 +160,42 @@ def test_who_waits_in_vain_is_called_once_more() -> None:
     at.gpus.tick(KEPT_MOST)
     assert at.soon == [100 + B]
     assert at.spared == []
+
+
+def test_who_waits_in_vain_is_tried_again_although_another_one_always_works() -> None:
+    """It is none of those that wait for a turn, so the other one's would be renewed for ever; and nobody who
+    has a turn leaves.
+    """
+    at = house(A, B, away=(B,))
+    at.ask(B, 0)
+    at.ask(A, 1)
+    now = 0
+    while Word.STOP not in at.words(A):
+        now = at.gpus.deadline() or 0
+        assert now <= KEPT_MOST + AGAIN + QUOTA
+        at.gpus.tick(now)
+    at.say(A, Word.BACK, now)
+    at.ask(A, now)
+    assert (at.words(A), at.spared) == ([], [])
+    at.gpus.place(B, Place.COMING, 0, now + MS)
+    at.gpus.place(B, Place.HERE, TRIP, now + 2 * MS)
+    assert at.words(B) == [Word.GO]
+
+
+def test_who_was_called_while_another_one_had_a_turn_may_have_its_room_later() -> None:
+    """Of two tokens: whoever it waited for has nothing to do any more, and keeps its memory."""
+    at = House(lambda: RoundRobin(10 * S, None, 0), tokens=2)
+    at.add(A, B, C)
+    at.gpus.place(B, Place.AWAY, 0, 0)
+    at.ask(A, 0)
+    at.ask(B, 1)
+    at.ask(C, 2)
+    at.gpus.tick(KEPT_MOST + 1)
+    assert (at.words(C), at.spared) == ([Word.GO], [A])
+    for key in (A, C):
+        at.say(key, Word.BACK, 2 * S)
+    at.gpus.tick(KEPT_MOST + AGAIN + 1)
+    assert (at.soon[-1], at.spared) == (100 + B, [])
 
 
 def test_who_waits_alone_waits_on() -> None:
