@@ -120,6 +120,8 @@ IN_LOCAL_MEMORY = """
         "LOOP: ld.acquire.gpu.global.u32 %r1, [%d1]; T: .branchtargets LOOP, OUT; brx.idx %r1, T; OUT:",
         "LOOP: ld.acquire.gpu.global.u32 %r1, [%d1]; T: .branchtargets ON, OUT; brx.idx %r1, T;"
         "ON: bra LOOP; OUT:",
+        "LOOP: ld.acquire.gpu.global.u32 %r1, [%d1]; setp.ne.u32 %p1, %r1, 0; @%p1 mov.u32 %r2, 1;"
+        "setp.eq.u32 %p2, %r2, 0; @%p2 bra LOOP;",
         IN_LOCAL_MEMORY,
     ],
 )
