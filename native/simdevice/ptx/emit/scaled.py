@@ -12,6 +12,7 @@ from .. import isa
 from ..model import Operand
 from ..types import F32
 from . import numbers
+from .encode import power_of
 from .function import FunctionEmitter
 from .matrix import Compute, Kinds, Product, constants_of, items_of, lane_of, words_of, write_fragment
 from .modifiers import Modifiers
@@ -123,11 +124,9 @@ def _scale(e: FunctionEmitter, word: str, shift: str, kind: str) -> str:
         small = numbers.from_bits(e, F32, e.op(f"shl i32 {code}, 20"))
         bits = numbers.bits_of(e, F32, e.op(f"fmul float {small}, {_REBIASED}"))
         none = e.op(f"icmp eq i32 {code}, 127")
+        single = numbers.from_bits(e, F32, e.op(f"select i1 {none}, i32 {0x7FFFFFFF}, i32 {bits}"))
     else:
-        bits = e.op(f"shl i32 {code}, 23")
-        bits = e.op(f"select i1 {e.op(f'icmp eq i32 {code}, 0')}, i32 {0x400000}, i32 {bits}")
-        none = e.op(f"icmp eq i32 {code}, 255")
-    single = numbers.from_bits(e, F32, e.op(f"select i1 {none}, i32 {0x7FFFFFFF}, i32 {bits}"))
+        single = power_of(e, code)
     return e.op(f"fpext float {single} to double")
 
 
