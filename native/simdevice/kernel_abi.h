@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 9
+#define SIM_KERNEL_ABI 10
 
 struct sim_block;
 
@@ -38,6 +38,9 @@ struct sim_block {
     uint32_t cluster_rank, cluster_size, cluster_explicit;
     void *engine; /* the engine's own */
 };
+
+/* Bytes behind a block's shared memory, from a multiple of 16 on, that %reserved_smem_offset_* name. */
+enum { SIM_SHARED_BEHIND = 1024 };
 
 enum { SIM_CLUSTER_SHIFT = 18, SIM_CLUSTER_STRIDE = 1 << SIM_CLUSTER_SHIFT, SIM_CLUSTER_MOST = 16 };
 

@@ -26,6 +26,22 @@ __global__ void sums(const int *data, int *by_tile, int *by_block) {
         by_block[blockIdx.x] = total;
 }
 
+// Groups of several warps, which meet in shared memory that is not the program's (from sm_80 on), beside the
+// program's own.
+__global__ void groups_of_warps(int *wrong) {
+    __shared__ cg::block_tile_memory<256> memory;
+    __shared__ int own[256];
+    const int thread = threadIdx.x, first = thread / 64 * 64;
+    own[thread] = thread;
+    const auto block = cg::this_thread_block(memory);
+    const auto tile = cg::tiled_partition<64>(block);
+    const int sum = cg::reduce(tile, thread, cg::plus<int>());
+    const int last = tile.shfl(thread, 63);
+    tile.sync();
+    if (sum != 64 * first + 2016 || last != first + 63 || own[255 - thread] != 255 - thread)
+        atomicAdd(wrong, 1);
+}
+
 int main() {
     constexpr int COUNT = 4096, BLOCK = 128;
     std::vector<int> data(COUNT), tiles(COUNT / 16), blocks(COUNT / BLOCK);
@@ -55,6 +71,13 @@ int main() {
             sum += data[b * BLOCK + i];
         wrong += blocks[b] != sum;
     }
+    EXPECT(wrong == 0);
+    int *device_wrong;
+    RT_OK(cudaMalloc(&device_wrong, 4));
+    RT_OK(cudaMemset(device_wrong, 0, 4));
+    groups_of_warps<<<3, 256>>>(device_wrong);
+    RT_OK(cudaGetLastError());
+    RT_OK(cudaMemcpy(&wrong, device_wrong, 4, cudaMemcpyDeviceToHost));
     EXPECT(wrong == 0);
     digest("tiles", tiles.data(), tiles.size() * 4);
     return check_failed;

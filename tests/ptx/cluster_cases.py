@@ -480,7 +480,7 @@ CASES |= {
 # Of addresses that nothing says the space of, where they are checked.
 CHECKED = {
     "between the memory of two blocks": replace(
-        mapped("    ld.u32 %r10, [%x11+1024];\n"), expected=driver.ILLEGAL_ADDRESS
+        mapped("    ld.u32 %r10, [%x11+3072];\n"), expected=driver.ILLEGAL_ADDRESS
     ),
     "behind the memory of the last": replace(
         mapped("    ld.u32 %r10, [%x11+1048576];\n"), expected=driver.ILLEGAL_ADDRESS

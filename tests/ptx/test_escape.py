@@ -251,6 +251,37 @@ def test_recursion_ends_where_local_memory_does() -> None:
     assert process(f"attempt({body!r}, module={function!r})") == ["714"]
 
 
+@pytest.mark.parametrize("check", ["0", "1"])
+def test_local_variables_lie_where_they_are_declared_to(check: str) -> None:
+    """Also in a function whose caller has few bytes: compilers put offsets into the low bits by `or`."""
+    function = """
+    .func (.param .b64 r) low(.param .b64 n) {
+        .local .align 64 .b8 a[16]; .local .align 8192 .b8 b[16]; .local .align 256 .b8 c[16];
+        .reg .b64 %d<8>; ld.param.u64 %d0, [n];
+        mov.u64 %d1, a; mov.u64 %d2, b; mov.u64 %d3, c;
+        st.local.u64 [%d1+8], %d0; st.local.u64 [%d2+8], %d0; st.local.u64 [%d3+8], %d0;
+        or.b64 %d1, %d1, 8; or.b64 %d2, %d2, 8; or.b64 %d3, %d3, 8;
+        ld.local.u64 %d4, [%d1]; ld.local.u64 %d5, [%d2]; ld.local.u64 %d6, [%d3];
+        add.u64 %d4, %d4, %d5; add.u64 %d4, %d4, %d6;
+        and.b64 %d1, %d1, 63; and.b64 %d2, %d2, 8191; and.b64 %d3, %d3, 255;
+        add.u64 %d1, %d1, %d2; add.u64 %d1, %d1, %d3; mul.lo.u64 %d1, %d1, 100;
+        add.u64 %d4, %d4, %d1; st.param.b64 [r], %d4; ret;
+    }
+    """
+    body = """
+    .local .align 8 .b8 own[8]; .reg .b64 %d<4>; mov.u64 %d0, own; cvt.u64.u32 %d1, %r0;
+    st.local.u64 [%d0], %d1;
+    { .param .b64 n; .param .b64 r; st.param.b64 [n], %d1; call (r), low, (n); ld.param.b64 %d2, [r]; }
+    ld.local.u64 %d3, [%d0]; add.u64 %d2, %d2, %d3;
+    """
+    code = f"""
+    body = {body!r} + store("%d2", index="%r0", type_="u64")
+    for fibers in (False, True):
+        attempt(body, module={function!r}, fibers=fibers, block=(40,))
+    """
+    assert process(code, check) == ["ran 2400 2404 2408 2412"] * 2
+
+
 # In either mode: these left shared memory, or a lane's part of a matrix, and wrote into the engine's own.
 ANYWAY = {
     "a copy larger than shared memory": "mov.u32 %r10, tile; mov.u32 %r11, 65536;"

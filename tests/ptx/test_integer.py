@@ -77,6 +77,7 @@ def arithmetic() -> list[Row]:
     clamp = limits("s32")
     rows += [
         Row("add.sat.s32", "s32 s32 -> s32", lambda x, y: max(clamp[0], min(x + y, clamp[1]))),
+        Row("add.sat.u32", "u32 u32 -> u32", lambda x, y: min(x + y, limits("u32")[1])),
         Row("sub.sat.s32", "s32 s32 -> s32", lambda x, y: max(clamp[0], min(x - y, clamp[1]))),
         Row(
             "mad.hi.sat.s32",

@@ -134,6 +134,68 @@ def test_from_narrow(form: str, to: str, relu: str) -> None:
     assert out.tolist() == joined([wide.encode(value) for value in values], 16)
 
 
+def as_bf16(value: float, relu: bool, finite: bool) -> int:
+    if relu and value <= 0:
+        return 0
+    if finite and not math.isnan(value):
+        value = max(-BF16.largest, min(value, BF16.largest))
+    return BF16.encode(BF16.convert(value))
+
+
+@pytest.mark.parametrize("modifiers", ["", ".relu", ".satfinite", ".satfinite.relu"])
+@pytest.mark.parametrize("form", [*FORMATS, "s2f6"])
+def test_from_narrow_with_scales(form: str, modifiers: str) -> None:
+    """Powers of two, one for each number, 255 for none; the lower number has the lower one."""
+    _, width, each = DESTINATION.get(form, ("%h1", 16, 8))
+    codes = list(range(256 if form == "s2f6" else 1 << FORMATS[form].bits))
+    powers = [(0, 1, 120, 127, 133, 250, 254, 255)[i * 5 % 8] for i in range(len(codes))]
+    given = [np.array(joined(each_, bits), np.uint32) for each_, bits in ((codes, each), (powers, 8))]
+    first = "cvt.u16.u32 %h1, %r3; cvt.u16.u32 %h2, %r4;"
+    if width == 8:
+        first += " mov.b16 {%b1, %b2}, %h1;"
+    name = "%b1" if width == 8 else "%h1"
+    code = f"{first} cvt.rn{modifiers}.scaled::n2::ue8m0.bf16x2.{form}x2 %r20, {name}, %h2;"
+    out = launch(code, given, ["%r3", "%r4"], 32)
+    values = [(c - 256 * (c > 127)) / 64 if form == "s2f6" else decoded(form, c) for c in codes]
+    scaled = [
+        value * (math.nan if p == 255 else 2.0 ** (p - 127)) for value, p in zip(values, powers, strict=True)
+    ]
+    how = "relu" in modifiers, "satfinite" in modifiers
+    assert out.tolist() == joined([as_bf16(value, *how) for value in scaled], 16)
+
+
+@pytest.mark.parametrize("relu", ["", ".relu"])
+@pytest.mark.parametrize("scale", [None, 125, 130])
+@pytest.mark.parametrize("source", ["f32", "bf16x2"])
+def test_to_fixed_point(source: str, scale: int | None, relu: str) -> None:
+    """In 64ths, to the nearest; a scale divides."""
+    wide = F32 if source == "f32" else BF16
+    values = [wide.convert(n / 256) for n in range(-600, 600, 7)] + [
+        math.inf,
+        -math.inf,
+        math.nan,
+        0.0,
+        -(2.0**99),
+    ]
+    codes = [wide.encode(value) for value in values]
+    modifiers = relu + (".scaled::n2::ue8m0" if scale else "")
+    begin = f"mov.b16 %h2, {scale * 257 if scale else 0}; cvt.rn.satfinite{modifiers}.s2f6x2.{source} %h1"
+    last = ", %h2;" if scale else ";"
+    if source == "f32":
+        given = [np.array(codes[::-1], np.uint32), np.array(codes, np.uint32)]
+        out = launch(f"{begin}, %f1, %f2{last}", given, ["%f1", "%f2"], 16)
+    else:
+        out = launch(f"{begin}, %r3{last}", [np.array(joined(codes, 16), np.uint32)], ["%r3"], 16)
+
+    def fixed(value: float) -> int:
+        if math.isnan(value):
+            return 127
+        steps = max(-128.0, min(value / 2.0 ** ((scale or 127) - 127) * 64, 127.0))
+        return 0 if relu and value <= 0 else round(steps) & 255
+
+    assert out.tolist() == joined([fixed(value) for value in values], 8)
+
+
 POWERS = [2.0**power for power in (-127, -126, -64, -1, 0, 1, 100, 127)]
 
 

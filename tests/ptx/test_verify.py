@@ -59,7 +59,7 @@ WRONG = {
     "ld.global.f32 %g1, [%x1];": "Arguments mismatch for instruction 'ld'",
     "st.global.u32 [%x1], %h1;": "Arguments mismatch for instruction 'st'",
     "cvt.rn.f32.s32 %r1, %f1;": "Arguments mismatch for instruction 'cvt'",
-    "add.sat.u32 %r1, %r2, %r3;": "Illegal modifier '.sat'",
+    "sub.sat.u32 %r1, %r2, %r3;": "Illegal modifier '.sat'",
     "add.ftz.f64 %g1, %g2, %g3;": "Illegal modifier '.ftz'",
     "add.rz.f16 %h1, %h2, %h3;": "Illegal modifier '.rz'",
     "add.cc.u16 %h1, %h2, %h3;": "Illegal modifier '.cc'",

@@ -44,6 +44,7 @@ enum { BEFORE_SHARED = 1024 };
 
 bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid) {
     size_t size = ((size_t)grid->kernel->info->shared_static + 15) / 16 * 16 + grid->shared_dynamic;
+    size = (size + 15) / 16 * 16 + SIM_SHARED_BEHIND;
     /* a vector access just past the end stays inside */
     size = BEFORE_SHARED + (size + 127) / 128 * 128 + 128;
     uint32_t blocks = sim_cluster_size(grid);

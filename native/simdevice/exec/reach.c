@@ -39,6 +39,7 @@ static bool lies_in(uint64_t address, uint64_t size, const void *begin, uint64_t
 /* What is shared in the cluster, each block's for itself. */
 static bool lies_in_cluster(uint64_t address, uint64_t size, const struct sim_block *block) {
     uint64_t shared = ((uint64_t)block->shared_static + 15) / 16 * 16 + block->shared_dynamic;
+    shared = (shared + 15) / 16 * 16 + SIM_SHARED_BEHIND;
     uint64_t offset = address - (uint64_t)(uintptr_t)block->window;
     uint64_t within = offset % SIM_CLUSTER_STRIDE;
     return offset / SIM_CLUSTER_STRIDE < block->cluster_size && within <= shared && size <= shared - within;

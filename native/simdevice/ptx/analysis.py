@@ -279,6 +279,8 @@ def _tainted(items: list[Item], sources: set[int]) -> set[str]:
         if position in sources:
             tainted.update(written)
         read = [name for operand in item.operands[1:] for name in names(operand)]
+        if item.guard is not None:
+            read.append(item.guard)
         if item.opcode == "st" and "param" not in item.modifiers:
             if "local" not in item.modifiers and local.isdisjoint(written):
                 continue

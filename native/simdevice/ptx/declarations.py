@@ -229,6 +229,7 @@ def prototype(cursor: Cursor, name: str) -> Prototype:
     cursor.name()
     arguments = parameters(cursor) if cursor.peek() == "(" else []
     rest = cursor.until(";")
-    if not set(rest) <= {".noreturn", ".abi_preserve", ".abi_preserve_control"}:
+    known = {".noreturn", ".abi_preserve", ".abi_preserve_control"}
+    if not all(token in known or integer_literal(token) is not None for token in rest):
         raise cursor.fail("not known in a prototype", " ".join(rest))
     return Prototype(name, returns, arguments, ".noreturn" in rest)

@@ -81,7 +81,7 @@ _SATURATED_SUMS = f"s32 {_SATURATED} s8x4 u8x4"
 _OF_SUMS = {"ftz": _FLUSHED, "cc": _CARRIED, "rz rm rp": _DIRECTED}
 
 FORMS: dict[str, Form] = {
-    "add": form("ttt", _ADDED, only={"sat": f"{_SATURATED_SUMS} u16x2 s16x2", **_OF_SUMS}),
+    "add": form("ttt", _ADDED, only={"sat": f"{_SATURATED_SUMS} u32 u16x2 s16x2", **_OF_SUMS}),
     "sub": form("ttt", _ADDED, only={"sat": _SATURATED_SUMS, **_OF_SUMS}),
     **_forms("addc subc", "ttt", _INTEGERS),
     **_forms(

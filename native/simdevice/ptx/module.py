@@ -29,6 +29,7 @@ SHARED_ALIGNMENT = 16
 MOST_SHARED = 227 << 10
 _MOST_EXTENT = 1 << 16  # of a cluster: more than there can be
 MOST_LOCAL = 512 << 10
+PAGE = 4096
 MOST_PARAMETERS = 32764
 
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
@@ -292,7 +293,8 @@ class Module:
 
     def _kernel_info(self, kernel: Function) -> KernelInfo:
         reachable = self.reachable(kernel)
-        local = sum(v.size for f in reachable for v in self.declarations(f)[0] if v.space == "local")
+        own = [v for f in reachable for v in self.declarations(f)[0] if v.space == "local"]
+        local = sum(v.size for v in own)
         constants = {
             symbol.index: symbol.size
             for function in reachable
@@ -304,6 +306,8 @@ class Module:
         parameters = offsets[-1] + kernel.parameters[-1].size if offsets else 0
         _bound(kernel, "shared memory", shared, MOST_SHARED)
         _bound(kernel, "local memory", local, MOST_LOCAL)
+        # What is aligned above a page may leave as much free in front of it.
+        local += sum(v.align for v in own if v.align > PAGE)
         _bound(kernel, "parameters", parameters, MOST_PARAMETERS)
         declared = max(self.declarations(each)[1] for each in reachable)
         required = kernel.directives.get("reqntid")

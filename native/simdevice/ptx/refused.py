@@ -20,7 +20,7 @@ _INSTRUCTIONS = {
     "multimem": r"multimem\.",
     "tensormap": r"tensormap\.",
     ".bulk": r"cp\.(?:reduce\.)?async\.bulk\.(?:prefetch\.)?tensor\b[\w.:]*\.(?:im2col|tile::)",
-    ".block_scale": r"mma\.[\w.:]*\.block_scale\b",
+    ".block_scale": r"mma\.sp\b[\w.:]*\.block_scale\b",
 }
 _PATTERNS = {word: re.compile(rf"(?<![\w$%.])(?:{begin})[\w.:]*") for word, begin in _INSTRUCTIONS.items()}
 

@@ -68,6 +68,7 @@ def _table() -> dict[str, Type]:
         "e2m1x2": 8,
         "e2m3x2": 16,
         "e3m2x2": 16,
+        "s2f6x2": 16,
         "u4": 4,
         "s4": 4,
         "u2": 2,

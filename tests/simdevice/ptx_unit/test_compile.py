@@ -120,6 +120,8 @@ IN_LOCAL_MEMORY = """
         "LOOP: ld.acquire.gpu.global.u32 %r1, [%d1]; T: .branchtargets LOOP, OUT; brx.idx %r1, T; OUT:",
         "LOOP: ld.acquire.gpu.global.u32 %r1, [%d1]; T: .branchtargets ON, OUT; brx.idx %r1, T;"
         "ON: bra LOOP; OUT:",
+        "LOOP: ld.acquire.gpu.global.u32 %r1, [%d1]; setp.ne.u32 %p1, %r1, 0; @%p1 mov.u32 %r2, 1;"
+        "setp.eq.u32 %p2, %r2, 0; @%p2 bra LOOP;",
         IN_LOCAL_MEMORY,
     ],
 )
@@ -145,18 +147,19 @@ def test_functions_nobody_calls_are_not_compiled() -> None:
     assert compiled(kernel("call fine;", head=head))[RUN_BLOCK]
 
 
-def test_an_indirect_call_reaches_functions_that_fit() -> None:
+@pytest.mark.parametrize("directives", ["", ".noreturn", ".abi_preserve 8 .abi_preserve_control 2"])
+def test_an_indirect_call_reaches_functions_that_fit(directives: str) -> None:
     head = """
     .func (.param .b32 r) one (.param .b32 x) { st.param.b32 [r], 1; ret; }
     .func (.param .b32 r) two (.param .b32 x) { st.param.b32 [r], 2; ret; }
     .func other (.param .b64 x) { ret; }
     .global .u64 table[3] = {one, two, other};
     """
-    body = """
-    { .param .b32 a; .param .b32 b; st.param.b32 [a], %r1;
-    proto: .callprototype (.param .b32 _) _ (.param .b32 _);
+    body = f"""
+    {{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r1;
+    proto: .callprototype (.param .b32 _) _ (.param .b32 _) {directives};
     call (b), %d1, (a), proto;
-    ld.param.b32 %r2, [b]; }
+    ld.param.b32 %r2, [b]; }}
     """
     text = ir(kernel(body, head=head))
     assert text.count("define internal void @f") == 2

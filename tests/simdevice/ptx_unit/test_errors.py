@@ -168,8 +168,9 @@ def test_deep_nesting() -> None:
             "tensormap.replace",
         ),
         (
-            "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0 {%f1}, {%r1};",
-            "mma.sync",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+            " {%f1}, {%r1};",
+            "mma.sp::ordered_metadata.sync",
         ),
     ],
 )

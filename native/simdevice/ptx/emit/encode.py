@@ -36,12 +36,20 @@ def encode_call(e: FunctionEmitter, value: str, form: str, mode: str, relu: bool
     return e.call("i32", "sim_fp_encode", *arguments, attributes=PURE)
 
 
-def encode_double(e: FunctionEmitter, value: str, form: str, mode: str) -> str:
+def encode_double(e: FunctionEmitter, value: str, form: str, mode: str, finite: bool = False) -> str:
     code = _MODES.get(mode)
     if code is None:
         raise e.fail(f"no .{mode}")
-    arguments = (f"double {value}", f"i32 {_FORMATS.index(form)}", f"i32 {code}", "i32 0")
+    arguments = (f"double {value}", f"i32 {_FORMATS.index(form)}", f"i32 {code}", f"i32 {int(finite)}")
     return e.op(f"trunc i32 {e.call('i32', 'sim_fp_encode', *arguments, attributes=PURE)} to i16")
+
+
+def power_of(e: FunctionEmitter, code: str) -> str:
+    """The float of a ue8m0 in an i32, a NaN for 255."""
+    bits = e.op(f"shl i32 {code}, 23")
+    bits = e.op(f"select i1 {e.op(f'icmp eq i32 {code}, 0')}, i32 {0x400000}, i32 {bits}")
+    none = e.op(f"icmp eq i32 {code}, 255")
+    return numbers.from_bits(e, F32, e.op(f"select i1 {none}, i32 {0x7FFFFFFF}, i32 {bits}"))
 
 
 def decode(e: FunctionEmitter, bits: str, form: str) -> str:

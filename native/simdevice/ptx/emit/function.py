@@ -429,7 +429,7 @@ class FunctionEmitter(Writer):
             return f"%a{index}"
         if index < len(function.returns):
             raise self.fail(f"the address of {parameter.name}, which is returned, is not supported here")
-        offset = self.frame.place(parameter.size, max(min(parameter.align, 4096), reach.ALIGN))
+        offset = self.frame.place(parameter.size, max(parameter.align, reach.ALIGN))
         pointer = self.temporary()
         self.entry.append(f"  {pointer} = getelementptr i8, ptr %frame, i64 {offset}")
         self.kernel.declare("llvm.memcpy.p0.p0.i64", "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
@@ -440,7 +440,7 @@ class FunctionEmitter(Writer):
     def leave(self) -> None:
         """Returns from the function."""
         if self.frame.size and not self.function.is_kernel:
-            self.emit("store ptr %frame, ptr %frame.top, align 8")
+            self.emit("store ptr %frame.free, ptr %frame.top, align 8")
         for slot, pointer in self.return_registers:
             self.emit(f"store {slot.type.integer} {self.load_slot(slot)}, ptr {pointer}")
         self.finish("ret void")
@@ -465,7 +465,7 @@ class FunctionEmitter(Writer):
         if self.position in self.framed:
             pointer = self.temporary()
             self.entry.append(f"  {pointer} = getelementptr i8, ptr %frame, i64 {self.framed[self.position]}")
-            names[item.name] = Place(pointer, item.space, item.size, min(align, reach.ALIGN), item.element)
+            names[item.name] = Place(pointer, item.space, item.size, align, item.element)
             return
         pointer = self.alloca(f"[{max(item.size, 1)} x i8], align {align}")
         names[item.name] = Place(pointer, item.space, item.size, align, item.element)

@@ -61,9 +61,10 @@ def add(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     if use or define:
         e.write(d, kind, _with_carry(e, kind, name, a, b, use, define))
     elif saturate:
-        if kind.name != "s32":
-            raise e.fail(".sat is for .s32")
-        e.write(d, kind, e.intrinsic(f"llvm.s{name}.sat.i32", "i32", f"i32 {a}", f"i32 {b}"))
+        if kind.name != "s32" and (name, kind) != ("add", U32):
+            raise e.fail(".sat is for .s32, and sums of .u32")
+        step = f"llvm.{kind.kind}{name}.sat.i32"
+        e.write(d, kind, e.intrinsic(step, "i32", f"i32 {a}", f"i32 {b}"))
     else:
         e.write(d, kind, e.op(f"{name} {kind.llvm} {a}, {b}"))
 

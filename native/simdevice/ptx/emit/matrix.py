@@ -149,11 +149,17 @@ def write_product(
         metadata = [e.read_bits(rest[0], 32)]
         flags |= _selector(e, rest[1], depth, kinds.a.bits) << _SELECTOR
     result_words = rows * columns * kinds.d.bits // (32 * _WARP)
-    codes = [_ELEMENTS.index(each.name) for each in (kinds.a, kinds.b, kinds.c, kinds.d)]
-    packed = sum(number << 8 * index for index, number in enumerate(codes))
-    constants = (rows | columns << 8 | depth // 4 << 16, packed, flags)
+    constants = constants_of(shape, kinds, flags)
     product = Product(constants, a_words, b_words, c_words, metadata, result_words)
     write_fragment(e, d, kinds.d, result_words, lambda: compute(e, product))
+
+
+def constants_of(shape: tuple[int, int, int], kinds: Kinds, flags: int) -> tuple[int, int, int]:
+    """What a service is told of a product."""
+    rows, columns, depth = shape
+    codes = [_ELEMENTS.index(each.name) for each in (kinds.a, kinds.b, kinds.c, kinds.d)]
+    packed = sum(number << 8 * index for index, number in enumerate(codes))
+    return rows | columns << 8 | depth // 4 << 16, packed, flags
 
 
 def write_fragment(

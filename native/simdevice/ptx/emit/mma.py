@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import isa
 from ..model import Instruction
-from . import quads
+from . import quads, scaled
 from .function import FunctionEmitter
 from .matrix import Compute, Kinds, compute_part, take_flags, take_shape, write_product
 from .modifiers import Modifiers
@@ -23,10 +23,16 @@ _SMALL = ("e2m1", "e2m3", "e3m2")  # in bytes of which they are a part, with .ki
 
 @opcode("mma")
 def mma(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    multiply(e, m, compute_part, quads.compute_part)
+    multiply(e, m, compute_part, quads.compute_part, scaled.OF_THREADS)
 
 
-def multiply(e: FunctionEmitter, m: Modifiers, compute: Compute, compute_quads: quads.Compute) -> None:
+def multiply(
+    e: FunctionEmitter,
+    m: Modifiers,
+    compute: Compute,
+    compute_quads: quads.Compute,
+    lanes: scaled.Lanes,
+) -> None:
     """An `mma`, whose result one of the two yields."""
     # Indices in order are indices: that they must be is for the hardware.
     sparse = m.choice("sp", "sp::ordered_metadata") is not None
@@ -40,6 +46,9 @@ def multiply(e: FunctionEmitter, m: Modifiers, compute: Compute, compute_quads: 
         return
     if layouts != ["row", "col"]:
         raise e.fail("matrices are .row and .col")
+    if m.flag("block_scale") and not sparse:
+        scaled.multiply(e, m, shape, kinds, compute, lanes)
+        return
     factors = (kinds.a.name, kinds.b.name)
     of_bytes = kinds.a.name in isa.FACTORS["e4m3"] and m.flag("kind::f8f6f4")
     if not of_bytes and any(each in _SMALL for each in factors):

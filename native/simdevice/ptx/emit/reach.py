@@ -56,28 +56,37 @@ def _stop_unless(e: Writer, condition: str, address: str) -> None:
     e.open(good)
 
 
+ALIGN = 16
+
+
 class Frame:
     """The part of local memory that a function's variables take while it runs."""
 
     def __init__(self) -> None:
         self.size = 0
+        self.align = ALIGN
 
     def place(self, size: int, align: int) -> int:
         offset = -(-self.size // align) * align
         self.size = offset + max(size, 1)
+        self.align = max(self.align, align)
         return offset
 
+    def taken(self, align: int) -> int:
+        """The bytes to take if what is free begins at a multiple of `align`, which may be before %frame."""
+        return -(-self.size // align) * align + max(self.align - align, 0)
+
     def prologue(self, is_kernel: bool) -> list[str]:
-        """Takes the frame: %frame, and %frame.old for the way out."""
+        """Takes the frame: %frame, and %frame.free for the way out."""
         top, end = THREAD["local_top"], THREAD["local_end"]
-        size = -(-self.size // ALIGN) * ALIGN
+        size = self.taken(ALIGN)
         return [
             f"  %frame.top = getelementptr i8, ptr %thread, i64 {top}",
             f"  %frame.from = getelementptr i8, ptr %thread, i64 {THREAD['local'] if is_kernel else top}",
             f"  %frame.end = getelementptr i8, ptr %thread, i64 {end}",
             "  %frame.limit = load i64, ptr %frame.end, align 8",
-            "  %frame = load ptr, ptr %frame.from, align 8",
-            "  %frame.at = ptrtoint ptr %frame to i64",
+            "  %frame.free = load ptr, ptr %frame.from, align 8",
+            "  %frame.at = ptrtoint ptr %frame.free to i64",
             "  %frame.left = sub i64 %frame.limit, %frame.at",
             f"  %frame.full = icmp ult i64 %frame.left, {size}",
             "  br i1 %frame.full, label %frame.none, label %frame.take, !prof !1",
@@ -85,12 +94,23 @@ class Frame:
             "  call void @sim_rt_overflow(ptr %thread)",
             "  unreachable",
             "frame.take:",
-            f"  %frame.next = getelementptr i8, ptr %frame, i64 {size}",
+            f"  %frame.next = getelementptr i8, ptr %frame.free, i64 {size}",
             "  store ptr %frame.next, ptr %frame.top, align 8",
+            *self.aligned(ALIGN),
         ]
 
-
-ALIGN = 16
+    def aligned(
+        self, align: int, pointer: str = "ptr", address: str = "i64", constant: str = "{}"
+    ) -> list[str]:
+        """%frame: the first place in %frame.free, a multiple of `align`, that suits all variables."""
+        if self.align <= align:
+            return [f"  %frame = getelementptr i8, {pointer} %frame.free, i64 0"]
+        return [
+            f"  %frame.address = ptrtoint {pointer} %frame.free to {address}",
+            f"  %frame.up = add {address} %frame.address, {constant.format(self.align - 1)}",
+            f"  %frame.first = and {address} %frame.up, {constant.format(-self.align)}",
+            f"  %frame = inttoptr {address} %frame.first to {pointer}",
+        ]
 
 
 def place_locals(e: Writer, items: list[Item], frame: Frame) -> dict[int, int]:
@@ -99,7 +119,5 @@ def place_locals(e: Writer, items: list[Item], frame: Frame) -> dict[int, int]:
     places: dict[int, int] = {}
     for position, item in enumerate(items):
         if isinstance(item, Local) and item.space != "shared" and item.name in known:
-            if item.align > 4096:
-                raise e.fail(f"{item.name} is aligned to more than a page")
             places[position] = frame.place(item.size, max(item.align, ALIGN))
     return places

@@ -8,9 +8,7 @@ from .writer import Writer
 
 _CONSTANTS = {
     "%WARP_SZ": 32,
-    "%reserved_smem_offset_begin": 0,
-    "%reserved_smem_offset_end": 0,
-    "%reserved_smem_offset_cap": 0,
+    "%reserved_smem_offset_cap": 1024,  # SIM_SHARED_BEHIND
     **{f"%pm{index}": 0 for index in range(8)},
     "%current_graph_exec": 0,
 }
@@ -28,7 +26,9 @@ _OF_CLUSTERS = {
     "cluster_ctaid": ("ctaid", "urem"),
     "cluster_nctaid": ("", ""),
 }
-_ENVIRONMENT = re.compile(r"%envreg\d+\Z|%pm\d_64\Z|%reserved_smem_offset_\d\Z")
+_ENVIRONMENT = re.compile(r"%envreg\d+\Z|%pm\d_64\Z")
+# Where they lie in what is reserved of shared memory. In the last cooperative groups of several warps meet.
+_RESERVED = {"begin": 0, "end": 1024, "0": 0, "1": 512}
 
 
 def special_register(e: Writer, name: str) -> tuple[str, int] | None:
@@ -89,9 +89,16 @@ def _computed(e: Writer, name: str) -> tuple[str, int] | None:
         return e.block_field("shared_dynamic"), 32
     if name in ("total_smem_size", "aggr_smem_size"):
         return e.op(f"trunc i64 {e.shared_limit()} to i32"), 32
+    if name.startswith("reserved_smem_offset_"):
+        return _reserved(e, name.rpartition("_")[2]), 32
     if name == "is_explicit_cluster":
         return e.op(f"icmp ne i32 {e.block_field('cluster_explicit')}, 0"), 1
     return None
+
+
+def _reserved(e: Writer, place: str) -> str:
+    above = e.op(f"add i32 {e.op(f'trunc i64 {e.shared_limit()} to i32')}, 15")
+    return e.op(f"add i32 {e.op(f'and i32 {above}, -16')}, {_RESERVED[place]}")
 
 
 def _of_cluster(e: Writer, name: str) -> str | None:

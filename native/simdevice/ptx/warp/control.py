@@ -412,12 +412,12 @@ def function_text(e: WarpEmitter) -> str:
     e.declare()
     e.closed = False
     control.text()
-    return e.whole(_frame_prologue(e.frame.size))
+    return e.whole(_frame_prologue(e.frame))
 
 
-def _frame_prologue(size: int) -> list[str]:
+def _frame_prologue(frame: reach.Frame) -> list[str]:
     """Takes a frame of every lane's local memory: %frame, pointers."""
-    size = -(-size // 64) * 64
+    size = frame.taken(64)  # each lane's memory, and what is taken of it, are a multiple
     places = "<" + ", ".join(f"i64 {lane}" for lane in range(WARP)) + ">"
     wide = vector("i64")
     zeros = f"<{WARP} x i32> zeroinitializer"
@@ -443,5 +443,6 @@ def _frame_prologue(size: int) -> list[str]:
         f"  %frame.one = insertelement {wide} poison, i64 %frame.size, i64 0",
         f"  %frame.all = shufflevector {wide} %frame.one, {wide} poison, {zeros}",
         f"  %frame.each = mul {wide} %frame.all, {places}",
-        f"  %frame = getelementptr i8, ptr %frame.base, {wide} %frame.each",
+        f"  %frame.free = getelementptr i8, ptr %frame.base, {wide} %frame.each",
+        *frame.aligned(64, vector("ptr"), wide, "splat (i64 {})"),
     ]

@@ -502,7 +502,7 @@ class WarpEmitter(FunctionEmitter):
         offset = self.framed.get(self.position)
         if offset is not None:
             pointers = self._entry_pointers("%frame", offset)
-            names_here[item.name] = Place(pointers, item.space, item.size, min(align, 16), item.element)
+            names_here[item.name] = Place(pointers, item.space, item.size, align, item.element)
             return
         align = max(align, 16)
         stride = -(-max(item.size, 1) // align) * align

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..emit import ldmatrix as rows_of
-from ..emit import matrix
+from ..emit import matrix, scaled
 from ..emit import mma as products
 from ..emit.function import FunctionEmitter
 from ..emit.modifiers import Modifiers
@@ -53,9 +53,19 @@ def _compute_quads(e: FunctionEmitter, how: int, words: list[str], count: int) -
     return _loaded(e, result, count)
 
 
+def _number(e: FunctionEmitter) -> str:
+    assert isinstance(e, WarpEmitter)
+    return lanes(e)
+
+
+def _word_of(e: FunctionEmitter, word: str, lane: str) -> str:
+    assert isinstance(e, WarpEmitter)
+    return permute(e, word, lane)
+
+
 @warp_opcode("mma")
 def mma(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
-    products.multiply(e, m, _compute, _compute_quads)
+    products.multiply(e, m, _compute, _compute_quads, scaled.Lanes(_number, _word_of))
 
 
 @warp_opcode("wmma")
