@@ -160,7 +160,7 @@ cdef int sessionArrayIn_call(Session *s, Frame *f, gf_req_sessionArrayIn *q, Str
     copy.srcPitch = q.width
     to_array(&copy, array, q.x, q.y, q.z)
     status = cu.cuMemcpy3DAsync(&copy, stream.cu)
-    return status or copied_in(s, stream)
+    return status or copied_in(s, q.stream, stream)
 
 
 cdef int sessionArrayOut_call(Session *s, Frame *f, gf_req_sessionArrayOut *q, Stream *stream,

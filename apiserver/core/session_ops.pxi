@@ -245,11 +245,11 @@ cdef int copy_rows_in(uint64_t address, uint64_t pitch, const uint8_t *data, siz
     return cu.cuMemcpy2DAsync(&copy, stream)
 
 
-cdef int copied_in(Session *s, Stream *stream) noexcept nogil:
+cdef int copied_in(Session *s, uint64_t named, Stream *stream) noexcept nogil:
     """cuMemcpyHtoD comes here too, and on a real device its data is there when it returns, also for streams that do
-    not wait for this legacy one."""
+    not wait for this legacy one. By the number 1 that is named for copies that CUDA leaves under way."""
     cdef int status
-    if stream != stream.base.context.legacy:
+    if stream != stream.base.context.legacy or named == <uint64_t>cu.CU_STREAM_LEGACY:
         return cu.CUDA_SUCCESS
     cdef Gpu *gpu = stream.base.context.gpu
     if stream.base.context.nonblocking > 0 or s.device.contexts > 0 or s.device.count > 1:
@@ -292,7 +292,7 @@ cdef int sessionCopyIn_call(Session *s, Frame *f, gf_req_sessionCopyIn *q, Strea
         return status
     enter(s, f.context)
     status = copy_rows_in(q.address, q.pitch, piece.data, q.width, q.rows, stream.cu)
-    return status or copied_in(s, stream)
+    return status or copied_in(s, q.stream, stream)
 
 
 cdef int sessionCopyOut_call(Session *s, Frame *f, gf_req_sessionCopyOut *q, Stream *stream) noexcept nogil:

@@ -196,7 +196,8 @@ static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, co
         }
     }
     gf_pending_wait((void *)from->address, span(from, extent));
-    return send_pieces(GF_OP_sessionCopyIn, to, from, extent, stream);
+    return send_pieces(GF_OP_sessionCopyIn, to, from, extent,
+                       may_run_behind ? gf_wire_behind(stream) : stream);
 }
 
 /* Waits for the data; several pieces are under way at a time. */

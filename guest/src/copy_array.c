@@ -91,6 +91,7 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
     bool is_in = to.is_array && !from.is_array && !from.memory.device;
     bool waits = !behind && ((is_in && gf_copy_in_waits(stream)) || to.memory.shared || from.memory.shared ||
                              gf_context_is_synchronous());
+    stream = is_in && behind ? gf_wire_behind(stream) : stream;
     behind = behind && !to.is_array && !to.memory.device && is_locked(&to.memory, size);
     uint64_t most = GF_CHUNK / size->WidthInBytes;
     most = most > 0 ? most : 1;

@@ -215,6 +215,8 @@ CUresult gf_exec_remake(struct gf_exec *exec, struct gf_model *want) {
         *exec = *made;
         *made = before;
         release_all(made, made->model);
+    } else if (want->home == NULL && send_exec(exec) == CUDA_SUCCESS) { /* it stays what it was */
+        switch_off(exec, exec->model);
     }
     free_exec(made);
     return result;

@@ -209,6 +209,11 @@ static CUresult take(struct gf_node *node) {
     }
 }
 
+/* What later releases may give a meaning. */
+static bool reserved_is_zero(const CUgraphNodeParams *params) {
+    return (params->reserved0[0] | params->reserved0[1] | params->reserved0[2] | params->reserved2) == 0;
+}
+
 CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *params) {
     struct gf_node made = {.model = node->model,
                            .context = node->context,
@@ -221,7 +226,7 @@ CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *para
         made.params.type = forms[form].type;
         memcpy((char *)&made.params + forms[form].offset, params, forms[form].size);
     }
-    CUresult result = take(&made);
+    CUresult result = reserved_is_zero(&made.params) ? take(&made) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         give(node, &made);
     } else {

@@ -1,21 +1,70 @@
 #include "process.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "channel.h"
 #include "guest.h"
 #include "stats.h"
 
+/* A main thread that ends by pthread_exit leaves the process to threads like ours, which take no signals: one
+ * more then takes what it would have, or nothing but SIGKILL would end a process that has none but ours. */
+static struct {
+    pthread_key_t key;
+    sigset_t blocked;
+    pid_t process;
+    atomic_int reasons; /* it has ended, and there is a session */
+} main_thread;
+
 /* The child has no I/O thread, and locks may be held by threads that it does not have: nothing works in it
  * any more, as with NVIDIA's driver. Closing its copy of the socket leaves the parent's connection alone. */
 static void in_child(void) {
+    atomic_store(&main_thread.reasons, 0);
     if (atomic_exchange(&gf_session.state, GF_FORKED) != GF_FORKED) {
         gf_channel_abandon();
     }
 }
 
+static void *take_signals(void *unused) {
+    pthread_sigmask(SIG_SETMASK, &main_thread.blocked, NULL);
+    for (;;) {
+        pause();
+    }
+    return unused;
+}
+
+static void replace_main(void) {
+    pthread_t thread;
+    sigset_t all, before;
+    if (atomic_fetch_add(&main_thread.reasons, 1) == 0 || main_thread.process != getpid()) {
+        return;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, NULL, take_signals, NULL) == 0) {
+        pthread_detach(thread);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void main_ends(void *unused) {
+    (void)unused;
+    pthread_sigmask(SIG_SETMASK, NULL, &main_thread.blocked);
+    main_thread.process = getpid();
+    replace_main();
+}
+
+__attribute__((constructor)) static void watch_main(void) {
+    if (syscall(SYS_gettid) == getpid() && pthread_key_create(&main_thread.key, main_ends) == 0) {
+        pthread_setspecific(main_thread.key, &main_thread);
+    }
+}
+
 void gf_process_watch(void) {
+    replace_main();
     pthread_atfork(NULL, NULL, in_child);
     gf_session_begun(in_child);
 }

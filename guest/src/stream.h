@@ -5,6 +5,11 @@
 /* What the wire calls a stream: 0 for the legacy default stream; a per-thread default stream is a stream of
  * its own, made when a thread first uses it. */
 CUresult gf_wire_stream(CUstream stream, uint64_t *wire);
+/* The stream, named as on the wire, for a copy in that is not there when its call returns: streams that do
+ * not wait for the legacy one do not wait for the copy either. */
+static inline uint64_t gf_wire_behind(uint64_t stream) {
+    return stream == 0 ? (uint64_t)CU_STREAM_LEGACY : stream;
+}
 /* What is sent next is of the stream's own context, named as on the wire, whose failure it may tell. Comes
  * back: what gf_thread.context_id is to be again. */
 uint32_t gf_stream_enter(uint64_t stream);

@@ -84,12 +84,6 @@ static CUresult get(CUgraphNode handle, CUgraphNodeType type, CUgraphNodeParams 
     return CUDA_SUCCESS;
 }
 
-static CUresult check_reserved(const CUgraphNodeParams *params) {
-    SIM_REQUIRE(params && !params->reserved0[0] && !params->reserved0[1] && !params->reserved0[2]);
-    SIM_REQUIRE(!params->reserved2);
-    return CUDA_SUCCESS;
-}
-
 /* Whether a kernel's function is of the context that is named beside it, if one is. */
 static CUresult check_context(const CUgraphNodeParams *params) {
     struct sim_function *function = NULL;
@@ -103,7 +97,7 @@ static CUresult check_context(const CUgraphNodeParams *params) {
 
 CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                            const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params) {
-    SIM_TRY(check_reserved(params));
+    SIM_REQUIRE(params);
     return add(node, graph, dependencies, data, count, params);
 }
 
@@ -119,7 +113,7 @@ CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dep
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params) {
-    SIM_TRY(check_reserved(params));
+    SIM_REQUIRE(params);
     return set(node, params);
 }
 

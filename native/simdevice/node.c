@@ -79,8 +79,10 @@ static CUresult keep_kernel(struct sim_node *node, const struct sim_node_work *w
 }
 
 CUresult sim_node_work_begin(struct sim_node_work *work) {
-    const CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &work->params.kernel;
-    if (work->params.type != CU_GRAPH_NODE_TYPE_KERNEL)
+    const CUgraphNodeParams *params = &work->params;
+    const CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &params->kernel;
+    SIM_REQUIRE(!(params->reserved0[0] | params->reserved0[1] | params->reserved0[2] | params->reserved2));
+    if (params->type != CU_GRAPH_NODE_TYPE_KERNEL)
         return CUDA_SUCCESS;
     if (kernel->func)
         return sim_function_acquire(kernel->func, &work->function);

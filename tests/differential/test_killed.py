@@ -6,6 +6,8 @@ import signal
 import subprocess
 from collections.abc import Mapping
 
+import pytest
+
 from tests.helpers import programs, toolchain
 from tests.helpers.monitor import Monitor
 from tests.helpers.running import guest_environment, native_environment, run, skip_environment
@@ -37,3 +39,18 @@ def test_without_work_it_never_copies() -> None:
     """On a driver that does no work the program ends by itself, with an error."""
     executable = toolchain.program(programs.program("copy_forever").source)
     assert run([executable], skip_environment()).status == 1
+
+
+@pytest.mark.parametrize("first", ["early", "late"])
+def test_terminated_without_its_main_thread(shared_monitor: Monitor, first: str) -> None:
+    """What its main thread would have taken of signals a thread of ours takes."""
+    executable = toolchain.program(programs.program("main_leaves").source)
+    environment = guest_environment(shared_monitor.settings())
+    with subprocess.Popen([executable, first], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert any(line == "alone\n" for line in process.stdout)
+        process.terminate()
+        try:
+            assert process.wait(20) == -signal.SIGTERM
+        finally:
+            process.kill()

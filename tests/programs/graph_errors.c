@@ -55,12 +55,18 @@ static void edges_with_data(void) {
     CUgraphNode third;
     CUgraphExec exec;
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&third, graph, from, all, 3, &behind));
+    behind.reserved0[2] = 1;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&third, graph, from, all, 2, &behind));
+    behind.reserved0[2] = 0;
     OK(cuGraphAddNode(&third, graph, from, all, 2, &behind));
+    behind.reserved2 = 1;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphNodeSetParams(third, &behind));
     OK(cuGraphNodeGetDependencies(third, NULL, NULL, &number));
     EXPECT(number == 2);
     term = 2;
     OK(cuGraphKernelNodeSetParams(third, &launch));
     OK(cuGraphInstantiate(&exec, graph, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecNodeSetParams(exec, third, &behind));
     OK(cuMemsetD32(word, 5, 1));
     OK(cuGraphLaunch(exec, NULL));
     OK(cuMemcpyDtoH(&number, word, 4));

@@ -99,6 +99,53 @@ static void left_to_the_program(void) {
     OK(cuGraphDestroy(other));
 }
 
+static CUgraph copying_out(CUdeviceptr from, void *to, size_t bytes) {
+    CUdeviceptr memory;
+    CUgraph graph = NULL;
+    QUIET(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    QUIET(cuMemAllocAsync(&memory, BYTES, stream));
+    QUIET(cuMemcpyDtoHAsync(to, from, bytes, stream));
+    QUIET(cuMemFreeAsync(memory, stream));
+    QUIET(cuStreamEndCapture(stream, &graph));
+    return graph;
+}
+
+// An update may need memory where the graph runs. Without it the graph does what it did.
+static void without_memory(void) {
+    enum { MOST = 256, LARGE = 8 << 20 };
+    static CUdeviceptr blocks[MOST];
+    static unsigned char back[LARGE];
+    CUdeviceptr source = allocate(LARGE);
+    CUgraph small = copying_out(source, back, BYTES), large = copying_out(source, back, LARGE);
+    CUgraphExec exec;
+    CUresult result;
+    unsigned taken = 0;
+    OK(cuMemsetD8Async(source, 7, LARGE, stream));
+    OK(cuGraphInstantiate(&exec, small, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    for (size_t size = (size_t)1 << 30; size >= 1 << 20; size /= 2)
+        while (taken < MOST && cuMemAlloc(&blocks[taken], size) == CUDA_SUCCESS)
+            taken++;
+    EXPECT(taken < MOST);
+    updated(exec, large, &result);
+    EXPECT(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);
+    memset(back, 0, sizeof back);
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(back[BYTES - 1] == 7 && (back[LARGE - 1] == 7) == (result == CUDA_SUCCESS));
+    while (taken > 0)
+        QUIET(cuMemFree(blocks[--taken]));
+    EXPECT(updated(exec, large, &result) == CU_GRAPH_EXEC_UPDATE_SUCCESS && result == CUDA_SUCCESS);
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(back[LARGE - 1] == 7);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(small));
+    OK(cuGraphDestroy(large));
+    OK(cuMemFree(source));
+}
+
 // A graph with memory is a child graph if it moves; it is no more made executable by itself then.
 static void moved(void) {
     CUdeviceptr memory;
@@ -148,6 +195,7 @@ int main(void) {
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     captured_anew();
     left_to_the_program();
+    without_memory();
     moved();
     return check_failed;
 }
