@@ -135,8 +135,9 @@ class Daemon:
         }
         if monitor.http_name:
             entries["GPUFERRY_PAGE_KEY_FILE"] = premises.runtime.publish("page-key", monitor.page_key + "\n")
-        jailed = monitor.pool.jailed
-        premises.runtime.publish(inforce.NAME, inforce.written(MonitorOptions, self._config, jailed))
+        pool = monitor.pool
+        said = inforce.written(MonitorOptions, self._config, pool.jailed, pool.counted)
+        premises.runtime.publish(inforce.NAME, said)
         premises.runtime.publish_endpoint(entries)
         monitor.readiness.published()
         log.info(

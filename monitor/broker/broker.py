@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -44,6 +45,7 @@ from .several import Several
 OBSTACLES_MOST = 100  # of a long queue, those whose reasons are worked out for a status
 LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
 OVERDUE_SECONDS = 30.0  # beyond its limit, until a session is ended that its API server did not end
+REVOCATIONS_MOST = 8  # of a tenant that are known: no more than two of them are ever in force
 REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
 
 log = structlog.get_logger()
@@ -73,7 +75,7 @@ class Broker(PoolListener):
         self._announcer = announcer
         self._next_session = next_session
         self._servers: dict[int, ApiServer] = {}
-        self._revoked: set[str] = set()  # tenants whose sessions end when they come back
+        self._revocations: dict[str, deque[float]] = {}  # by tenant: they end who comes back, too
         self._closing = False
         self._session_over = asyncio.Event()
         self.drained = False  # by the registry: only guests that it sent may still come
@@ -95,7 +97,7 @@ class Broker(PoolListener):
             steward.begin,
             config.move_variables == "same",
         )
-        self._handover = HandOver(config, tenancy, steward.begin)
+        self._handover = HandOver(config, tenancy, steward.begin, self._revocations)
         self._tenancy = tenancy
         self._programs = Programs(self.sessions, placer, pool, self.custody, tenancy, books, config.processes)
         self._adoption = Adoption(
@@ -306,8 +308,8 @@ class Broker(PoolListener):
                 self._know(server, device)
         if session := self._adoption.adopt(server, returned):
             self._mind_limit(session)
-            if session.hello.tenant in self._revoked:
-                self.end_session(session, _revoked(session.hello.tenant))
+            for moment in self._revocations.get(session.hello.tenant, ()):
+                self._end_if_revoked(session, moment)
 
     def session_started(self, number: int) -> None:
         """The guest is the API server's alone from now on: its end must be the guest's end."""
@@ -566,11 +568,17 @@ class Broker(PoolListener):
         session = self.sessions.get(number)
         return session is not None and session.hello.restore is not None
 
-    def end_tenant(self, tenant: str) -> None:
-        """End all sessions of a tenant whose token was revoked, and those which are adopted later."""
-        self._revoked.add(tenant)
+    def end_tenant(self, tenant: str, moment: float) -> None:
+        """End all sessions of a tenant whose token was revoked then, and those which are adopted later; but
+        none that came once an earlier monitor had done so.
+        """
+        self._revocations.setdefault(tenant, deque(maxlen=REVOCATIONS_MOST)).append(moment)
         for session in [one for one in self.sessions.values() if one.hello.tenant == tenant]:
-            self.end_session(session, _revoked(tenant))
+            self._end_if_revoked(session, moment)
+
+    def _end_if_revoked(self, session: Session, moment: float) -> None:
+        if not session.grant or moment not in session.grant.revocations:
+            self.end_session(session, f"the token of {session.hello.tenant} was revoked")
 
     def _insist(self, session: Session, server: ApiServer) -> None:
         if session.server is server and server.session == session.id and session.id in self.sessions:
@@ -617,7 +625,3 @@ class Broker(PoolListener):
     def running(self) -> list[Session]:
         """Sessions that have an API server, or a keeper."""
         return [session for session in self.sessions.values() if session.server]
-
-
-def _revoked(tenant: str) -> str:
-    return f"the token of {tenant} was revoked"

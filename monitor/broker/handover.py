@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 from gpuferry.specs._generated import node_pb2
@@ -34,10 +34,16 @@ class HandOver:
     """Sessions that were granted, until their guests have WELCOME and their API servers have the sockets."""
 
     def __init__(
-        self, config: Config, tenancy: Tenancy, begin: Callable[[ApiServer, node_pb2.Grant], None]
+        self,
+        config: Config,
+        tenancy: Tenancy,
+        begin: Callable[[ApiServer, node_pb2.Grant], None],
+        revocations: Mapping[str, Iterable[float]],
     ) -> None:
+        """`revocations`: those that were carried out, by tenant."""
         self._config = config
         self._tenancy = tenancy
+        self._revocations = revocations
         self._begin = begin  # enters how much of a session may be on its device
         self._granted: dict[int, Session] = {}  # by API server, which does not have the guest's socket yet
         self._welcomes: list[tuple[Guest, bytes]] = []  # of those granted that were not told yet
@@ -147,6 +153,7 @@ class HandOver:
             limited=hello.agreement.spoken is not None,
             operations=sorted(hello.agreement.spoken or ()),
             guest_version=hello.agreement.version,
+            revocations=self._revocations.get(hello.tenant, ()),
             host_memory=self._config.host_memory,
             program_id=lease.program,
             lease=lease.number,

@@ -98,6 +98,11 @@ class Jail:
         self._figures = figures  # of the simulated device
         self.scribe = Scribe()
 
+    @property
+    def counts_memory(self) -> bool:
+        """Whether the kernel counts what those in a jail have."""
+        return self._cgroups is not None
+
     def enter(self, apart: bool) -> Stay:
         """Make room for one more process. Raises OSError if there is no user left for it."""
         uid, rules = 0, self._apart if apart else self._shared

@@ -156,6 +156,11 @@ class Pool:
         return keeper
 
     @property
+    def counted(self) -> bool:
+        """Whether the kernel counts the memory of those jails."""
+        return self._jail is not None and self._jail.counts_memory
+
+    @property
     def jailed(self) -> bool:
         """Whether API servers are in jails."""
         return self._jail is not None

@@ -348,6 +348,9 @@ class Steward(PoolListener):
                     break
                 wanted = told.missing
             if told.reason:
+                # Files that it could not use count, and it would get no others for what it has already.
+                if told.where == RESIDENT and told.host_bytes + told.disk_bytes < entry.copy_bytes:
+                    await self._copies.give_up(entry)
                 raise NoRoom(told.reason)
             if copy_only:
                 return told

@@ -63,7 +63,7 @@ def granted(number: int, server: Server, **hello: Any) -> Any:
 @pytest.fixture
 def made(tmp_path: Path) -> HandOver:
     config = Config(runtime=tmp_path, token=b"", simulated=True, devices=1, wall_limit=60.0)
-    return HandOver(config, Tenancy({}), lambda server, grant: None)
+    return HandOver(config, Tenancy({}), lambda server, grant: None, {})
 
 
 def run(act: Any) -> None:

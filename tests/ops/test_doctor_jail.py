@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from gpuferry.monitor.cli.checks import jail
+from gpuferry.monitor.cli.checks.check import Check
 from gpuferry.monitor.cli.checks.jail import accounts_in, memory
 from gpuferry.monitor.jail import cgroups
+from gpuferry.monitor.settings import inforce
+from gpuferry.monitor.settings.monitor_options import MonitorOptions
 
 
 def test_users_of_jails_that_are_somebody_elses(tmp_path: Path) -> None:
@@ -25,3 +31,22 @@ def test_what_nobody_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "simulated" not in memory(simulated=False).detail
     monkeypatch.setattr(cgroups, "possible", lambda: True)
     assert memory(simulated=True).result == "ok"
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_of_a_monitor_that_runs_its_own_group_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: bool
+) -> None:
+    """It is in another than doctor's shell: doctor spoke of that one's."""
+    values = MonitorOptions(device="sim")
+    (tmp_path / inforce.NAME).write_text(inforce.written(MonitorOptions, values, True, counted))
+    changes: dict[str, Callable[..., object]] = {
+        "in_force": lambda program: inforce.read(MonitorOptions, tmp_path),
+        "look": lambda config, environment: SimpleNamespace(root=False),
+        "_reach": lambda environment: Check("reach of the devices", "ok", ""),
+    }
+    for name, change in changes.items():
+        monkeypatch.setattr(jail, name, change)
+    monkeypatch.setattr(cgroups, "possible", lambda: not counted)
+    (memory_of_jails,) = [each for each in jail.jail() if each.name == "memory of jails"]
+    assert memory_of_jails.result == ("ok" if counted else "note")

@@ -105,6 +105,29 @@ def test_others_may_have_taken_what_was_promised(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
+def test_files_that_its_api_server_could_not_use_are_given_up(tmp_path: Path) -> None:
+    """Else they count, nobody gives it others for what it has already, and it never leaves again."""
+
+    async def main() -> None:
+        machine = Machine(tmp_path, left=GIB)
+        server, entry = machine.server, machine.steward.books.get(1)
+        assert entry
+        asked = asyncio.ensure_future(machine.steward.evict(1))
+        leave = await server.told("leave")
+        told = node_pb2.Resides(session=1, number=leave.number, reason="Cannot allocate memory")
+        machine.steward.resides(server, told)
+        forget = await server.told("forget")
+        machine.steward.resides(server, node_pb2.Resides(session=1, number=forget.number))
+        with pytest.raises(NoRoom, match="Cannot allocate"):
+            await asked
+        assert entry.copy_bytes == 0
+        server.orders.clear()
+        assert list((await machine.leaves(server, 64 * MIB)).bytes) == [64 * MIB]
+        machine.steward.server_lost(server)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
 def write(folder: Path, **files: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():

@@ -129,13 +129,17 @@ def test_revoked_with_its_sessions(monitor: harness.Monitor) -> None:
 
 
 def test_those_that_come_back_to_the_next_monitor_end_too() -> None:
-    """The order is found before they are: it was carried out then, and they went on."""
+    """The order is found before they are, and they went on. Who came once it was carried out goes on."""
     looks = {"gpuferry.monitor.cluster.membership:LOCAL_KILLS_SECONDS": 0.05}
-    options = ("--pool", "1", "--orphan-grace", "60")
-    with harness.monitor(*options, GPUFERRY_TOKEN=token_of("both monitors")) as first:
+    options = ("--pool", "3", "--orphan-grace", "60")
+    with harness.monitor(*options, constants=looks, GPUFERRY_TOKEN=token_of("both monitors")) as first:
         token = create(first)
-        with Guest(first.tcp, token) as old:
-            (session,) = first.wait_for(lambda s: s.sessions, "its session").sessions
+        with Guest(first.tcp, create(first, "beta")) as before:
+            assert first.run("token", "revoke", "beta", "--kill", "--yes").returncode == 0
+            assert before.connection.recv(1) == b""
+        with Guest(first.tcp, create(first, "beta")) as since, Guest(first.tcp, token) as old:
+            assert since.echo(b"x") == b"x"
+            (session,) = [each for each in first.status().sessions if each.tenant == "acme"]
             os.kill(session.server_pid, signal.SIGSTOP)
             first.process.kill()
             second = first.succeed(*options, constants=looks)
@@ -143,8 +147,8 @@ def test_those_that_come_back_to_the_next_monitor_end_too() -> None:
                 assert second.run("token", "revoke", "acme", "--kill", "--yes").returncode == 0
                 assert new.connection.recv(1) == b""
             os.kill(session.server_pid, signal.SIGCONT)
-            second.wait_for_log("session adopted")
             assert old.connection.recv(1) == b""
+            assert since.echo(b"x") == b"x"
 
 
 def test_the_sessions_of_tokens_that_were_revoked_before_can_be_ended(monitor: harness.Monitor) -> None:

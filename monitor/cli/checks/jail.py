@@ -40,7 +40,7 @@ def jail() -> Iterator[Check]:
     """Check what the monitor that runs keeps its API servers in, or what the next one could."""
     running = in_force("monitor")
     try:
-        values = running[0] if running else load(MonitorOptions, "monitor", {}, None).values
+        values = running.settings if running else load(MonitorOptions, "monitor", {}, None).values
         machine = choose_device(values.device)
     except ConfigError:
         return  # another check says so
@@ -50,7 +50,7 @@ def jail() -> Iterator[Check]:
         yield Check("reach of kernels", "note", detail, "only for programs of one's own")
     if values.jail == "off":
         yield Check("jail", "note", "--jail off: programs can do what the monitor can", "only for one's own")
-    elif running and running[1] is False:
+    elif running and running.jailed is False:
         detail = "the monitor that runs has none: programs can do what it can"
         yield Check("jail", "note", detail, "its log says why; or start it with --jail on")
     else:
@@ -61,11 +61,11 @@ def jail() -> Iterator[Check]:
             simulated=machine.simulated,
             devices=machine.devices,
         )
-        yield from _jail(config, environment)
+        yield from _jail(config, environment, running.counted if running else None)
     yield _reach(environment)
 
 
-def _jail(config: Config, environment: dict[str, str]) -> Iterator[Check]:
+def _jail(config: Config, environment: dict[str, str], counted: bool | None) -> Iterator[Check]:
     found = look(config, environment)
     if isinstance(found, NoJail):
         yield Check("jail", "note", f"API servers have none: {found.reason}", found.next_step)
@@ -85,12 +85,14 @@ def _jail(config: Config, environment: dict[str, str]) -> Iterator[Check]:
             f"--jail-uids {config.jail_uids} are also those of {', '.join(others)}",
             "give --jail-uids numbers that are nobody else's",
         )
-    yield memory(config.simulated)
+    yield memory(config.simulated, counted)
 
 
-def memory(simulated: bool) -> Check:
-    """Whether the kernel counts all memory of a jail, for its limit; without that, what is not counted."""
-    if cgroups.possible():
+def memory(simulated: bool, counted: bool | None = None) -> Check:
+    """Whether the kernel counts all memory of a jail, for its limit; without that, what is not counted.
+    `counted`: what the monitor that runs found, whose group may be another than ours; None: nobody says.
+    """
+    if cgroups.possible() if counted is None else counted:
         return Check("memory of jails", "ok", "counted by cgroups")
     detail = "no cgroup can be made: only private memory of each process is limited"
     if simulated:

@@ -29,10 +29,8 @@ def folder_of(program: str) -> Path:
     return base / REGISTRY if program == "registry" else base
 
 
-def in_force(program: str) -> tuple[Any, bool | None] | None:
-    """The settings of a daemon that runs here, whoever gave them, and whether its API servers are in jails.
-    None: it does not run.
-    """
+def in_force(program: str) -> inforce.InForce | None:
+    """What a daemon that runs here goes by, whoever told it so. None: it does not run."""
     folder = folder_of(program)
     return inforce.read(_TABLES[program], folder) if machine.runs_in(folder) else None
 
@@ -45,7 +43,7 @@ def settings_checks(monitor_runs: bool) -> Iterator[Check]:
     for program in _TABLES:
         running = in_force(program)
         if running:
-            values = running[0]
+            values = running.settings
             yield Check(f"settings of the {program}", "ok", "those of the one that runs here")
             token = folder_of(program) / "token"
             yield secrecy.secret_file(f"token of the {program} that runs", token)
