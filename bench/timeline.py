@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from gpuferry.monitor.views.stats.plain import word
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc, migration_pb2
 from matplotlib.figure import Figure
 
@@ -127,8 +128,7 @@ def draw(path: Path, timeline: Timeline, title: str) -> None:
         axes.axvspan(end - whole, end, color="0.9", label=f"migration, {whole * 1000:.0f} ms in all")
         axes.axvspan(end - pause, end, color="tab:red", alpha=0.6, label=f"pause, {pause * 1000:.1f} ms")
         phases = [
-            f"{migration_pb2.Phase.Name(one.phase).removeprefix('PHASE_').replace('_', ' ').lower()}"
-            f" {one.seconds * 1000:.1f} ms"
+            f"{word(migration_pb2.Phase.DESCRIPTOR, one.phase).replace('_', ' ')} {one.seconds * 1000:.1f} ms"
             for one in move.report.phases
         ]
         text = "\n".join([f"{move.report.copied_bytes / (1 << 20):.0f} MiB copied", *phases])

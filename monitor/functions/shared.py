@@ -212,7 +212,7 @@ class Followers:
             del self._tasks[name]
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Cancel what follows functions still, and wait until it has ended."""
         await cancel_all(self._tasks.values())
 
 

@@ -31,13 +31,7 @@ int main(void) {
     CUDA_KERNEL_NODE_PARAMS kernel_node = launch_of(kernel("fill"), 8, 128, arguments);
     CUDA_MEMSET_NODE_PARAMS memset_node = {
         .dst = second, .pitch = 0, .value = 5, .elementSize = 4, .width = COUNT, .height = 1};
-    CUDA_MEMCPY3D memcpy_node = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-                                 .srcDevice = first,
-                                 .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                                 .dstDevice = second,
-                                 .WidthInBytes = sizeof words,
-                                 .Height = 1,
-                                 .Depth = 1};
+    CUDA_MEMCPY3D memcpy_node = copy_on_device(second, first, sizeof words);
     OK(cuGraphAddKernelNode(&fill, graph, NULL, 0, &kernel_node));
     seed = 99; // parameters were copied
     OK(cuGraphAddMemsetNode(&clear, graph, NULL, 0, &memset_node, context));

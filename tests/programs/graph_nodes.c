@@ -21,16 +21,6 @@ static CUgraphNode kernel_node(CUgraph graph, CUgraphNode after, CUdeviceptr dat
     return node;
 }
 
-static CUDA_MEMCPY3D copy_to_host(void *to, CUdeviceptr from) {
-    return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-                           .srcDevice = from,
-                           .dstMemoryType = CU_MEMORYTYPE_HOST,
-                           .dstHost = to,
-                           .WidthInBytes = WORDS * 4,
-                           .Height = 1,
-                           .Depth = 1};
-}
-
 int main(void) {
     start();
     CUdeviceptr data = allocate(WORDS * 4), flag = allocate(8);
@@ -52,7 +42,7 @@ int main(void) {
     OK(cuGraphAddMemsetNode(&fill, graph, NULL, 0, &zero, context));
     first = kernel_node(graph, fill, data, 2, 1);
     second = kernel_node(graph, first, data, 3, 5);
-    CUDA_MEMCPY3D out = copy_to_host(host, data);
+    CUDA_MEMCPY3D out = copy_to_host(host, data, WORDS * 4);
     OK(cuGraphAddMemcpyNode(&copy, graph, &second, 1, &out, context));
     CUDA_HOST_NODE_PARAMS function = {called, host};
     OK(cuGraphAddHostNode(&host_node, graph, &copy, 1, &function));

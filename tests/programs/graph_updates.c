@@ -7,6 +7,11 @@ enum { WORDS = 64 };
 static CUstream stream;
 static CUdeviceptr data, other;
 
+static void launch_and_wait(CUgraphExec exec) {
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+}
+
 static unsigned first_after(CUgraphExec exec, CUdeviceptr from) {
     unsigned words[WORDS] = {0};
     QUIET(cuGraphLaunch(exec, stream));
@@ -66,8 +71,7 @@ static void more_layers(void) {
     OK(cuGraphInstantiate(&exec, graph, 0));
     layers.Depth = LAYERS;
     OK(cuGraphExecMemcpyNodeSetParams(exec, copy, &layers, context));
-    OK(cuGraphLaunch(exec, stream));
-    OK(cuStreamSynchronize(stream));
+    launch_and_wait(exec);
     OK(cuMemcpyDtoH(found, to, sizeof found));
     OK(cuMemcpyDtoH(&filled, word, 4));
     EXPECT(found[0] == 11 && found[PART - 1] == 11 && filled == 9);
@@ -86,20 +90,11 @@ static void copied_by_way_of_host(void) {
     memset(by_way, 0, WORDS * 4);
     memset(aside, 0, WORDS * 4);
     CUDA_MEMSET_NODE_PARAMS set = {.dst = data, .value = 6, .elementSize = 4, .width = WORDS, .height = 1};
-    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-                          .srcDevice = data,
-                          .dstMemoryType = CU_MEMORYTYPE_HOST,
-                          .dstHost = by_way,
-                          .WidthInBytes = WORDS * 4,
-                          .Height = 1,
-                          .Depth = 1};
+    CUDA_MEMCPY3D copy = copy_to_host(by_way, data, WORDS * 4);
     OK(cuGraphCreate(&graph, 0));
     OK(cuGraphAddMemsetNode(&fill, graph, NULL, 0, &set, context));
     OK(cuGraphAddMemcpyNode(&out, graph, &fill, 1, &copy, context));
-    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-    copy.srcHost = aside;
-    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.dstDevice = other;
+    copy = copy_to_device(other, aside, WORDS * 4);
     OK(cuGraphAddMemcpyNode(&in, graph, &out, 1, &copy, context));
     OK(cuGraphInstantiate(&exec, graph, 0));
     EXPECT(first_after(exec, other) == 0);
@@ -118,13 +113,7 @@ static void within_the_program(void) {
     CUgraph graph;
     CUgraphNode out, within, in;
     CUgraphExec exec;
-    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-                          .srcDevice = data,
-                          .dstMemoryType = CU_MEMORYTYPE_HOST,
-                          .dstHost = first,
-                          .WidthInBytes = sizeof first,
-                          .Height = 1,
-                          .Depth = 1};
+    CUDA_MEMCPY3D copy = copy_to_host(first, data, sizeof first);
     OK(cuMemsetD8(data, 5, sizeof first));
     memset(third, 7, sizeof third);
     OK(cuGraphCreate(&graph, 0));
@@ -139,27 +128,21 @@ static void within_the_program(void) {
                           .Height = ROWS,
                           .Depth = 1};
     OK(cuGraphAddMemcpyNode(&within, graph, &out, 1, &rows, context));
-    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-    copy.srcHost = second;
-    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.dstDevice = other;
+    copy = copy_to_device(other, second, sizeof first);
     OK(cuGraphAddMemcpyNode(&in, graph, &within, 1, &copy, context));
     OK(cuGraphInstantiate(&exec, graph, 0));
-    OK(cuGraphLaunch(exec, stream));
-    OK(cuStreamSynchronize(stream));
+    launch_and_wait(exec);
     OK(cuMemcpyDtoH(third, other, sizeof third));
     EXPECT(third[0] == 5 && third[ROW - 1] == 5 && third[ROW] == 0 && third[3 * PITCH + ROW - 1] == 5);
     OK(cuGraphNodeSetEnabled(exec, within, 0));
     memset(second, 9, sizeof second);
-    OK(cuGraphLaunch(exec, stream));
-    OK(cuStreamSynchronize(stream));
+    launch_and_wait(exec);
     EXPECT(second[0] == 9);
     rows.dstHost = third;
     OK(cuGraphExecMemcpyNodeSetParams(exec, within, &rows, context));
     OK(cuGraphNodeSetEnabled(exec, within, 1));
     memset(third, 1, sizeof third);
-    OK(cuGraphLaunch(exec, stream));
-    OK(cuStreamSynchronize(stream));
+    launch_and_wait(exec);
     EXPECT(second[0] == 9 && third[0] == 5 && third[ROW] == 1 && third[3 * PITCH] == 5);
     OK(cuGraphExecDestroy(exec));
     OK(cuGraphDestroy(graph));
@@ -167,8 +150,7 @@ static void within_the_program(void) {
     OK(cuMemcpyAsync((CUdeviceptr)second, (CUdeviceptr)third, sizeof third, stream));
     OK(cuStreamEndCapture(stream, &graph));
     OK(cuGraphInstantiate(&exec, graph, 0));
-    OK(cuGraphLaunch(exec, stream));
-    OK(cuStreamSynchronize(stream));
+    launch_and_wait(exec);
     EXPECT(memcmp(second, third, sizeof third) == 0);
     OK(cuGraphExecDestroy(exec));
     OK(cuGraphDestroy(graph));
@@ -186,13 +168,7 @@ static void without_memory(void) {
     CUdeviceptr target = allocate(LARGE), beside = allocate(LARGE);
     memset(source, 7, sizeof source);
     OK(cuMemsetD32(beside, 3, LARGE / 4));
-    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                          .srcHost = source,
-                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                          .dstDevice = data,
-                          .WidthInBytes = WORDS * 4,
-                          .Height = 1,
-                          .Depth = 1};
+    CUDA_MEMCPY3D copy = copy_to_device(data, source, WORDS * 4);
     OK(cuGraphCreate(&graph, 0));
     OK(cuGraphAddMemcpyNode(&in, graph, NULL, 0, &copy, context));
     OK(cuGraphInstantiate(&exec, graph, 0));
@@ -226,13 +202,7 @@ static void in_another_context(void) {
     CUgraphNode node;
     CUgraphExecUpdateResultInfo info;
     CUDA_MEMSET_NODE_PARAMS set = {.dst = data, .value = 3, .elementSize = 4, .width = WORDS, .height = 1};
-    CUDA_MEMCPY3D within = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-                            .srcDevice = data,
-                            .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                            .dstDevice = other,
-                            .WidthInBytes = WORDS * 4,
-                            .Height = 1,
-                            .Depth = 1};
+    CUDA_MEMCPY3D within = copy_on_device(other, data, WORDS * 4);
     CUgraphExec fills, copies;
     CUgraph of_fills, of_copies;
     OK(cuGraphCreate(&of_fills, 0));
@@ -273,13 +243,7 @@ int main(void) {
     CUDA_MEMSET_NODE_PARAMS set = {.dst = data, .value = 3, .elementSize = 4, .width = WORDS, .height = 1};
     void *arguments[] = {&data, &count, &factor, &term};
     CUDA_KERNEL_NODE_PARAMS launch = launch_of(kernel("affine"), 1, WORDS, arguments);
-    CUDA_MEMCPY3D within = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-                            .srcDevice = data,
-                            .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                            .dstDevice = other,
-                            .WidthInBytes = WORDS * 4,
-                            .Height = 1,
-                            .Depth = 1};
+    CUDA_MEMCPY3D within = copy_on_device(other, data, WORDS * 4);
     OK(cuGraphAddMemsetNode(&fill, graph, NULL, 0, &set, context));
     OK(cuGraphAddKernelNode(&affine, graph, &fill, 1, &launch));
     OK(cuGraphAddMemcpyNode(&copy, graph, &affine, 1, &within, context));

@@ -17,4 +17,35 @@ static inline CUDA_KERNEL_NODE_PARAMS launch_of(CUfunction function, unsigned bl
                                      .kernelParams = arguments};
 }
 
+// Copies of `size` bytes in a row.
+static inline CUDA_MEMCPY3D copy_to_device(CUdeviceptr to, const void *from, size_t size) {
+    return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_HOST,
+                           .srcHost = from,
+                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .dstDevice = to,
+                           .WidthInBytes = size,
+                           .Height = 1,
+                           .Depth = 1};
+}
+
+static inline CUDA_MEMCPY3D copy_to_host(void *to, CUdeviceptr from, size_t size) {
+    return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .srcDevice = from,
+                           .dstMemoryType = CU_MEMORYTYPE_HOST,
+                           .dstHost = to,
+                           .WidthInBytes = size,
+                           .Height = 1,
+                           .Depth = 1};
+}
+
+static inline CUDA_MEMCPY3D copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t size) {
+    return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .srcDevice = from,
+                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .dstDevice = to,
+                           .WidthInBytes = size,
+                           .Height = 1,
+                           .Depth = 1};
+}
+
 #endif

@@ -18,20 +18,8 @@ int main(int argc, char **argv) {
     unsigned from[WORDS], to[WORDS], count = WORDS, factor = 1, term = 0;
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuEventCreate(&event, 0));
-    CUDA_MEMCPY3D copy_in = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                             .srcHost = from,
-                             .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                             .dstDevice = data,
-                             .WidthInBytes = WORDS * 4,
-                             .Height = 1,
-                             .Depth = 1};
-    CUDA_MEMCPY3D copy_out = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-                              .srcDevice = data,
-                              .dstMemoryType = CU_MEMORYTYPE_HOST,
-                              .dstHost = to,
-                              .WidthInBytes = WORDS * 4,
-                              .Height = 1,
-                              .Depth = 1};
+    CUDA_MEMCPY3D copy_in = copy_to_device(data, from, WORDS * 4);
+    CUDA_MEMCPY3D copy_out = copy_to_host(to, data, WORDS * 4);
     void *arguments[] = {&data, &count, &factor, &term};
     CUDA_KERNEL_NODE_PARAMS launch = launch_of(kernel("affine"), 1, WORDS, arguments);
     CUDA_MEMSET_NODE_PARAMS fill = {.dst = gone, .elementSize = 4, .width = 1 << 20, .height = 1};

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import grpc
+from gpuferry.monitor.views.stats.plain import word
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 from tests.helpers import toolchain
@@ -120,7 +121,7 @@ class Operator:
     def where(self, session: int) -> str:
         """Where its memory is: `resident`, `host`, `disk` …"""
         found = self.sessions()[session].residency
-        return str(control_pb2.Residency.Name(found)).removeprefix("RESIDENCY_").lower()
+        return word(control_pb2.Residency.DESCRIPTOR, found)
 
     def until_none_is_left(self) -> control_pb2.StatusReply:
         """Waits until all sessions are over, and what they had is given back."""

@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from ...devices.gpus import text_of_uuid
 from ...policy.portion import FULL
 from .accounting import Accounting
+from .plain import word
 
 GPU_LABELS = ("gpu", "UUID", "modelName", "Hostname")
 STATES = ("starting", "idle", "busy", "stopping")
@@ -218,8 +219,8 @@ def expose_usage(usage: Sequence[tenants_pb2.Usage]) -> bytes:
 
 def state_name(state: int) -> str:
     """A state of an API server as a label: `idle` for SERVER_STATE_IDLE."""
-    return str(control_pb2.ServerState.Name(state).removeprefix("SERVER_STATE_").lower())
+    return word(control_pb2.ServerState.DESCRIPTOR, state)
 
 
 def _residence_name(residence: int) -> str:
-    return str(control_pb2.Residency.Name(residence).removeprefix("RESIDENCY_").lower())
+    return word(control_pb2.Residency.DESCRIPTOR, residence)

@@ -43,8 +43,7 @@ void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint
 enum { BEFORE_SHARED = 1024 };
 
 bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid) {
-    size_t size = ((size_t)grid->kernel->info->shared_static + 15) / 16 * 16 + grid->shared_dynamic;
-    size = (size + 15) / 16 * 16 + SIM_SHARED_BEHIND;
+    size_t size = sim_shared_size(grid->kernel->info->shared_static, grid->shared_dynamic);
     /* a vector access just past the end stays inside */
     size = BEFORE_SHARED + (size + 127) / 128 * 128 + 128;
     uint32_t blocks = sim_cluster_size(grid);

@@ -220,6 +220,11 @@ void sim_output_flush(struct sim_output *output);
 static inline uint32_t sim_cluster_size(const struct sim_grid *grid) {
     return grid->cluster[0] * grid->cluster[1] * grid->cluster[2];
 }
+/* Bytes of a block's shared memory, what is reserved behind it included. */
+static inline uint64_t sim_shared_size(uint32_t fixed, uint32_t dynamic) {
+    uint64_t own = ((uint64_t)fixed + 15) / 16 * 16 + dynamic;
+    return (own + 15) / 16 * 16 + SIM_SHARED_BEHIND;
+}
 /* How many lanes a mask names: mostly all. */
 static inline uint32_t sim_lane_count(uint32_t mask) {
     return mask == ~0u ? WARP : (uint32_t)__builtin_popcount(mask);

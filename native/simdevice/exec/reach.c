@@ -35,16 +35,15 @@ static bool lies_in(uint64_t address, uint64_t size, const void *begin, uint64_t
     return offset <= length && size <= length - offset;
 }
 
-/* Device memory, where pages say the rest, and what the block and the thread have beside it. */
 /* What is shared in the cluster, each block's for itself. */
 static bool lies_in_cluster(uint64_t address, uint64_t size, const struct sim_block *block) {
-    uint64_t shared = ((uint64_t)block->shared_static + 15) / 16 * 16 + block->shared_dynamic;
-    shared = (shared + 15) / 16 * 16 + SIM_SHARED_BEHIND;
+    uint64_t shared = sim_shared_size(block->shared_static, block->shared_dynamic);
     uint64_t offset = address - (uint64_t)(uintptr_t)block->window;
     uint64_t within = offset % SIM_CLUSTER_STRIDE;
     return offset / SIM_CLUSTER_STRIDE < block->cluster_size && within <= shared && size <= shared - within;
 }
 
+/* Device memory, where pages say the rest, and what the block and the thread have beside it. */
 static bool reaches(const struct sim_thread *t, uint64_t address, uint64_t size, bool writes) {
     const struct sim_block *block = t->block;
     const struct sim_run *run = sim_cta_of((struct sim_thread *)(uintptr_t)t)->worker->run;
