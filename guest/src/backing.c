@@ -83,9 +83,6 @@ static void trim(struct gf_backing *backing, uint64_t keep) {
  * fail, and another session may need the memory. Small ones would ask the server for every pair of calls. */
 static void trim_between(struct gf_backing *backing, uint64_t first, uint64_t last) {
     const struct gf_granule *granules = backing->granules;
-    if (gf_host_calls_pending()) {
-        return; /* the server would have to wait for the device before the same pages are mapped again */
-    }
     for (uint64_t i = first; i <= last; i++) {
         if (granules[i].run == i + 1 && granules[i].run_live == 0) {
             unmap_run(backing, i);
@@ -269,12 +266,14 @@ CUresult gf_backing_use(struct gf_backing *backing, uint64_t address, uint64_t s
     return result;
 }
 
-void gf_backing_leave(struct gf_backing *backing, uint64_t address, uint64_t size) {
+void gf_backing_leave(struct gf_backing *backing, uint64_t address, uint64_t size, bool exported) {
     uint64_t first = granule_at(backing, address), last = granule_at(backing, address + size - 1);
     for (uint64_t i = first; i <= last; i++) {
         set_live(backing, i, -1);
     }
-    if (size >= gf_session.granularity) {
+    /* Before the same pages are mapped again, the server would have to wait for the device. */
+    bool cheap = size >= gf_session.granularity && !gf_host_calls_pending();
+    if (exported || cheap) {
         trim_between(backing, first, last);
     }
     uint64_t cache = gf_session.quota / 4 > CACHE_MINIMUM ? gf_session.quota / 4 : CACHE_MINIMUM;

@@ -24,8 +24,9 @@ struct gf_backing {
 bool gf_backing_init(struct gf_backing *backing, int device, uint64_t base, uint64_t size);
 /* An allocation takes these addresses: there is memory behind them from here on. */
 CUresult gf_backing_use(struct gf_backing *backing, uint64_t address, uint64_t size);
-/* It is over. Memory that no other one needs may stay for the next. */
-void gf_backing_leave(struct gf_backing *backing, uint64_t address, uint64_t size);
+/* It is over. Memory that no other one needs may stay for the next, unless it was exported: others may have
+ * it. */
+void gf_backing_leave(struct gf_backing *backing, uint64_t address, uint64_t size, bool exported);
 /* Gives back all memory that no allocation needs. */
 void gf_backing_give_back(struct gf_backing *backing);
 /* There is no memory behind these addresses, which no allocation has. */

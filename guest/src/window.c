@@ -379,12 +379,13 @@ static void give(struct gf_block *block, uint64_t stream) {
         end_import(block, true);
         return;
     }
+    bool exported = block->token != NULL;
     end_export(block);
     struct area *a = area_of(block->address);
     uint64_t address = block->address, size = block->size;
     gf_pool_count(block->pool, -counted(block));
     gf_blocks_give(&a->blocks, block, atomic_load(&work), stream);
-    gf_backing_leave(&a->backing, address, size);
+    gf_backing_leave(&a->backing, address, size, exported);
 }
 
 CUresult gf_window_free(uint64_t address, uint64_t stream) {
