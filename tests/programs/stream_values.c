@@ -118,6 +118,12 @@ static void shared_behind_a_word(CUstream stream, CUdeviceptr flag, volatile uns
     OK(cuMemFreeHost(row));
 }
 
+// Who writes it next does not wait for the default stream.
+static void cleared(CUdeviceptr flag) {
+    OK(cuMemsetD32(flag, 0, 1));
+    OK(cuStreamSynchronize(NULL));
+}
+
 static void *writes_a_word(void *flag) {
     CUstream stream;
     QUIET(cuCtxSetCurrent(context));
@@ -132,14 +138,14 @@ static void in_the_default_stream(void) {
     CUdeviceptr flag = allocate(4), memory = allocate(64);
     unsigned data[16] = {[15] = 5}, back = 0;
     pthread_t writer;
-    OK(cuMemsetD32(flag, 0, 1));
+    cleared(flag);
     OK(cuStreamWaitValue32(NULL, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
     OK(cuMemcpyHtoDAsync(memory, data, sizeof data, NULL));
     data[15] = 6;
     writes_a_word((void *)flag);
     OK(cuMemcpyDtoH(&back, memory + 60, 4));
     EXPECT(back == 5);
-    OK(cuMemsetD32(flag, 0, 1));
+    cleared(flag);
     OK(cuStreamWaitValue32(NULL, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
     EXPECT(pthread_create(&writer, NULL, writes_a_word, (void *)flag) == 0);
     OK(cuMemcpyHtoD(memory, data, sizeof data));
