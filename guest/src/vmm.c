@@ -63,9 +63,12 @@ static CUmemAccess_flags most_access(const struct gf_mapping *mapping) {
 
 bool gf_mapping_allows(uint64_t address, uint64_t size, bool write) {
     CUmemAccess_flags least = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
+    uint64_t end;
+    if (__builtin_add_overflow(address, size, &end)) {
+        return false;
+    }
     pthread_mutex_lock(&lock);
     size_t at = position(address);
-    uint64_t end = address + size;
     while (at < mapping_count && mappings[at].address <= address && address < end &&
            most_access(&mappings[at]) >= least) {
         address = mappings[at].address + mappings[at].size;

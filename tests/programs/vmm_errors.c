@@ -87,8 +87,26 @@ static void wrong_maps(void) {
     EXPECT(word_at(plain) == 7);
 }
 
+// Ranges that end behind the last address there is.
+static void endless(void) {
+    const size_t most = SIZE_MAX - 7;
+    CUmemGenericAllocationHandle handle = create(granule);
+    CUdeviceptr base = reserve(granule);
+    unsigned word = 3;
+    map(base, granule, handle);
+    allow(base, granule, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD8(base, 0, most));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD(base, &word, most));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoDAsync(base, base + 16, most, NULL));
+    OK(cuCtxSynchronize());
+    OK(cuMemUnmap(base, granule));
+    OK(cuMemAddressFree(base, granule));
+    OK(cuMemRelease(handle));
+}
+
 int main(void) {
     start_vmm();
+    endless();
     wrong_memory();
     wrong_reservations();
     wrong_maps();
