@@ -263,6 +263,7 @@ CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address)
     struct gf_block *block = take_bare(&areas[0], size, alignment);
     if (block != NULL) {
         block->reserved = true;
+        block->requested = size;
         *address = block->address;
     }
     pthread_mutex_unlock(&lock);
@@ -354,11 +355,9 @@ static struct gf_block *reserved(uint64_t address, uint64_t size) {
 }
 
 CUresult gf_window_unreserve(uint64_t address, uint64_t size) {
-    uint64_t granularity = gf_session.granularity;
     pthread_mutex_lock(&lock);
     struct gf_block *block = reserved(address, size);
-    bool found = block != NULL && block->address == address && size > 0 &&
-                 block->size == (size + granularity - 1) / granularity * granularity;
+    bool found = block != NULL && block->address == address && block->requested == size;
     if (found) {
         block->reserved = false;
         gf_blocks_give(&area_of(address)->blocks, block, atomic_load(&work), 0);
@@ -424,13 +423,18 @@ void gf_window_free_context(uint64_t owner) {
     pthread_mutex_unlock(&lock);
 }
 
+/* Whether an address is within what its block was allocated for. */
+static bool is_allocated(const struct gf_block *block, uint64_t address) {
+    return block != NULL && !block->reserved && address - block->address - block->begins < block->requested;
+}
+
 bool gf_window_find(uint64_t address, struct gf_allocation *allocation) {
     if (!gf_window_contains(address)) {
         return false;
     }
     pthread_mutex_lock(&lock);
     struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
-    bool found = block != NULL && address - block->address - block->begins < block->requested;
+    bool found = is_allocated(block, address);
     if (found) {
         *allocation = (struct gf_allocation){.address = block->address + block->begins,
                                              .size = block->requested,
@@ -451,7 +455,7 @@ bool gf_window_synchronous(uint64_t address, bool synchronous) {
     }
     pthread_mutex_lock(&lock);
     struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
-    bool found = block != NULL && address - block->address - block->begins < block->requested;
+    bool found = is_allocated(block, address);
     if (found) {
         block->synchronous = synchronous;
     }

@@ -47,6 +47,7 @@ static void wrong_reservations(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, granule));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address + granule, 3 * granule));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 4 * granule - 4096));
     OK(cuMemAddressFree(address, 4 * granule));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 4 * granule));
 }
