@@ -13,6 +13,7 @@
 #include "pending.h"
 #include "shared.h"
 #include "stream.h"
+#include "vmm.h"
 #include "window.h"
 
 #define PAGE 4096ull
@@ -31,7 +32,7 @@ static void free_plain(const struct gf_host_range *range) {
     uint64_t size = (range->size + PAGE - 1) / PAGE * PAGE;
     if (range->shared) {
         gf_shared_end(range->address, false);
-        gf_cuMemUnmap(range->address, granules(size));
+        gf_mapping_end(range->address, granules(size), true);
     }
     if (range->in_window) {
         madvise(memory, size, MADV_DONTNEED);
@@ -210,7 +211,7 @@ static CUresult map(const struct gf_host_range *range) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = gf_cuMemMap(range->address, size, 0, handle, 0);
+    result = gf_mapping_make(range->address, size, 0, handle, true);
     gf_cuMemRelease(handle); /* the mapping keeps it */
     if (result != CUDA_SUCCESS) {
         return result;
@@ -221,10 +222,10 @@ static CUresult map(const struct gf_host_range *range) {
             access[reached_by++].location.id = device;
         }
     }
-    result = gf_cuMemSetAccess(range->address, size, access, reached_by);
+    result = gf_mapping_set_access(range->address, size, access, reached_by, true);
     result = result == CUDA_SUCCESS ? gf_shared_begin(range->address, range->size, range->flags) : result;
     if (result != CUDA_SUCCESS) {
-        gf_cuMemUnmap(range->address, size);
+        gf_mapping_end(range->address, size, true);
     }
     return result;
 }

@@ -105,9 +105,30 @@ static void endless(void) {
     OK(cuMemRelease(handle));
 }
 
+// Page-locked memory may lie where reservations do, and with something mapped, but not by these calls.
+static void page_locked(void) {
+    CUmemGenericAllocationHandle handle = create(granule);
+    CUmemAccessDesc none = access_of(CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    unsigned *memory = NULL;
+    OK(cuMemAllocHost((void **)&memory, 65536));
+    CUdeviceptr address = (CUdeviceptr)memory;
+    for (unsigned i = 0; i < 2; i++) { // before a kernel reaches it, and then
+        FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(address, granule, 0, handle, 0));
+        FAILS(CUDA_ERROR_INVALID_VALUE, cuMemSetAccess(address, granule, &none, 1));
+        FAILS(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(address, granule));
+        FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 65536));
+        store_at(address, 7 + i);
+        OK(cuCtxSynchronize());
+        EXPECT(*memory == 7 + i);
+    }
+    OK(cuMemFreeHost(memory));
+    OK(cuMemRelease(handle));
+}
+
 int main(void) {
     start_vmm();
     endless();
+    page_locked();
     wrong_memory();
     wrong_reservations();
     wrong_maps();
