@@ -38,6 +38,8 @@ static void boxes(CUdeviceptr memory) {
                           .WidthInBytes = 16,
                           .Height = 1};
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2D(&flat));
+    OK(cuMemsetD2D32(memory, 3, 0, 4, 1)); // of one row nobody asks for the pitch
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD2D32(memory, 18, 0, 4, 2));
 }
 
 int main(void) {
