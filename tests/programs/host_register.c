@@ -22,6 +22,7 @@ static void filled(unsigned *host, size_t bytes, unsigned count) {
     EXPECT(host[0] == 8 && host[1] == 9 && host[2] == 7);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree(mapped)); // it is not allocated
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(mapped, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&(CUipcMemHandle){{0}}, mapped));
     OK(cuMemsetD32(mapped, 6, 1));
     OK(cuCtxSynchronize());
     EXPECT(host[0] == 6);
