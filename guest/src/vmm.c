@@ -183,11 +183,9 @@ CUresult gf_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const
 /* A descriptor that is closed is noticed at a later call. Lock held. */
 static CUresult export(struct gf_memory_allocation *allocation, uint64_t wire, int *descriptor) {
     struct gf_ipc_handle handle = gf_ipc_handle(GF_IPC_PHYSICAL);
-    struct gf_allocation home = {0};
     struct kept *kept = calloc(1, sizeof *kept);
-    gf_window_find(allocation->address, &home);
-    CUresult result = kept == NULL ? CUDA_ERROR_OUT_OF_MEMORY
-                                   : gf_window_export(allocation->address, home.id, handle.token);
+    CUresult result =
+        kept == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_window_export(allocation->address, 0, handle.token);
     handle.detail = wire;
     if (result == CUDA_SUCCESS && !gf_descriptor_make(&handle, descriptor, &kept->end)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;

@@ -216,6 +216,7 @@ static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t poo
     block->id = next_id++;
     block->pool = pool;
     block->synchronous = block->reserved = block->imported = false;
+    block->home = home;
     block->begins = 0;
     block->token = NULL;
     gf_pool_count(pool, counted(block));
@@ -251,7 +252,7 @@ static struct gf_block *take_bare(struct area *a, uint64_t size, uint64_t alignm
         /* Backing that was left behind these addresses would be in the way of what is mapped there. */
         gf_backing_clear(&a->backing, block->address, block->size);
         block->requested = block->owner = block->pool = block->begins = 0;
-        block->synchronous = block->reserved = block->imported = false;
+        block->synchronous = block->reserved = block->imported = block->home = false;
         block->token = NULL;
         block->id = next_id++;
     }
@@ -325,7 +326,7 @@ CUresult gf_window_export(uint64_t address, uint64_t id, uint8_t token[GF_TOKEN_
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&lock);
     struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
-    if (block != NULL && block->id == id) {
+    if (block != NULL && (id == 0 || block->id == id)) {
         result = block->token == NULL ? make_token(block) : CUDA_SUCCESS;
     }
     if (result == CUDA_SUCCESS) {
@@ -423,9 +424,10 @@ void gf_window_free_context(uint64_t owner) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Whether an address is within what its block was allocated for. */
+/* Whether an address is within what its block was allocated for. The program never had that of a home. */
 static bool is_allocated(const struct gf_block *block, uint64_t address) {
-    return block != NULL && !block->reserved && address - block->address - block->begins < block->requested;
+    return block != NULL && !block->reserved && !block->home &&
+           address - block->address - block->begins < block->requested;
 }
 
 bool gf_window_find(uint64_t address, struct gf_allocation *allocation) {

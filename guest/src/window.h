@@ -32,7 +32,7 @@ CUresult gf_window_unreserve(uint64_t address, uint64_t size);
 /* Whether all of a range is reserved by gf_window_reserve. */
 bool gf_window_is_reserved(uint64_t address, uint64_t size);
 /* The token by which other processes open an allocation that was made here. `id`: of the allocation, or it is
- * another one by now. */
+ * another one by now; 0: it is there for certain. */
 CUresult gf_window_export(uint64_t address, uint64_t id, uint8_t token[GF_TOKEN_SIZE]);
 /* Addresses for another process's memory; the allocation is `bytes` of it. */
 CUresult gf_window_import(int device, uint64_t size, uint64_t offset, uint64_t bytes, uint64_t owner,
@@ -41,7 +41,7 @@ CUresult gf_window_import(int device, uint64_t size, uint64_t offset, uint64_t b
 void gf_window_import_end(uint64_t address, bool mapped);
 /* Frees all device memory that a context owns. */
 void gf_window_free_context(uint64_t owner);
-/* The allocation that holds an address; false: none does. */
+/* The program's allocation that holds an address; false: none does. */
 bool gf_window_find(uint64_t address, struct gf_allocation *allocation);
 /* Makes operations on the allocation that holds an address synchronous, or not; false: none does. */
 bool gf_window_synchronous(uint64_t address, bool synchronous);

@@ -105,6 +105,22 @@ static void endless(void) {
     OK(cuMemRelease(handle));
 }
 
+// Memory that was freed is nowhere, whatever physical memory has taken its place.
+static void stale(void) {
+    CUdeviceptr base = reserve(granule), freed = allocate(granule);
+    OK(cuMemFree(freed));
+    CUmemGenericAllocationHandle handle = create(granule);
+    map(base, granule, handle);
+    allow(base, granule, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    store_at(base, 5);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD32(freed, 6, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree(freed));
+    EXPECT(word_at(base) == 5);
+    OK(cuMemUnmap(base, granule));
+    OK(cuMemRelease(handle));
+    OK(cuMemAddressFree(base, granule));
+}
+
 // Page-locked memory may lie where reservations do, and with something mapped, but not by these calls.
 static void page_locked(void) {
     CUmemGenericAllocationHandle handle = create(granule);
@@ -127,6 +143,7 @@ static void page_locked(void) {
 
 int main(void) {
     start_vmm();
+    stale();
     endless();
     page_locked();
     wrong_memory();
