@@ -185,8 +185,11 @@ static int64_t counted(const struct gf_block *block) {
     return (int64_t)((block->requested + GF_BLOCK_ALIGN - 1) / GF_BLOCK_ALIGN * GF_BLOCK_ALIGN);
 }
 
-static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, bool home,
-                         uint64_t alignment, uint64_t *address) {
+/* Who is to know of an allocation: of physical memory's home, and of what is only ours, nobody. */
+enum use { OPEN, OURS, HOME };
+
+static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream,
+                         enum use use, uint64_t alignment, uint64_t *address) {
     struct area *a = &areas[device];
     uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
     if (size > gf_session.quota || size > area_size) {
@@ -196,9 +199,9 @@ static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t poo
     uint64_t rounded = large ? (size + granularity - 1) / granularity * granularity
                              : (size + alignment - 1) / alignment * alignment;
     pthread_mutex_lock(&lock);
-    struct gf_block *block =
-        home ? take_home(a, rounded, &freed_at, &freed_stream)
-             : take(a, rounded, large ? granularity : alignment, pool, stream, &freed_at, &freed_stream);
+    struct gf_block *block = use == HOME ? take_home(a, rounded, &freed_at, &freed_stream)
+                                         : take(a, rounded, large ? granularity : alignment, pool, stream,
+                                                &freed_at, &freed_stream);
     if (block == NULL) {
         pthread_mutex_unlock(&lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -216,7 +219,7 @@ static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t poo
     block->id = next_id++;
     block->pool = pool;
     block->synchronous = block->reserved = block->imported = false;
-    block->home = home;
+    block->hidden = use != OPEN;
     block->begins = 0;
     block->token = NULL;
     gf_pool_count(pool, counted(block));
@@ -227,15 +230,19 @@ static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t poo
 
 CUresult gf_window_alloc(int device, uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream,
                          uint64_t *address) {
-    return allocate(device, size, owner, pool, stream, false, GF_BLOCK_ALIGN, address);
+    return allocate(device, size, owner, pool, stream, OPEN, GF_BLOCK_ALIGN, address);
+}
+
+CUresult gf_window_alloc_hidden(int device, uint64_t size, uint64_t owner, uint64_t *address) {
+    return allocate(device, size, owner, 0, 0, OURS, GF_BLOCK_ALIGN, address);
 }
 
 CUresult gf_window_alloc_pages(int device, uint64_t size, uint64_t owner, uint64_t *address) {
-    return allocate(device, size, owner, 0, 0, false, HOST_PAGE, address);
+    return allocate(device, size, owner, 0, 0, OPEN, HOST_PAGE, address);
 }
 
 CUresult gf_window_home(int device, uint64_t size, uint64_t *address) {
-    return allocate(device, size, 0, 0, 0, true, GF_BLOCK_ALIGN, address);
+    return allocate(device, size, 0, 0, 0, HOME, GF_BLOCK_ALIGN, address);
 }
 
 /* Addresses with nothing behind them. Lock held. */
@@ -252,7 +259,7 @@ static struct gf_block *take_bare(struct area *a, uint64_t size, uint64_t alignm
         /* Backing that was left behind these addresses would be in the way of what is mapped there. */
         gf_backing_clear(&a->backing, block->address, block->size);
         block->requested = block->owner = block->pool = block->begins = 0;
-        block->synchronous = block->reserved = block->imported = block->home = false;
+        block->synchronous = block->reserved = block->imported = block->hidden = false;
         block->token = NULL;
         block->id = next_id++;
     }
@@ -424,9 +431,9 @@ void gf_window_free_context(uint64_t owner) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Whether an address is within what its block was allocated for. The program never had that of a home. */
+/* Whether an address is within what its block was allocated for, as far as the program knows. */
 static bool is_allocated(const struct gf_block *block, uint64_t address) {
-    return block != NULL && !block->reserved && !block->home &&
+    return block != NULL && !block->reserved && !block->hidden &&
            address - block->address - block->begins < block->requested;
 }
 

@@ -21,8 +21,10 @@ bool gf_window_open(void);
 /* pool: handle, or 0. stream: for stream-ordered memory, the wire id of its stream; 0: the whole session. */
 CUresult gf_window_alloc(int device, uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream,
                          uint64_t *address);
+/* Of which the program has no address: none that it freed before is taken for it. */
+CUresult gf_window_alloc_hidden(int device, uint64_t size, uint64_t owner, uint64_t *address);
 CUresult gf_window_free(uint64_t address, uint64_t stream);
-/* Backing of its own for physical memory that is mapped elsewhere too: no run of it reaches beyond it. */
+/* Hidden backing of its own for physical memory that is mapped elsewhere: no run of it reaches beyond it. */
 CUresult gf_window_home(int device, uint64_t size, uint64_t *address);
 /* Memory that begins and ends with a page of the host. */
 CUresult gf_window_alloc_pages(int device, uint64_t size, uint64_t owner, uint64_t *address);
