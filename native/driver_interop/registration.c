@@ -19,6 +19,9 @@ static uint64_t page_size(void) {
 bool gf_memory_is_there(const void *memory, size_t size) {
     const uint64_t page = page_size(), end = (uint64_t)memory + size, step = PAGES * page;
     unsigned char resident[PAGES];
+    if (mincore((void *)((end - 1) / page * page), page, resident) != 0) {
+        return false; /* before terabytes of a window are looked at, if the size is far too large */
+    }
     for (uint64_t at = (uint64_t)memory / page * page; at < end; at += step) {
         if (mincore((void *)at, step < end - at ? step : end - at, resident) != 0) {
             return false;

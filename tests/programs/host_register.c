@@ -95,6 +95,7 @@ int main(void) {
     OK(cuMemHostGetFlags(&flags, pinned));
     EXPECT(flags & CU_MEMHOSTALLOC_PORTABLE);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(pinned));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister(pinned, (size_t)1 << 62, 0)); // told at once
     OK(cuMemFreeHost(pinned));
     free(host);
     unmapped();
