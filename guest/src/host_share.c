@@ -147,6 +147,10 @@ CUresult gf_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned Flags) {
     if (gf_window_contains((uint64_t)p)) {
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; /* the driver's own, of whatever kind */
     }
+    result = gf_registration_allowed(p, bytesize, Flags);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     return gf_host_add(
         (struct gf_host_range){.address = (uint64_t)p, .size = bytesize, .flags = Flags, .registered = true},
         CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);

@@ -50,6 +50,19 @@ static void unmapped(void) {
     munmap(memory, size / 2);
 }
 
+// What may not be read anywhere in it cannot be page-locked.
+static void out_of_reach(void) {
+    const size_t page = 4096, size = 8 * page;
+    char *memory = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister(memory, size, 0));
+    mprotect(memory, size, PROT_READ | PROT_WRITE);
+    mprotect(memory + 3 * page, page, PROT_NONE);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister(memory, size, CU_MEMHOSTREGISTER_DEVICEMAP));
+    OK(cuMemHostRegister(memory, 3 * page, CU_MEMHOSTREGISTER_DEVICEMAP));
+    OK(cuMemHostUnregister(memory));
+    munmap(memory, size);
+}
+
 int main(void) {
     const size_t bytes = 1 << 20;
     unsigned *host = NULL, flags = 0, count = (unsigned)(bytes / 4), seed = 3, wrong = 0;
@@ -99,5 +112,6 @@ int main(void) {
     OK(cuMemFreeHost(pinned));
     free(host);
     unmapped();
+    out_of_reach();
     return check_failed;
 }
