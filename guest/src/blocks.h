@@ -28,6 +28,7 @@ struct gf_block {
             uint8_t *token;  /* by which other processes open it; NULL: none may */
             bool imported;   /* another process's memory */
             bool reserved;   /* addresses alone, nothing behind them */
+            bool hidden;     /* nothing that the program has by this address */
             bool synchronous;
         };
     };

@@ -96,16 +96,23 @@ static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-    bool one_row = size->Height == 1 && size->Depth == 1 && v->y == 0 && v->z == 0;
-    side->pitch = v->pitch == 0 && one_row ? size->WidthInBytes + v->x : v->pitch;
-    bool one_slice = size->Depth == 1 && v->z == 0;
-    uint64_t height = v->height == 0 && one_slice ? size->Height + v->y : v->height;
-    int pitch_max = gf_device_here()->attributes[CU_DEVICE_ATTRIBUTE_MAX_PITCH];
-    if (side->pitch < size->WidthInBytes + v->x || height < size->Height + v->y ||
-        v->pitch > (uint64_t)pitch_max || (side->device && side->pitch > (uint64_t)pitch_max)) {
+    uint64_t width, rows, slices, end;
+    if (__builtin_add_overflow(size->WidthInBytes, v->x, &width) ||
+        __builtin_add_overflow(size->Height, v->y, &rows) ||
+        __builtin_add_overflow(size->Depth, v->z, &slices)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *slice = side->pitch * height;
+    bool one_row = size->Height == 1 && size->Depth == 1 && v->y == 0 && v->z == 0;
+    side->pitch = v->pitch == 0 && one_row ? width : v->pitch;
+    bool one_slice = size->Depth == 1 && v->z == 0;
+    uint64_t height = v->height == 0 && one_slice ? rows : v->height;
+    int pitch_max = gf_device_here()->attributes[CU_DEVICE_ATTRIBUTE_MAX_PITCH];
+    if (side->pitch < width || height < rows || v->pitch > (uint64_t)pitch_max ||
+        (side->device && side->pitch > (uint64_t)pitch_max) ||
+        __builtin_mul_overflow(side->pitch, height, slice) || __builtin_mul_overflow(*slice, slices, &end) ||
+        __builtin_add_overflow(base, end, &end)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     side->address = base + v->z * *slice + v->y * side->pitch + v->x;
     return CUDA_SUCCESS;
 }

@@ -126,7 +126,8 @@ CUresult gf_params_check_context(const CUgraphNodeParams *params) {
 static CUresult take_memcpy(struct gf_node *node) {
     const CUDA_MEMCPY3D *copy = &node->params.memcpy.copyParams;
     CUresult result = in_context_or_kept(node, node->params.memcpy.copyCtx);
-    if (result == CUDA_SUCCESS && (copy->WidthInBytes == 0 || copy->Height == 0 || copy->Depth == 0)) {
+    if (result == CUDA_SUCCESS && (copy->WidthInBytes == 0 || copy->Height == 0 || copy->Depth == 0 ||
+                                   copy->srcLOD != 0 || copy->dstLOD != 0)) {
         result = CUDA_ERROR_INVALID_VALUE;
     }
     return result == CUDA_SUCCESS ? gf_copy_check(copy) : result;

@@ -171,7 +171,7 @@ CUresult gf_exec_stage(struct gf_exec *exec, struct gf_node *node, const struct 
         return CUDA_SUCCESS;
     }
     uint64_t address;
-    CUresult result = gf_window_alloc(gf_context_device(exec->context), size, exec->context, 0, 0, &address);
+    CUresult result = gf_window_alloc_hidden(gf_context_device(exec->context), size, exec->context, &address);
     if (result == CUDA_SUCCESS) {
         if (node->staging != 0) {
             gf_window_free(node->staging, 0);

@@ -13,6 +13,7 @@
 #include "pending.h"
 #include "shared.h"
 #include "stream.h"
+#include "vmm.h"
 #include "window.h"
 
 #define PAGE 4096ull
@@ -31,7 +32,7 @@ static void free_plain(const struct gf_host_range *range) {
     uint64_t size = (range->size + PAGE - 1) / PAGE * PAGE;
     if (range->shared) {
         gf_shared_end(range->address, false);
-        gf_cuMemUnmap(range->address, granules(size));
+        gf_mapping_end(range->address, granules(size), true);
     }
     if (range->in_window) {
         madvise(memory, size, MADV_DONTNEED);
@@ -146,6 +147,10 @@ CUresult gf_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned Flags) {
     if (gf_window_contains((uint64_t)p)) {
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; /* the driver's own, of whatever kind */
     }
+    result = gf_registration_allowed(p, bytesize, Flags);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     return gf_host_add(
         (struct gf_host_range){.address = (uint64_t)p, .size = bytesize, .flags = Flags, .registered = true},
         CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
@@ -210,7 +215,7 @@ static CUresult map(const struct gf_host_range *range) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = gf_cuMemMap(range->address, size, 0, handle, 0);
+    result = gf_mapping_make(range->address, size, 0, handle, true);
     gf_cuMemRelease(handle); /* the mapping keeps it */
     if (result != CUDA_SUCCESS) {
         return result;
@@ -221,10 +226,10 @@ static CUresult map(const struct gf_host_range *range) {
             access[reached_by++].location.id = device;
         }
     }
-    result = gf_cuMemSetAccess(range->address, size, access, reached_by);
+    result = gf_mapping_set_access(range->address, size, access, reached_by, true);
     result = result == CUDA_SUCCESS ? gf_shared_begin(range->address, range->size, range->flags) : result;
     if (result != CUDA_SUCCESS) {
-        gf_cuMemUnmap(range->address, size);
+        gf_mapping_end(range->address, size, true);
     }
     return result;
 }

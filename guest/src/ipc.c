@@ -11,6 +11,7 @@
 #include "context.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "mirror.h"
 #include "session.h"
 #include "shared.h"
 #include "stream.h"
@@ -65,8 +66,10 @@ CUresult gf_ipc_map(const struct gf_ipc_handle *handle, uint64_t address) {
 
 bool gf_ipc_exportable(const struct gf_allocation *allocation) {
     struct gf_shared shared;
+    struct gf_mirror mirror;
     return !allocation->imported && allocation->pool == 0 && allocation->owner != 0 &&
-           !gf_shared_find(allocation->address, &shared);
+           !gf_shared_find(allocation->address, &shared) &&
+           !gf_mirror_find(allocation->address, false, &mirror);
 }
 
 static uint64_t name_of(CUdevice device) {

@@ -5,6 +5,7 @@
 #include "ipc.h"
 #include "graph.h"
 #include "host_memory.h"
+#include "mirror.h"
 #include "module.h"
 #include "pending.h"
 #include "shared.h"
@@ -36,11 +37,13 @@ CUresult gf_memory_alloc(CUdeviceptr *address, size_t size) {
 CUresult gf_memory_free(CUdeviceptr address) {
     struct gf_shared shared;
     struct gf_allocation allocation;
+    struct gf_mirror mirror;
     CUresult result, waited;
     if (address == 0) {
         return CUDA_SUCCESS;
     }
-    if (!gf_window_find(address, &allocation) || allocation.address != address) {
+    if (!gf_window_find(address, &allocation) || allocation.address != address ||
+        gf_mirror_find(address, false, &mirror)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     gf_pending_wait(NULL, UINT64_MAX); /* some programs look at what they had copied out */

@@ -7,6 +7,7 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "ipc.h"
+#include "mirror.h"
 #include "pool_use.h"
 #include "shared.h"
 #include "stream.h"
@@ -74,6 +75,7 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
 CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
     struct gf_allocation allocation;
     struct gf_shared shared;
+    struct gf_mirror mirror;
     uint64_t stream;
     CUresult result = gf_wire_stream(cuda_stream, &stream);
     if (result != CUDA_SUCCESS || address == 0 ||
@@ -85,7 +87,8 @@ CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
         return CUDA_SUCCESS;
     }
     /* Of cuMemAlloc too, which then ends in stream order. */
-    bool ours = gf_window_find(address, &allocation) && !gf_shared_find(address, &shared);
+    bool ours = gf_window_find(address, &allocation) && !gf_shared_find(address, &shared) &&
+                !gf_mirror_find(address, false, &mirror);
     return ours ? gf_window_free(address, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 

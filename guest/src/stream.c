@@ -78,7 +78,9 @@ CUresult gf_stream_device(CUstream stream, CUdevice *device) {
     uint64_t wire;
     CUresult result = gf_stream_look_up(stream, &object, &wire);
     result = result == CUDA_SUCCESS ? gf_stream_usable(object) : result;
-    *device = object == NULL ? gf_device_number() : gf_context_device(object->object.owner);
+    if (result == CUDA_SUCCESS) {
+        *device = object == NULL ? gf_device_number() : gf_context_device(object->object.owner);
+    }
     return result;
 }
 

@@ -63,9 +63,12 @@ static CUmemAccess_flags most_access(const struct gf_mapping *mapping) {
 
 bool gf_mapping_allows(uint64_t address, uint64_t size, bool write) {
     CUmemAccess_flags least = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
+    uint64_t end;
+    if (__builtin_add_overflow(address, size, &end)) {
+        return false;
+    }
     pthread_mutex_lock(&lock);
     size_t at = position(address);
-    uint64_t end = address + size;
     while (at < mapping_count && mappings[at].address <= address && address < end &&
            most_access(&mappings[at]) >= least) {
         address = mappings[at].address + mappings[at].size;
@@ -75,12 +78,14 @@ bool gf_mapping_allows(uint64_t address, uint64_t size, bool write) {
     return address >= end;
 }
 
-/* The mappings that a range is made of, whole ones only: the first and how many; 0: it is none. Lock held. */
-static size_t whole(uint64_t address, uint64_t size, size_t *first) {
+/* The mappings that a range is made of, whole ones only, all of the program or all of page-locked memory: the
+ * first and how many; 0: it is none. Lock held. */
+static size_t whole(uint64_t address, uint64_t size, bool locked, size_t *first) {
     size_t at = position(address), count = 0;
     *first = at;
     uint64_t end = address + size;
-    while (size > 0 && at < mapping_count && mappings[at].address == address && address < end) {
+    while (size > 0 && at < mapping_count && mappings[at].address == address && address < end &&
+           mappings[at].locked == locked) {
         address += mappings[at++].size;
         count++;
     }
@@ -178,11 +183,9 @@ CUresult gf_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const
 /* A descriptor that is closed is noticed at a later call. Lock held. */
 static CUresult export(struct gf_memory_allocation *allocation, uint64_t wire, int *descriptor) {
     struct gf_ipc_handle handle = gf_ipc_handle(GF_IPC_PHYSICAL);
-    struct gf_allocation home = {0};
     struct kept *kept = calloc(1, sizeof *kept);
-    gf_window_find(allocation->address, &home);
-    CUresult result = kept == NULL ? CUDA_ERROR_OUT_OF_MEMORY
-                                   : gf_window_export(allocation->address, home.id, handle.token);
+    CUresult result =
+        kept == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_window_export(allocation->address, 0, handle.token);
     handle.detail = wire;
     if (result == CUDA_SUCCESS && !gf_descriptor_make(&handle, descriptor, &kept->end)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -322,6 +325,9 @@ CUresult gf_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
 }
 
 CUresult gf_cuMemAddressFree(CUdeviceptr ptr, size_t size) {
+    if (gf_is_page_locked(ptr)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     pthread_mutex_lock(&lock);
     size_t at = position(ptr);
     bool mapped = at < mapping_count && mappings[at].address < ptr + size;
@@ -343,13 +349,10 @@ static bool make_room(void) {
     return grown != NULL;
 }
 
-CUresult gf_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                     unsigned long long flags) {
+CUresult gf_mapping_make(uint64_t ptr, uint64_t size, uint64_t offset, CUmemGenericAllocationHandle handle,
+                         bool locked) {
     struct gf_memory_allocation *allocation;
     uint64_t wire;
-    if (ptr == 0 || size == 0 || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     pthread_mutex_lock(&lock);
     CUresult result = gf_memory_allocation_look_up(handle, &allocation, &wire);
     if (result == CUDA_SUCCESS && (!granular(size) || offset != 0)) {
@@ -370,7 +373,8 @@ CUresult gf_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAl
     }
     if (result == CUDA_SUCCESS) {
         memmove(&mappings[at + 1], &mappings[at], (mapping_count - at) * sizeof *mappings);
-        mappings[at] = (struct gf_mapping){.address = ptr, .size = size, .allocation = handle};
+        mappings[at] =
+            (struct gf_mapping){.address = ptr, .size = size, .allocation = handle, .locked = locked};
         atomic_store(&mapped_ranges, ++mapping_count);
         allocation->mappings++;
     }
@@ -378,11 +382,18 @@ CUresult gf_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAl
     return result;
 }
 
-CUresult gf_cuMemUnmap(CUdeviceptr ptr, size_t size) {
+CUresult gf_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                     unsigned long long flags) {
+    return ptr == 0 || size == 0 || flags != 0 || gf_is_page_locked(ptr)
+               ? CUDA_ERROR_INVALID_VALUE
+               : gf_mapping_make(ptr, size, offset, handle, false);
+}
+
+CUresult gf_mapping_end(uint64_t ptr, uint64_t size, bool locked) {
     size_t first;
     gf_hook(GF_BEFORE_UNMAP);
     pthread_mutex_lock(&lock);
-    size_t count = whole(ptr, size, &first);
+    size_t count = whole(ptr, size, locked, &first);
     CUresult result = count == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
         struct gf_req_sessionMemUnalias request = {.address = ptr, .size = size};
@@ -400,6 +411,10 @@ CUresult gf_cuMemUnmap(CUdeviceptr ptr, size_t size) {
     }
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+CUresult gf_cuMemUnmap(CUdeviceptr ptr, size_t size) {
+    return gf_mapping_end(ptr, size, false);
 }
 
 static bool valid_access(const CUmemAccessDesc *desc) {
@@ -446,8 +461,20 @@ static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
     return result;
 }
 
-CUresult gf_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
+CUresult gf_mapping_set_access(uint64_t ptr, uint64_t size, const CUmemAccessDesc *desc, size_t count,
+                               bool locked) {
     size_t first;
+    pthread_mutex_lock(&lock);
+    size_t changed = whole(ptr, size, locked, &first);
+    CUresult result = changed == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
+        result = set_access(ptr, size, &desc[i], first, changed);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult gf_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
     if (desc == NULL || count == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -456,14 +483,7 @@ CUresult gf_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    pthread_mutex_lock(&lock);
-    size_t changed = whole(ptr, size, &first);
-    CUresult result = changed == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-    for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
-        result = set_access(ptr, size, &desc[i], first, changed);
-    }
-    pthread_mutex_unlock(&lock);
-    return result;
+    return gf_mapping_set_access(ptr, size, desc, count, false);
 }
 
 /* What cuMemAlloc gave, which its device may read and write (H200, 580.159.04). */

@@ -11,9 +11,16 @@ struct gf_mapping {
     uint64_t address, size;
     uint64_t allocation;            /* handle of the physical memory */
     uint8_t access[GF_DEVICES_MAX]; /* CUmemAccess_flags, by device */
+    bool locked;                    /* behind page-locked memory: no call of the program's is about it */
 };
 
 /* The mapping that holds an address; false: none does. */
 bool gf_mapping_find(uint64_t address, struct gf_mapping *mapping);
 /* Whether every byte of a range is mapped, and may be read or written. */
 bool gf_mapping_allows(uint64_t address, uint64_t size, bool write);
+/* What cuMemMap, cuMemUnmap and cuMemSetAccess do, for the program or for its page-locked memory. */
+CUresult gf_mapping_make(uint64_t address, uint64_t size, uint64_t offset,
+                         CUmemGenericAllocationHandle handle, bool locked);
+CUresult gf_mapping_end(uint64_t address, uint64_t size, bool locked);
+CUresult gf_mapping_set_access(uint64_t address, uint64_t size, const CUmemAccessDesc *desc, size_t count,
+                               bool locked);

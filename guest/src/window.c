@@ -185,8 +185,11 @@ static int64_t counted(const struct gf_block *block) {
     return (int64_t)((block->requested + GF_BLOCK_ALIGN - 1) / GF_BLOCK_ALIGN * GF_BLOCK_ALIGN);
 }
 
-static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, bool home,
-                         uint64_t alignment, uint64_t *address) {
+/* Who is to know of an allocation: of physical memory's home, and of what is only ours, nobody. */
+enum use { OPEN, OURS, HOME };
+
+static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream,
+                         enum use use, uint64_t alignment, uint64_t *address) {
     struct area *a = &areas[device];
     uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
     if (size > gf_session.quota || size > area_size) {
@@ -196,9 +199,9 @@ static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t poo
     uint64_t rounded = large ? (size + granularity - 1) / granularity * granularity
                              : (size + alignment - 1) / alignment * alignment;
     pthread_mutex_lock(&lock);
-    struct gf_block *block =
-        home ? take_home(a, rounded, &freed_at, &freed_stream)
-             : take(a, rounded, large ? granularity : alignment, pool, stream, &freed_at, &freed_stream);
+    struct gf_block *block = use == HOME ? take_home(a, rounded, &freed_at, &freed_stream)
+                                         : take(a, rounded, large ? granularity : alignment, pool, stream,
+                                                &freed_at, &freed_stream);
     if (block == NULL) {
         pthread_mutex_unlock(&lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -216,6 +219,7 @@ static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t poo
     block->id = next_id++;
     block->pool = pool;
     block->synchronous = block->reserved = block->imported = false;
+    block->hidden = use != OPEN;
     block->begins = 0;
     block->token = NULL;
     gf_pool_count(pool, counted(block));
@@ -226,15 +230,19 @@ static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t poo
 
 CUresult gf_window_alloc(int device, uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream,
                          uint64_t *address) {
-    return allocate(device, size, owner, pool, stream, false, GF_BLOCK_ALIGN, address);
+    return allocate(device, size, owner, pool, stream, OPEN, GF_BLOCK_ALIGN, address);
+}
+
+CUresult gf_window_alloc_hidden(int device, uint64_t size, uint64_t owner, uint64_t *address) {
+    return allocate(device, size, owner, 0, 0, OURS, GF_BLOCK_ALIGN, address);
 }
 
 CUresult gf_window_alloc_pages(int device, uint64_t size, uint64_t owner, uint64_t *address) {
-    return allocate(device, size, owner, 0, 0, false, HOST_PAGE, address);
+    return allocate(device, size, owner, 0, 0, OPEN, HOST_PAGE, address);
 }
 
 CUresult gf_window_home(int device, uint64_t size, uint64_t *address) {
-    return allocate(device, size, 0, 0, 0, true, GF_BLOCK_ALIGN, address);
+    return allocate(device, size, 0, 0, 0, HOME, GF_BLOCK_ALIGN, address);
 }
 
 /* Addresses with nothing behind them. Lock held. */
@@ -251,7 +259,7 @@ static struct gf_block *take_bare(struct area *a, uint64_t size, uint64_t alignm
         /* Backing that was left behind these addresses would be in the way of what is mapped there. */
         gf_backing_clear(&a->backing, block->address, block->size);
         block->requested = block->owner = block->pool = block->begins = 0;
-        block->synchronous = block->reserved = block->imported = false;
+        block->synchronous = block->reserved = block->imported = block->hidden = false;
         block->token = NULL;
         block->id = next_id++;
     }
@@ -263,6 +271,7 @@ CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address)
     struct gf_block *block = take_bare(&areas[0], size, alignment);
     if (block != NULL) {
         block->reserved = true;
+        block->requested = size;
         *address = block->address;
     }
     pthread_mutex_unlock(&lock);
@@ -324,7 +333,7 @@ CUresult gf_window_export(uint64_t address, uint64_t id, uint8_t token[GF_TOKEN_
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&lock);
     struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
-    if (block != NULL && block->id == id) {
+    if (block != NULL && (id == 0 || block->id == id)) {
         result = block->token == NULL ? make_token(block) : CUDA_SUCCESS;
     }
     if (result == CUDA_SUCCESS) {
@@ -354,11 +363,9 @@ static struct gf_block *reserved(uint64_t address, uint64_t size) {
 }
 
 CUresult gf_window_unreserve(uint64_t address, uint64_t size) {
-    uint64_t granularity = gf_session.granularity;
     pthread_mutex_lock(&lock);
     struct gf_block *block = reserved(address, size);
-    bool found = block != NULL && block->address == address && size > 0 &&
-                 block->size == (size + granularity - 1) / granularity * granularity;
+    bool found = block != NULL && block->address == address && block->requested == size;
     if (found) {
         block->reserved = false;
         gf_blocks_give(&area_of(address)->blocks, block, atomic_load(&work), 0);
@@ -425,13 +432,19 @@ void gf_window_free_context(uint64_t owner) {
     pthread_mutex_unlock(&lock);
 }
 
+/* Whether an address is within what its block was allocated for, as far as the program knows. */
+static bool is_allocated(const struct gf_block *block, uint64_t address) {
+    return block != NULL && !block->reserved && !block->hidden &&
+           address - block->address - block->begins < block->requested;
+}
+
 bool gf_window_find(uint64_t address, struct gf_allocation *allocation) {
     if (!gf_window_contains(address)) {
         return false;
     }
     pthread_mutex_lock(&lock);
     struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
-    bool found = block != NULL && address - block->address - block->begins < block->requested;
+    bool found = is_allocated(block, address);
     if (found) {
         *allocation = (struct gf_allocation){.address = block->address + block->begins,
                                              .size = block->requested,
@@ -452,7 +465,7 @@ bool gf_window_synchronous(uint64_t address, bool synchronous) {
     }
     pthread_mutex_lock(&lock);
     struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
-    bool found = block != NULL && address - block->address - block->begins < block->requested;
+    bool found = is_allocated(block, address);
     if (found) {
         block->synchronous = synchronous;
     }

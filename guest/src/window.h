@@ -21,8 +21,10 @@ bool gf_window_open(void);
 /* pool: handle, or 0. stream: for stream-ordered memory, the wire id of its stream; 0: the whole session. */
 CUresult gf_window_alloc(int device, uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream,
                          uint64_t *address);
+/* Of which the program has no address: none that it freed before is taken for it. */
+CUresult gf_window_alloc_hidden(int device, uint64_t size, uint64_t owner, uint64_t *address);
 CUresult gf_window_free(uint64_t address, uint64_t stream);
-/* Backing of its own for physical memory that is mapped elsewhere too: no run of it reaches beyond it. */
+/* Hidden backing of its own for physical memory that is mapped elsewhere: no run of it reaches beyond it. */
 CUresult gf_window_home(int device, uint64_t size, uint64_t *address);
 /* Memory that begins and ends with a page of the host. */
 CUresult gf_window_alloc_pages(int device, uint64_t size, uint64_t owner, uint64_t *address);
@@ -32,7 +34,7 @@ CUresult gf_window_unreserve(uint64_t address, uint64_t size);
 /* Whether all of a range is reserved by gf_window_reserve. */
 bool gf_window_is_reserved(uint64_t address, uint64_t size);
 /* The token by which other processes open an allocation that was made here. `id`: of the allocation, or it is
- * another one by now. */
+ * another one by now; 0: it is there for certain. */
 CUresult gf_window_export(uint64_t address, uint64_t id, uint8_t token[GF_TOKEN_SIZE]);
 /* Addresses for another process's memory; the allocation is `bytes` of it. */
 CUresult gf_window_import(int device, uint64_t size, uint64_t offset, uint64_t bytes, uint64_t owner,
@@ -41,7 +43,7 @@ CUresult gf_window_import(int device, uint64_t size, uint64_t offset, uint64_t b
 void gf_window_import_end(uint64_t address, bool mapped);
 /* Frees all device memory that a context owns. */
 void gf_window_free_context(uint64_t owner);
-/* The allocation that holds an address; false: none does. */
+/* The program's allocation that holds an address; false: none does. */
 bool gf_window_find(uint64_t address, struct gf_allocation *allocation);
 /* Makes operations on the allocation that holds an address synchronous, or not; false: none does. */
 bool gf_window_synchronous(uint64_t address, bool synchronous);

@@ -324,16 +324,16 @@ static CUresult locate(const struct side *side, const struct box *box, struct pl
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-    uint64_t row = side->x + box->width;
-    SIM_REQUIRE(row >= box->width);
+    uint64_t row, rows, layers, last;
+    SIM_REQUIRE(!__builtin_add_overflow(side->x, box->width, &row));
+    SIM_REQUIRE(!__builtin_add_overflow(side->y, box->height, &rows));
+    SIM_REQUIRE(!__builtin_add_overflow(side->z, box->depth, &layers));
     bool one_row = box->height == 1 && box->depth == 1 && !side->y && !side->z;
     plane->pitch = !side->pitch && one_row ? row : side->pitch;
-    SIM_REQUIRE(plane->pitch >= row);
-    uint64_t rows = side->rows ? side->rows : side->y + box->height;
-    SIM_REQUIRE(rows >= side->y + box->height || box->depth <= 1);
-    uint64_t last;
+    SIM_REQUIRE(plane->pitch >= row && (!side->rows || side->rows >= rows));
+    rows = side->rows ? side->rows : rows;
     SIM_REQUIRE(!__builtin_mul_overflow(plane->pitch, rows, &plane->slice));
-    SIM_REQUIRE(!__builtin_mul_overflow(plane->slice, side->z + box->depth, &last));
+    SIM_REQUIRE(!__builtin_mul_overflow(plane->slice, layers, &last));
     SIM_REQUIRE(!__builtin_add_overflow(base, last, &last));
     SIM_REQUIRE(base || !box->width || !box->height || !box->depth);
     plane->address = base + side->z * plane->slice + side->y * plane->pitch + side->x;

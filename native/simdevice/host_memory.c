@@ -79,6 +79,7 @@ CUresult cuMemHostRegister_v2(void *pointer, size_t size, unsigned int flags) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     SIM_TRY(gf_registration_check(pointer, size, flags));
+    SIM_TRY(gf_registration_allowed(pointer, size, flags));
     return add(SIM_RANGE_REGISTERED, context, (uint64_t)pointer, size, flags);
 }
 

@@ -321,7 +321,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
 /* Of different devices each, and alike in all but stream and parameters. */
 static CUresult check_devices(const CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags) {
     uint64_t devices = 0;
-    SIM_REQUIRE(list && count && (int)count <= sim_device_count() &&
+    SIM_REQUIRE(list && count && count <= (unsigned)sim_device_count() &&
                 !(flags & ~(unsigned)(CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC |
                                       CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC)));
     for (unsigned i = 0; i < count; i++) {

@@ -80,8 +80,8 @@ static CUresult prepare(uint64_t address, size_t pitch, uint32_t value, uint32_t
                         size_t height, struct sim_span *span, struct fill_op **op) {
     uint64_t row, size;
     *op = NULL;
-    SIM_REQUIRE(address % element == 0 && pitch % element == 0);
-    SIM_REQUIRE(!__builtin_mul_overflow(width, (uint64_t)element, &row) && (height <= 1 || pitch >= row));
+    SIM_REQUIRE(address % element == 0 && !__builtin_mul_overflow(width, (uint64_t)element, &row));
+    SIM_REQUIRE(height <= 1 || (pitch % element == 0 && pitch >= row));
     SIM_REQUIRE(height == 0 || !__builtin_mul_overflow((uint64_t)(height - 1), (uint64_t)pitch, &size));
     if (!width || !height)
         return CUDA_SUCCESS;

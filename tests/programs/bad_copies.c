@@ -1,6 +1,47 @@
 // Copies and memsets that leave their allocation, or touch none, are refused at once and change nothing.
 #include "driver.h"
 
+// Of 16 bytes, in slices of four rows of 64, but for what is given.
+static CUresult box(CUdeviceptr memory, CUDA_MEMCPY3D c) {
+    c.srcMemoryType = c.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    c.srcDevice = memory;
+    c.dstDevice = memory + 65536;
+    c.srcPitch = c.dstPitch = 64;
+    c.srcHeight = c.srcHeight ? c.srcHeight : 4;
+    c.dstHeight = c.dstHeight ? c.dstHeight : 4;
+    c.WidthInBytes = 16;
+    c.Height = c.Height ? c.Height : 1;
+    c.Depth = c.Depth ? c.Depth : 1;
+    return cuMemcpy3D(&c);
+}
+
+// Offsets and extents whose sums or products are more than 64 bits hold, and rows outside their slice.
+static void boxes(CUdeviceptr memory) {
+    const size_t half = (size_t)1 << 63, deep = ((size_t)1 << 56) + 1;
+    OK(box(memory, (CUDA_MEMCPY3D){.srcY = 3}));
+    FAILS(CUDA_ERROR_INVALID_VALUE, box(memory, (CUDA_MEMCPY3D){.srcY = 4}));
+    FAILS(CUDA_ERROR_INVALID_VALUE, box(memory, (CUDA_MEMCPY3D){.dstHeight = 1, .Height = 2}));
+    FAILS(CUDA_ERROR_INVALID_VALUE, box(memory, (CUDA_MEMCPY3D){.dstXInBytes = SIZE_MAX}));
+    FAILS(CUDA_ERROR_INVALID_VALUE, box(memory, (CUDA_MEMCPY3D){.srcY = SIZE_MAX}));
+    FAILS(CUDA_ERROR_INVALID_VALUE, box(memory, (CUDA_MEMCPY3D){.srcZ = half}));
+    FAILS(CUDA_ERROR_INVALID_VALUE, box(memory, (CUDA_MEMCPY3D){.Depth = deep}));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          box(memory, (CUDA_MEMCPY3D){.srcHeight = half, .dstHeight = half, .Depth = 3}));
+    FAILS(CUDA_ERROR_INVALID_VALUE, box(memory, (CUDA_MEMCPY3D){.Height = half + 1}));
+    CUDA_MEMCPY2D flat = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = memory,
+                          .srcPitch = 64,
+                          .dstXInBytes = SIZE_MAX,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = memory + 65536,
+                          .dstPitch = 64,
+                          .WidthInBytes = 16,
+                          .Height = 1};
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2D(&flat));
+    OK(cuMemsetD2D32(memory, 3, 0, 4, 1)); // of one row nobody asks for the pitch
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD2D32(memory, 18, 0, 4, 2));
+}
+
 int main(void) {
     start();
     static unsigned host[2048];
@@ -16,6 +57,7 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAlloc(NULL, 16));
     OK(cuMemcpyHtoD(memory, host, 0));
     OK(cuMemsetD8(memory, 0, 0));
+    boxes(allocate((size_t)2 << 20));
     OK(cuMemcpyDtoH(host, memory, 4096));
     int wrong = 0;
     for (unsigned i = 0; i < 1024; i++)

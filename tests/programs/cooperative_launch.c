@@ -79,6 +79,7 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchCooperativeKernelMultiDevice(&one, 1, 4));
     one.hStream = NULL;
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuLaunchCooperativeKernelMultiDevice(&one, 1, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchCooperativeKernelMultiDevice(&one, 1u << 31, 0));
 
     OK(cuLaunchCooperativeKernel(meet, BLOCKS, 1, 1, THREADS, 1, 1, 0, NULL, arguments));
     expect_met("after what was refused");

@@ -199,6 +199,8 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemcpyNode(&c, graph, NULL, 0, &copy, context));
     copy.WidthInBytes = 64, copy.srcPitch = 32;
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemcpyNode(&c, graph, NULL, 0, &copy, context));
+    copy.srcPitch = 0, copy.dstLOD = 1;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemcpyNode(&c, graph, NULL, 0, &copy, context));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddHostNode(&c, graph, NULL, 0, &(CUDA_HOST_NODE_PARAMS){0}));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddEventRecordNode(&c, graph, NULL, 0, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddChildGraphNode(&c, graph, NULL, 0, NULL));

@@ -20,6 +20,12 @@ static void filled(unsigned *host, size_t bytes, unsigned count) {
     OK(cuMemsetD32(mapped + 4, 9, 1));
     OK(cuCtxSynchronize());
     EXPECT(host[0] == 8 && host[1] == 9 && host[2] == 7);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree(mapped)); // it is not allocated
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(mapped, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&(CUipcMemHandle){{0}}, mapped));
+    OK(cuMemsetD32(mapped, 6, 1));
+    OK(cuCtxSynchronize());
+    EXPECT(host[0] == 6);
     OK(cuMemHostUnregister(host));
     OK(cuStreamDestroy(stream));
 }
@@ -42,6 +48,19 @@ static void unmapped(void) {
     OK(cuStreamSynchronize(stream));
     OK(cuMemHostUnregister(memory));
     munmap(memory, size / 2);
+}
+
+// What may not be read anywhere in it cannot be page-locked.
+static void out_of_reach(void) {
+    const size_t page = 4096, size = 8 * page;
+    char *memory = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister(memory, size, 0));
+    mprotect(memory, size, PROT_READ | PROT_WRITE);
+    mprotect(memory + 3 * page, page, PROT_NONE);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister(memory, size, CU_MEMHOSTREGISTER_DEVICEMAP));
+    OK(cuMemHostRegister(memory, 3 * page, CU_MEMHOSTREGISTER_DEVICEMAP));
+    OK(cuMemHostUnregister(memory));
+    munmap(memory, size);
 }
 
 int main(void) {
@@ -89,8 +108,10 @@ int main(void) {
     OK(cuMemHostGetFlags(&flags, pinned));
     EXPECT(flags & CU_MEMHOSTALLOC_PORTABLE);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(pinned));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister(pinned, (size_t)1 << 62, 0)); // told at once
     OK(cuMemFreeHost(pinned));
     free(host);
     unmapped();
+    out_of_reach();
     return check_failed;
 }

@@ -24,6 +24,10 @@ static void wrong_pools(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuDeviceGetMemPool(NULL, device));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuDeviceSetMemPool(1000, standard));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuDeviceSetMemPool(device, NULL));
+    CUmemLocation nowhere = {CU_MEM_LOCATION_TYPE_DEVICE, {1000}}; // the same by another name
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetMemPool(&pool, &nowhere, CU_MEM_ALLOCATION_TYPE_PINNED));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemSetMemPool(&nowhere, CU_MEM_ALLOCATION_TYPE_PINNED, standard));
+    FAILS(CUDA_ERROR_INVALID_DEVICE, cuMemGetDefaultMemPool(&pool, &nowhere, CU_MEM_ALLOCATION_TYPE_PINNED));
 }
 
 static void wrong_attributes(void) {

@@ -104,6 +104,7 @@ static void properties(void) {
     EXPECT(number(pool, CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES) == CU_MEM_HANDLE_TYPE_NONE);
     EXPECT(number(pool, CU_MEMPOOL_ATTR_LOCATION_ID) == device);
     EXPECT(number(pool, CU_MEMPOOL_ATTR_LOCATION_TYPE) == CU_MEM_LOCATION_TYPE_DEVICE);
+    EXPECT(number(pool, CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID) == -1);
     OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &off));
     EXPECT(number(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC) == 0);
     OK(cuMemPoolGetAccess(&flags, pool, &here));

@@ -23,6 +23,9 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(stream));
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamQuery(stream));
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy(stream));
+    CUdevice untouched = 77;
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamGetDevice(stream, &untouched));
+    EXPECT(untouched == 77);
     FAILS(CUDA_ERROR_INVALID_HANDLE, LAUNCH(count_up, 1, 1, stream, &counter));
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuMemsetD32Async(counter, 0, 1, stream));
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(event, NULL));

@@ -47,6 +47,7 @@ static void wrong_reservations(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, granule));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address + granule, 3 * granule));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 4 * granule - 4096));
     OK(cuMemAddressFree(address, 4 * granule));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 4 * granule));
 }
@@ -87,8 +88,64 @@ static void wrong_maps(void) {
     EXPECT(word_at(plain) == 7);
 }
 
+// Ranges that end behind the last address there is.
+static void endless(void) {
+    const size_t most = SIZE_MAX - 7;
+    CUmemGenericAllocationHandle handle = create(granule);
+    CUdeviceptr base = reserve(granule);
+    unsigned word = 3;
+    map(base, granule, handle);
+    allow(base, granule, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD8(base, 0, most));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD(base, &word, most));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoDAsync(base, base + 16, most, NULL));
+    OK(cuCtxSynchronize());
+    OK(cuMemUnmap(base, granule));
+    OK(cuMemAddressFree(base, granule));
+    OK(cuMemRelease(handle));
+}
+
+// Memory that was freed is nowhere, whatever physical memory has taken its place.
+static void stale(void) {
+    CUdeviceptr base = reserve(granule), freed = allocate(granule);
+    OK(cuMemFree(freed));
+    CUmemGenericAllocationHandle handle = create(granule);
+    map(base, granule, handle);
+    allow(base, granule, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    store_at(base, 5);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD32(freed, 6, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree(freed));
+    EXPECT(word_at(base) == 5);
+    OK(cuMemUnmap(base, granule));
+    OK(cuMemRelease(handle));
+    OK(cuMemAddressFree(base, granule));
+}
+
+// Page-locked memory may lie where reservations do, and with something mapped, but not by these calls.
+static void page_locked(void) {
+    CUmemGenericAllocationHandle handle = create(granule);
+    CUmemAccessDesc none = access_of(CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    unsigned *memory = NULL;
+    OK(cuMemAllocHost((void **)&memory, 65536));
+    CUdeviceptr address = (CUdeviceptr)memory;
+    for (unsigned i = 0; i < 2; i++) { // before a kernel reaches it, and then
+        FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(address, granule, 0, handle, 0));
+        FAILS(CUDA_ERROR_INVALID_VALUE, cuMemSetAccess(address, granule, &none, 1));
+        FAILS(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(address, granule));
+        FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 65536));
+        store_at(address, 7 + i);
+        OK(cuCtxSynchronize());
+        EXPECT(*memory == 7 + i);
+    }
+    OK(cuMemFreeHost(memory));
+    OK(cuMemRelease(handle));
+}
+
 int main(void) {
     start_vmm();
+    stale();
+    endless();
+    page_locked();
     wrong_memory();
     wrong_reservations();
     wrong_maps();
