@@ -68,6 +68,8 @@ class Engine:
         others.
         """
         job.function.waiting += 1
+        if job.timer:  # of the time before, which would end one that runs
+            job.timer.cancel()
         left = job.arrived + job.function.deployment.wait - time.monotonic()
         job.timer = asyncio.get_running_loop().call_later(max(left, 0.0), self._waited, job)
         self._schedule.arrive(job.number, job.function.name, again=again)

@@ -290,3 +290,24 @@ def test_who_has_gone_before_the_handler_began_is_cancelled_and_no_crash() -> No
         return results.seen
 
     assert asyncio.run(asyncio.wait_for(go(), 60)) == ["cancelled"]
+
+
+def test_who_is_to_run_again_has_one_timer() -> None:
+    """The one that it had before would tell its caller that nothing was free, while it runs."""
+
+    async def again() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            function = Function(Deployment("f", source="x"))
+            schedule.deploy(function.deployment)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            first = await started(fleet, 0)
+            (job,) = made._jobs.values()
+            timer = job.timer
+            fleet.retire(function.units[0])  # as a roll-out does
+            first.may_start.set()
+            (await started(fleet, 1)).may_start.set()
+            assert (await asked).status == 200
+            assert timer
+            assert timer.cancelled()
+
+    asyncio.run(asyncio.wait_for(again(), 60))
