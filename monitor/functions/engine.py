@@ -77,6 +77,8 @@ class Engine:
     def _admit(self, function: Function) -> None:
         if self._closing:
             raise _ends(Ran.NO)
+        if function.removed:  # while its caller sent the body; another one may have its name by now
+            raise _removed(function)
         wanted = function.deployment
         free = max(wanted.most * wanted.concurrency - function.running, 0)
         if function.waiting >= wanted.queue + free or len(self._schedule) >= self._queue:
@@ -232,10 +234,12 @@ class Engine:
                 job.stream.finish()
         except NotBegun:
             job.tries += 1
-            again = job.wanted and job.tries < TRIES and not self._aborted
+            again = job.wanted and job.tries < TRIES and not (self._aborted or job.function.removed)
             lost = Failed(Code.CRASHED, "its replicas were gone before it began", retry_after=RETRY_LEAST)
             if self._aborted:
                 lost = _ends(Ran.NO)
+            elif job.function.removed:
+                lost = _removed(job.function)
             result = (Code.CANCELLED if job.gone else lost.code).value
             if not again:
                 self._fail(job, lost)
@@ -284,7 +288,7 @@ class Engine:
             raise _ends(Ran.NO) from None
         except StartFailed as error:
             if job.function.removed:  # and with it its file
-                raise Failed(Code.REMOVED, f"function {job.function.name} was removed") from None
+                raise _removed(job.function) from None
             why = f"no replica of {job.function.name} could be started: {error}"
             raise Failed(Code.NO_START, why, retry_after=RETRY_LEAST) from None
         place.job, job.place = job, place
@@ -411,6 +415,10 @@ class Engine:
 
 def _ends(ran: Ran) -> Failed:
     return Failed(Code.SHUTTING_DOWN, "the function server ends", ran, retry_after=RETRY_LEAST)
+
+
+def _removed(function: Function) -> Failed:
+    return Failed(Code.REMOVED, f"function {function.name} was removed")
 
 
 def _too_long(job: Job, ran: Ran) -> Failed:

@@ -13,7 +13,7 @@ from gpuferry.monitor.functions.catalogue import Catalogue
 from gpuferry.monitor.functions.deployment import Deployment
 from gpuferry.monitor.functions.engine import Engine
 from gpuferry.monitor.functions.fleet import Fleet, Function
-from gpuferry.monitor.functions.invocation import Answer, Call, NotBegun
+from gpuferry.monitor.functions.invocation import Answer, Call, Code, Failed, NotBegun, Ran
 from gpuferry.monitor.functions.job import Job, Observer
 from gpuferry.monitor.functions.memory import Gpus, Memory, Where
 from gpuferry.monitor.functions.process import Process
@@ -311,3 +311,29 @@ def test_who_is_to_run_again_has_one_timer() -> None:
             assert timer.cancelled()
 
     asyncio.run(asyncio.wait_for(again(), 60))
+
+
+@pytest.mark.parametrize("when", ["before it came", "while a replica started"])
+def test_nothing_of_a_function_that_was_removed_runs_where_another_one_has_its_name(
+    tmp_path: Path, when: str
+) -> None:
+    async def remove() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            catalogue = Catalogue(Shelf(tmp_path), schedule, fleet, made)
+            old = Function(Deployment("f", source="x"))
+            catalogue._enter(old)
+            if when != "before it came":
+                asked = asyncio.ensure_future(made.invoke(old, CALL))
+                await started(fleet, 0)
+            assert await catalogue.remove("f")
+            catalogue._enter(Function(Deployment("f", source="y")))
+            if when == "before it came":
+                asked = asyncio.ensure_future(made.invoke(old, CALL))
+            for replica in fleet.started:
+                replica.may_start.set()
+            with pytest.raises(Failed) as caught:
+                await asked
+            assert (caught.value.code, caught.value.ran) == (Code.REMOVED, Ran.NO)
+            assert len(fleet.started) == (when != "before it came")
+
+    asyncio.run(asyncio.wait_for(remove(), 60))
