@@ -183,7 +183,7 @@ class Engine:
         gpus = self._memory.gpus
         if not gpus or not gpus.memory:
             return
-        if self._schedule.known and gpus.memory.keys() == self._schedule.gpus.keys():
+        if self._schedule.known and gpus.memory == self._schedule.gpus:
             return
         if not self._schedule.known and (self._jobs or self._fleet.places):
             return

@@ -112,7 +112,7 @@ class Schedule:
                 del self.gpus[gpu]
                 self._policy.on_gpu_lost(gpu, now)
         for gpu, memory in gpus.items():
-            if gpu not in self.gpus:
+            if self.gpus.get(gpu) != memory:
                 self.gpus[gpu] = memory
                 self._policy.on_gpu(gpu, memory, now)
         self.gpus = dict(sorted(self.gpus.items()))  # whichever was ready first

@@ -337,3 +337,22 @@ def test_nothing_of_a_function_that_was_removed_runs_where_another_one_has_its_n
             assert len(fleet.started) == (when != "before it came")
 
     asyncio.run(asyncio.wait_for(remove(), 60))
+
+
+def test_a_gpu_that_has_more_memory_than_it_had_is_used() -> None:
+    """As a monitor has it that was started anew with other settings, or on another machine."""
+
+    async def grow() -> None:
+        async with engine() as (made, fleet, schedule, memory):
+            function = Function(Deployment("f", source="x", gpu_memory=2 << 30))
+            schedule.deploy(function.deployment)
+            with pytest.raises(Failed) as caught:
+                await made.invoke(function, CALL)
+            assert caught.value.code is Code.REFUSED
+            memory.gpus = Gpus({0: 4 << 30, 1: 1 << 30}, True)
+            made.take_gpus()
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            (await started(fleet, 0)).may_start.set()
+            assert (await asked).status == 200
+
+    asyncio.run(asyncio.wait_for(grow(), 60))
