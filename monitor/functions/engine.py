@@ -214,8 +214,8 @@ class Engine:
         result, seconds, again = "ok", 0.0, False
         try:
             if place is None:
-                job.cold = True
                 place = await self._start(job, gpu)
+                job.cold = not place.joined
             if returns:
                 self._memory.bring(place.unit.replica)
                 self._memory.when_back(place.unit.replica, gpu, partial(self._enter, job, place))
