@@ -81,10 +81,13 @@ class Engine:
             raise _removed(function)
         wanted = function.deployment
         free = max(wanted.most * wanted.concurrency - function.running, 0)
-        if function.waiting >= wanted.queue + free or len(self._schedule) >= self._queue:
+        everybody = len(self._schedule)
+        if function.waiting >= wanted.queue + free or everybody >= self._queue:
             ahead = function.waiting / (wanted.most * wanted.concurrency)
             pause = min(max(ahead * function.seconds, RETRY_LEAST), RETRY_MOST)
             why = f"{function.waiting} invocations of {function.name} wait already"
+            if everybody >= self._queue:
+                why = f"{everybody} invocations of all functions wait already"
             raise Failed(Code.QUEUE_FULL, why, retry_after=pause)
 
     # -- its caller does not wait any more

@@ -356,3 +356,21 @@ def test_a_gpu_that_has_more_memory_than_it_had_is_used() -> None:
             assert (await asked).status == 200
 
     asyncio.run(asyncio.wait_for(grow(), 60))
+
+
+def test_who_is_refused_because_of_others_is_told_how_many_wait() -> None:
+    async def crowd() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            busy, idle = (Function(Deployment(name, source="x", most=1)) for name in ("busy", "idle"))
+            for function in (busy, idle):
+                schedule.deploy(function.deployment)
+            asked = [asyncio.ensure_future(made.invoke(busy, CALL)) for _ in range(11)]
+            first = await started(fleet, 0)
+            with pytest.raises(Failed) as caught:
+                await made.invoke(idle, CALL)
+            assert (caught.value.code, caught.value.ran) == (Code.QUEUE_FULL, Ran.NO)
+            assert caught.value.why == "10 invocations of all functions wait already"
+            first.may_start.set()
+            await asyncio.gather(*asked)
+
+    asyncio.run(asyncio.wait_for(crowd(), 60))
