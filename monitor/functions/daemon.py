@@ -62,15 +62,14 @@ class Daemon:
             )
             stack.callback(runtime.close)
             schedule = Schedule(config.policy, config.tokens, config.policy_options)
-            way = way_of(config)
-            shared = self._shared(schedule, way)
+            gpu_server = GpuServer(partial(way_of, config))
+            shared = self._shared(schedule, gpu_server.way)
             if shared:
                 stack.push_async_callback(shared.close)
             shelf = self._shelf(shared is not None)
             stack.callback(shelf.close)
             fleet = Fleet(partial(environment_of, config), lambda: schedule.gpus, shelf.file)
             metrics = Metrics()
-            gpu_server = GpuServer(way)
             engine = Engine(schedule, fleet, gpu_server, config.queue, (metrics, gpu_server))
             gpu_server.on_moved, gpu_server.on_lost = engine.moved, engine.session_lost
             fleet.ended = gpu_server.over

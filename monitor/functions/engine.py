@@ -68,6 +68,8 @@ class Engine:
         others.
         """
         job.function.waiting += 1
+        if job.timer:  # of the time before, which would end one that runs
+            job.timer.cancel()
         left = job.arrived + job.function.deployment.wait - time.monotonic()
         job.timer = asyncio.get_running_loop().call_later(max(left, 0.0), self._waited, job)
         self._schedule.arrive(job.number, job.function.name, again=again)
@@ -75,12 +77,17 @@ class Engine:
     def _admit(self, function: Function) -> None:
         if self._closing:
             raise _ends(Ran.NO)
+        if function.removed:  # while its caller sent the body; another one may have its name by now
+            raise _removed(function)
         wanted = function.deployment
         free = max(wanted.most * wanted.concurrency - function.running, 0)
-        if function.waiting >= wanted.queue + free or len(self._schedule) >= self._queue:
+        everybody = len(self._schedule)
+        if function.waiting >= wanted.queue + free or everybody >= self._queue:
             ahead = function.waiting / (wanted.most * wanted.concurrency)
             pause = min(max(ahead * function.seconds, RETRY_LEAST), RETRY_MOST)
             why = f"{function.waiting} invocations of {function.name} wait already"
+            if everybody >= self._queue:
+                why = f"{everybody} invocations of all functions wait already"
             raise Failed(Code.QUEUE_FULL, why, retry_after=pause)
 
     # -- its caller does not wait any more
@@ -179,7 +186,7 @@ class Engine:
         gpus = self._memory.gpus
         if not gpus or not gpus.memory:
             return
-        if self._schedule.known and gpus.memory.keys() == self._schedule.gpus.keys():
+        if self._schedule.known and gpus.memory == self._schedule.gpus:
             return
         if not self._schedule.known and (self._jobs or self._fleet.places):
             return
@@ -210,8 +217,8 @@ class Engine:
         result, seconds, again = "ok", 0.0, False
         try:
             if place is None:
-                job.cold = True
                 place = await self._start(job, gpu)
+                job.cold = not place.joined
             if returns:
                 self._memory.bring(place.unit.replica)
                 self._memory.when_back(place.unit.replica, gpu, partial(self._enter, job, place))
@@ -230,10 +237,12 @@ class Engine:
                 job.stream.finish()
         except NotBegun:
             job.tries += 1
-            again = job.wanted and job.tries < TRIES and not self._aborted
+            again = job.wanted and job.tries < TRIES and not (self._aborted or job.function.removed)
             lost = Failed(Code.CRASHED, "its replicas were gone before it began", retry_after=RETRY_LEAST)
             if self._aborted:
                 lost = _ends(Ran.NO)
+            elif job.function.removed:
+                lost = _removed(job.function)
             result = (Code.CANCELLED if job.gone else lost.code).value
             if not again:
                 self._fail(job, lost)
@@ -282,7 +291,7 @@ class Engine:
             raise _ends(Ran.NO) from None
         except StartFailed as error:
             if job.function.removed:  # and with it its file
-                raise Failed(Code.REMOVED, f"function {job.function.name} was removed") from None
+                raise _removed(job.function) from None
             why = f"no replica of {job.function.name} could be started: {error}"
             raise Failed(Code.NO_START, why, retry_after=RETRY_LEAST) from None
         place.job, job.place = job, place
@@ -409,6 +418,10 @@ class Engine:
 
 def _ends(ran: Ran) -> Failed:
     return Failed(Code.SHUTTING_DOWN, "the function server ends", ran, retry_after=RETRY_LEAST)
+
+
+def _removed(function: Function) -> Failed:
+    return Failed(Code.REMOVED, f"function {function.name} was removed")
 
 
 def _too_long(job: Job, ran: Ran) -> Failed:

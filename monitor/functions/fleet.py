@@ -97,6 +97,7 @@ class Place:
     gpu: int | None  # where its memory is, or was last; None: it is away
     job: object | None = None
     idle_since: float = field(default_factory=time.monotonic)
+    joined: bool = False  # its replica was ready before it
 
 
 class Fleet:
@@ -146,9 +147,9 @@ class Fleet:
             function.units.append(unit)
             self._units.add(unit)
             unit.ready = self.begin(self._start(unit))
-        place = Place(next(self._numbers), unit, unit.gpu)
-        unit.places.append(place)
         assert unit.ready
+        place = Place(next(self._numbers), unit, unit.gpu, joined=unit.ready.done())
+        unit.places.append(place)
         try:
             await asyncio.shield(unit.ready)
         except BaseException:

@@ -22,6 +22,7 @@ from ..service.dial import dial_async
 from ..service.tls import Identity, identity_of
 from ..service.waiting import cancel_all
 from ..settings.common import published_identity
+from ..settings.errors import ConfigError
 from .config import FunctionsConfig
 from .job import Job
 from .memory import Gpus, Where
@@ -68,8 +69,10 @@ def way_of(config: FunctionsConfig) -> Way | None:
 class GpuServer:
     """Speaks for the replicas, as long as there is somebody to hear it."""
 
-    def __init__(self, way: Way | None) -> None:
-        self._way = way
+    def __init__(self, find: Callable[[], Way | None]) -> None:
+        """`find`: how the control plane is reached now; None: that is not known. Raises ConfigError."""
+        self._find = find
+        self.way = find()
         self._running: Counter[bytes] = Counter()  # invocations, by program
         self._notes: Notes | None = None
         self._returns: dict[bytes, list[Callable[[], None]]] = {}
@@ -141,41 +144,45 @@ class GpuServer:
 
     async def settled(self) -> None:
         """Wait until it is known which GPUs there are, at most FIRST_SECONDS."""
-        if self._way:
+        if self.way:
             await asyncio.wait([asyncio.ensure_future(self._known.wait())], timeout=FIRST_SECONDS)
 
     async def run(self) -> None:
         """Speak and hear, again and again, until cancelled."""
-        if self._way is None:
-            return
         complaint = ""
         while True:
             self._pause = AGAIN_SECONDS[0] if self._heard else min(2 * self._pause, AGAIN_SECONDS[1])
             self._heard = False
+            reason = ""
             try:
-                async with dial_async(self._way.address, self._way.identity, self._way.insecure) as channel:
-                    await self._talk(channel)
-                reason = "it hung up"
+                if way := self._find():  # a monitor that was started anew has another token
+                    self.way = way
+                    async with dial_async(way.address, way.identity, way.insecure) as channel:
+                        await self._talk(channel, way.token)
+                    reason = "it hung up"
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
+            except ConfigError as error:
+                reason = str(error)
             finally:
                 self._silent()
-            if reason != complaint:
+            if reason and reason != complaint:
                 complaint = reason
                 log.warning(
-                    "the GPU server does not hear of invocations", address=self._way.address, why=reason
+                    "the GPU server does not hear of invocations",
+                    address=self.way and self.way.address,
+                    why=reason,
                 )
             await asyncio.sleep(self._pause)
 
-    async def _talk(self, channel: grpc.aio.Channel) -> None:
-        assert self._way
+    async def _talk(self, channel: grpc.aio.Channel, token: str) -> None:
         self._notes = Notes()
         for program in self._had:
             self._tell(Note.STANDS, program)
         for program, running in self._running.items():
             for _ in range(running):
                 self._tell(Note.BEGINS, program)
-        metadata = (("authorization", f"Bearer {self._way.token}"),)
+        metadata = (("authorization", f"Bearer {token}"),)
         call = control_pb2_grpc.MonitorStub(channel).Invocations(metadata=metadata)
         speaking = asyncio.ensure_future(_speak(call, self._notes))
         try:
@@ -188,7 +195,7 @@ class GpuServer:
     def _hear(self, reply: control_pb2.InvocationReply) -> None:
         if not self._heard:
             self._heard = True
-            log.info("the GPU server hears of invocations", address=self._way and self._way.address)
+            log.info("the GPU server hears of invocations", address=self.way and self.way.address)
         if not reply.program:
             self.gpus = Gpus({gpu.ordinal: gpu.memory for gpu in reply.gpus}, reply.elastic)
             if self.gpus.memory:

@@ -99,6 +99,7 @@ class Schedule:
         self.gpus: dict[int, int] = {GPU: MEMORY}
         self.known = False  # whether they are the GPU server's
         self._occupancy = Occupancy()
+        self._others: Mapping[int, int] = {}
         self.models = Memory()  # seconds of starts and runs that other servers measured
         self._policy.on_gpu(GPU, MEMORY, time.monotonic())
 
@@ -112,11 +113,12 @@ class Schedule:
                 del self.gpus[gpu]
                 self._policy.on_gpu_lost(gpu, now)
         for gpu, memory in gpus.items():
-            if gpu not in self.gpus:
+            if self.gpus.get(gpu) != memory:
                 self.gpus[gpu] = memory
                 self._policy.on_gpu(gpu, memory, now)
         self.gpus = dict(sorted(self.gpus.items()))  # whichever was ready first
         self.known = True
+        self.others(self._others)  # who may say nothing new for long
 
     def _begin_anew(self, now: float) -> None:
         """The policy that is for GPUs which are known. What was measured of functions goes on."""
@@ -176,6 +178,7 @@ class Schedule:
 
     def others(self, busy: Mapping[int, int]) -> None:
         """So many other servers' invocations fill these GPUs."""
+        self._others = busy
         for gpu in self.gpus:
             self._policy.on_others(gpu, busy.get(gpu, 0), time.monotonic())
 

@@ -53,7 +53,7 @@ class Request:
         self.method: str = head["method"]
         self.path: str = head["path"]  # behind the function's name
         self.query: dict[str, str] = head["query"]  # names and values; of several with one name the last
-        self.headers: dict[str, str] = {name.lower(): value for name, value in head["headers"]}
+        self.headers: dict[str, str] = joined(head["headers"])
         self.body = body
         self.cancelled = False  # whether the caller has gone away; it may become so at any time
 
@@ -64,6 +64,14 @@ class Request:
     def json(self) -> Any:
         """The body as JSON."""
         return json.loads(self.body)
+
+
+def joined(headers: list[list[str]]) -> dict[str, str]:
+    """Headers by name, in small letters. Of several with one name the values are one list, as HTTP has it."""
+    values: dict[str, list[str]] = {}
+    for name, value in headers:
+        values.setdefault(name.lower(), []).append(value)
+    return {name: ("; " if name == "cookie" else ", ").join(each) for name, each in values.items()}
 
 
 def pack(head: dict[str, Any], body: bytes = b"") -> bytes:

@@ -13,7 +13,7 @@ from gpuferry.monitor.functions.catalogue import Catalogue
 from gpuferry.monitor.functions.deployment import Deployment
 from gpuferry.monitor.functions.engine import Engine
 from gpuferry.monitor.functions.fleet import Fleet, Function
-from gpuferry.monitor.functions.invocation import Answer, Call, NotBegun
+from gpuferry.monitor.functions.invocation import Answer, Call, Code, Failed, NotBegun, Ran
 from gpuferry.monitor.functions.job import Job, Observer
 from gpuferry.monitor.functions.memory import Gpus, Memory, Where
 from gpuferry.monitor.functions.process import Process
@@ -290,3 +290,87 @@ def test_who_has_gone_before_the_handler_began_is_cancelled_and_no_crash() -> No
         return results.seen
 
     assert asyncio.run(asyncio.wait_for(go(), 60)) == ["cancelled"]
+
+
+def test_who_is_to_run_again_has_one_timer() -> None:
+    """The one that it had before would tell its caller that nothing was free, while it runs."""
+
+    async def again() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            function = Function(Deployment("f", source="x"))
+            schedule.deploy(function.deployment)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            first = await started(fleet, 0)
+            (job,) = made._jobs.values()
+            timer = job.timer
+            fleet.retire(function.units[0])  # as a roll-out does
+            first.may_start.set()
+            (await started(fleet, 1)).may_start.set()
+            assert (await asked).status == 200
+            assert timer
+            assert timer.cancelled()
+
+    asyncio.run(asyncio.wait_for(again(), 60))
+
+
+@pytest.mark.parametrize("when", ["before it came", "while a replica started"])
+def test_nothing_of_a_function_that_was_removed_runs_where_another_one_has_its_name(
+    tmp_path: Path, when: str
+) -> None:
+    async def remove() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            catalogue = Catalogue(Shelf(tmp_path), schedule, fleet, made)
+            old = Function(Deployment("f", source="x"))
+            catalogue._enter(old)
+            if when != "before it came":
+                asked = asyncio.ensure_future(made.invoke(old, CALL))
+                await started(fleet, 0)
+            assert await catalogue.remove("f")
+            catalogue._enter(Function(Deployment("f", source="y")))
+            if when == "before it came":
+                asked = asyncio.ensure_future(made.invoke(old, CALL))
+            for replica in fleet.started:
+                replica.may_start.set()
+            with pytest.raises(Failed) as caught:
+                await asked
+            assert (caught.value.code, caught.value.ran) == (Code.REMOVED, Ran.NO)
+            assert len(fleet.started) == (when != "before it came")
+
+    asyncio.run(asyncio.wait_for(remove(), 60))
+
+
+def test_a_gpu_that_has_more_memory_than_it_had_is_used() -> None:
+    """As a monitor has it that was started anew with other settings, or on another machine."""
+
+    async def grow() -> None:
+        async with engine() as (made, fleet, schedule, memory):
+            function = Function(Deployment("f", source="x", gpu_memory=2 << 30))
+            schedule.deploy(function.deployment)
+            with pytest.raises(Failed) as caught:
+                await made.invoke(function, CALL)
+            assert caught.value.code is Code.REFUSED
+            memory.gpus = Gpus({0: 4 << 30, 1: 1 << 30}, True)
+            made.take_gpus()
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            (await started(fleet, 0)).may_start.set()
+            assert (await asked).status == 200
+
+    asyncio.run(asyncio.wait_for(grow(), 60))
+
+
+def test_who_is_refused_because_of_others_is_told_how_many_wait() -> None:
+    async def crowd() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            busy, idle = (Function(Deployment(name, source="x", most=1)) for name in ("busy", "idle"))
+            for function in (busy, idle):
+                schedule.deploy(function.deployment)
+            asked = [asyncio.ensure_future(made.invoke(busy, CALL)) for _ in range(11)]
+            first = await started(fleet, 0)
+            with pytest.raises(Failed) as caught:
+                await made.invoke(idle, CALL)
+            assert (caught.value.code, caught.value.ran) == (Code.QUEUE_FULL, Ran.NO)
+            assert caught.value.why == "10 invocations of all functions wait already"
+            first.may_start.set()
+            await asyncio.gather(*asked)
+
+    asyncio.run(asyncio.wait_for(crowd(), 60))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import socket
 import time
 from types import SimpleNamespace
@@ -90,6 +91,16 @@ def test_a_function_gets_the_body_that_its_headers_speak_of(server: Server, name
         caller.send(body)
         status, _, back = caller.answer()
         assert (status, back) == (200, body)
+
+
+def test_a_handler_sees_all_lines_of_a_header(server: Server, name: str) -> None:
+    """As proxies write them: each adds a line, or has parted a cookie's."""
+    with Caller(server) as caller:
+        lines = ("X-Forwarded-For: 192.0.2.1", "Cookie: a=1", "x-forwarded-for: 192.0.2.2", "Cookie: b=2")
+        caller.ask(f"/function/{name}?do=facts", "Content-Length: 0", *lines)
+        headers = json.loads(caller.answer()[2])["headers"]
+        assert headers["x-forwarded-for"] == "192.0.2.1, 192.0.2.2"
+        assert headers["cookie"] == "a=1; b=2"
 
 
 # What a handler may do to its own process.

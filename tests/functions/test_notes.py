@@ -80,13 +80,17 @@ async def engine(gpu_server: GpuServer) -> AsyncIterator[tuple[Engine, Function,
 class FakeMonitor(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
     """Hears notes, and hangs up when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str) -> None:
+        """`token`: that it has published; empty: it is not there."""
+        self.token = token
         self.heard: asyncio.Queue[tuple[int, int]] = asyncio.Queue()  # call and what
         self.hang_up = asyncio.Event()
         self._calls = 0
 
     async def Invocations(self, notes: Any, context: Any) -> AsyncIterator[control_pb2.InvocationReply]:
         self._calls += 1
+        if dict(context.invocation_metadata())["authorization"] != f"Bearer {self.token}":
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
         hearing = asyncio.ensure_future(self._hear(self._calls, notes))
         yield control_pb2.InvocationReply(gpus=[control_pb2.InvocationGpu(ordinal=0, memory=1)])
         await self.hang_up.wait()
@@ -102,15 +106,15 @@ class FakeMonitor(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
 
 @contextlib.asynccontextmanager
 async def heard_by(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
+    monkeypatch: pytest.MonkeyPatch, folder: Path, token: str = "token"
 ) -> AsyncIterator[tuple[FakeMonitor, GpuServer]]:
     monkeypatch.setattr(tried, "AGAIN_SECONDS", (0.01, 0.01))
-    monitor, server = FakeMonitor(), grpc.aio.server()
+    monitor, server = FakeMonitor(token), grpc.aio.server()
     control_pb2_grpc.add_MonitorServicer_to_server(monitor, server)
     address = f"unix:{folder}/control"
     server.add_insecure_port(address)
     await server.start()
-    gpu_server = GpuServer(Way(address, "token", None, True))
+    gpu_server = GpuServer(lambda: Way(address, monitor.token, None, True) if monitor.token else None)
     telling = asyncio.ensure_future(gpu_server.run())
     try:
         await gpu_server.settled()
@@ -165,11 +169,33 @@ def test_one_that_ends_while_nobody_hears_is_not_told_again(
     assert asyncio.run(tell()) == [(1, Note.BEGINS), (2, Note.BEGINS)]
 
 
+def test_a_monitor_that_begins_anew_is_heard_with_its_new_token(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And so is one that was not there when the function server began."""
+
+    async def tell() -> list[tuple[int, int]]:
+        async with (
+            heard_by(monkeypatch, tmp_path, token="") as (monitor, gpu_server),
+            engine(gpu_server) as (made, function, replica),
+        ):
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            seen = []
+            for monitor.token in ("its first", "its second"):
+                seen.append(await monitor.heard.get())
+                monitor.hang_up.set()
+            replica.may.set()
+            await asked
+        return seen
+
+    assert asyncio.run(tell()) == [(1, Note.BEGINS), (2, Note.BEGINS)]
+
+
 def test_the_end_is_told_before_the_answer_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """So who asks next finds the GPU server informed as soon as the note can be there."""
 
     async def told() -> list[str]:
-        gpu_server, seen = GpuServer(None), []
+        gpu_server, seen = GpuServer(lambda: None), []
         ended = gpu_server.ended
 
         def hear(job: Job, result: str, seconds: float) -> None:
@@ -192,7 +218,7 @@ def test_who_hears_slowly_hears_what_is_left_of_it(monkeypatch: pytest.MonkeyPat
     """A tenant's notes are heard at a bounded rate: what waits here must not be without a bound."""
 
     async def tell() -> tuple[int, list[int]]:
-        gpu_server, told = GpuServer(None), []
+        gpu_server, told = GpuServer(lambda: None), []
         gpu_server._notes = Notes()
         written, go = asyncio.Event(), asyncio.Event()
 

@@ -186,6 +186,14 @@ def test_gpus_are_in_order_whichever_was_ready_first() -> None:
     assert list(schedule.gpus) == [0, 1]
 
 
+def test_gpus_that_others_keep_busy_are_known_as_such_when_they_join() -> None:
+    """Whoever keeps one busy says so once."""
+    schedule = Schedule("lb", 1)
+    schedule.others({1: 2})
+    schedule.take({0: 64, 1: 64})
+    assert {card.index: card.others for card in schedule._policy.cards()} == {0: 0, 1: 2}
+
+
 def test_a_replica_counts_on_a_gpu_that_is_known_later_than_it() -> None:
     """A GPU server is ready when one GPU is, and may place a replica on another before that is told of."""
     schedule = Schedule("lalbo3", 1)

@@ -89,8 +89,12 @@ def test_several_at_once_in_one_process(server: Server, program: Path) -> None:
     assert len({one.come() for one in held}) == 1
     for one in held:
         one.go("x")
-        assert json.loads(one.asked.got().body)["text"] == "x"
-    assert len(server.show("several")["replicas"]) == 1
+        got = one.asked.got()
+        assert json.loads(got.body)["text"] == "x"
+        assert got.headers["X-Gpuferry-Start"] == "warm"  # the process was there
+    shown = server.show("several")
+    assert len(shown["replicas"]) == 1
+    assert (shown["invocations"]["warm"], shown["invocations"]["cold"]) == (2, 0)
 
 
 def test_an_invocation_without_an_answer_is_not_repeated(server: Server, program: Path) -> None:

@@ -121,12 +121,22 @@ class Books(Ledger):
 
     def on_gpu(self, gpu: int, memory: int, now: float) -> None:
         self._now = now
-        if gpu in self._cards:
-            raise ValueError(f"GPU {gpu} is there already")
+        if card := self._cards.get(gpu):
+            self._resize(card, memory)
+            return
         card = self._cards[gpu] = Card(gpu, memory, self._tokens)
         self._open += card.open
         self._largest = max(self._largest, memory)
         self._joined(card)
+
+    def _resize(self, card: Card, memory: int) -> None:
+        card.memory = memory
+        self._largest = max(one.memory for one in self._cards.values())
+        self._make_room(card, 0)
+        for flow in [one for one in self._flows.values() if not one.removed]:
+            self._changed(flow)  # it may fit where it did not, or no more where it did
+            self._refuse_if_hopeless(flow)
+        self._moved(card)
 
     def on_gpu_lost(self, gpu: int, now: float) -> None:
         self._now = now
@@ -252,6 +262,7 @@ class Books(Ledger):
             seconds = now - running.began
             flow.run.add(seconds)
         self._ended(running, seconds)
+        self._make_room(card, 0)  # if the GPU has less than it had
         self._moved(card)
         self._forget_if_over(flow)
 

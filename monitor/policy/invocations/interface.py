@@ -104,7 +104,7 @@ class Policy(Protocol):
         """A function was removed: what waits is refused, idle replicas end, the others when they are idle."""
 
     def on_gpu(self, gpu: int, memory: int, now: float) -> None:
-        """A GPU joins, with so many bytes for replicas."""
+        """A GPU joins, with so many bytes for replicas; or one that is there has so many from now on."""
 
     def on_gpu_lost(self, gpu: int, now: float) -> None:
         """A GPU left, with all that was resident there. Its invocations complete one by one, as failed."""

@@ -77,8 +77,11 @@ class Chaos:
         elif kind < 0.97 and world.replicas:
             world.resident(chance.choice([*world.replicas]), None)
         elif kind < 0.98:
-            if len(world.gpus) > 2 and chance.random() < 0.5:
+            which = chance.random()
+            if len(world.gpus) > 2 and which < 0.4:
                 world.lose_gpu(chance.choice([*world.gpus]))
+            elif which < 0.6:
+                world.gpu(chance.choice([*world.gpus]), chance.choice([60, 100]))
             elif len(world.gpus) < 6:
                 world.gpu(next(self.fresh), 100)
         elif len(world.functions) > 6 and chance.random() < 0.5:
