@@ -190,6 +190,7 @@ mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r
 mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4},
     {%r5,%r6,%r7,%r8}, {%f1,%f2,%f3,%f4}, %r9, 0;
 wmma.load.c.sync.aligned.row.m16n16k8.f32 {%f1,%f2,%f3,%f4,%f5,%f6,%f7,%f8}, [%x1];
+prmt .b32 %r1, %r2, %r3, 0x3210;  @%p1 ld .global .u32 %r1, [%x1];
 """
 
 
