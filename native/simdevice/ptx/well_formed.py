@@ -15,7 +15,8 @@ TypeOf = Callable[[str], Type | None]
 
 def fault(instruction: Instruction, type_of: TypeOf) -> str | None:
     """What is wrong with an instruction, in ptxas's words; None: nothing that is looked at."""
-    if instruction.guard is not None and type_of(instruction.guard) is not PRED:
+    guard = instruction.guard
+    if guard not in (None, isa.SPECIAL_PREDICATE) and type_of(guard) is not PRED:
         return "Predicate expression expected"
     opcode = instruction.opcode
     if opcode not in isa.OPCODES:
