@@ -175,6 +175,7 @@ barrier.cluster.arrive.release.aligned;
 barrier.cluster.wait.acquire;  fence.cta;  fence.acq_rel.gpu;  fence.proxy.alias;  fence.proxy.async.global;
 fence.proxy.async.shared::cta;  fence.proxy.tensormap::generic.acquire.gpu [%x1], 128;
 fence.proxy.tensormap::generic.release.cta;  fence.mbarrier_init.release.cluster;  membar.proxy.alias;
+membar.proxy.async;
 fence.acquire.sync_restrict::shared::cluster.cluster;  membar.gl;  vote.sync.all.pred %p1, 1, -1;
 vote.sync.ballot.b32 %r1, !%p2, -1;  match.all.sync.b64 %r1|%p1, %x1, -1;  match.all.sync.b32 %r1, %r2, -1;
 redux.sync.min.s32 %r1, %r2, -1;  redux.sync.xor.b32 %r1, %r2, -1;  shfl.sync.up.b32 %f1, 5, 1, 0, -1;

@@ -245,7 +245,7 @@ WORDS = {
         "atom": f"{_UPDATED} acquire acq_rel",
         "red": f"{_UPDATED} async mmio",
         "fence": "sc acq_rel acquire release alias async global tensormap",
-        "membar": "alias",
+        "membar": "alias async",
     }.items()
 }
 # Modifiers that exclude each other, whatever the instruction.
