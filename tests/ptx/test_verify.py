@@ -228,6 +228,26 @@ def ptxas(statements: Sequence[str], folder: Path) -> dict[str, str | None]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("declared", "size"),
+    [
+        (".b8 a[65536];", None),
+        (".b8 a[65537];", "0x10001"),
+        (".b8 a[40000]; .const .b8 b[25536];", None),
+        (".b8 a[3]; .const .align 16 .b8 b[65520];", None),
+        (".b8 a[3]; .const .align 16 .b8 b[65521]; .const .b8 c;", "0x10002"),
+    ],
+)
+def test_what_the_constant_space_holds(declared: str, size: str | None) -> None:
+    """Used or not; the numbers are ptxas's."""
+    whole = f"{HEADER}.const {declared}\n.visible .entry k() {{ ret; }}\n"
+    if size is None:
+        check_bodies(parse(whole))
+    else:
+        with pytest.raises(PtxError, match=rf"too much global constant data \({size} bytes"):
+            check_bodies(parse(whole))
+
+
 @pytest.mark.parametrize("statement", WRONG)
 def test_what_is_wrong_is_said(statement: str) -> None:
     found = verdicts([statement])[statement]

@@ -44,17 +44,32 @@ _FLOAT = re.compile(r"\b0[fFdD][0-9a-fA-F]{8,16}\b")
 _INTEGER = re.compile(r"(?<=[ \t+\-,\[({])(?:0x[0-9a-fA-F]+|\d+)(?=[,;\]})])")
 _LEADING = re.compile(r"(?:[\s{}]+|\.(?:loc|file)\b[^\n]*\n|[A-Za-z_$%][\w$]*\s*:(?!:|\s*\.))+")
 _DIGITS = "0123456789"
+_MOST_CONSTANT = 1 << 16  # bytes
 # Words of bodies that name nothing.
 _OTHER = isa.OPCODES | {"_", "WARP_SZ"}
 
 
 def check_bodies(module: Module) -> None:
-    """Raises PtxError for the first function whose body NVIDIA's assembler would refuse."""
+    """Raises PtxError for the first function whose body NVIDIA's assembler would refuse, and for what has no
+    place in the constant space."""
     for unit in module.units:
+        _check_constants(unit)
         shapes = _Shapes()
         for function in unit.functions:
             if function.start >= 0 and not _in_order(unit, function, shapes):
                 _Body(unit, function, module.body(function)).check()
+
+
+def _check_constants(unit: Unit) -> None:
+    """All that a file declares counts, used or not, in its order."""
+    end = line = 0
+    for each in unit.variables:
+        if each.space == "const" and each.linkage != "extern":
+            end += -end % each.align + each.size
+            line = line or (each.line if end > _MOST_CONSTANT else 0)
+    if line:
+        much = f"File uses too much global constant data ({end:#x} bytes, {_MOST_CONSTANT:#x} max)"
+        raise PtxError("", line, "", much)
 
 
 def _in_order(unit: Unit, function: Function, shapes: _Shapes) -> bool:
