@@ -267,6 +267,15 @@ def test_what_is_right_passes(tmp_path: Path) -> None:
     assert {each: reason for each, reason in ptxas(statements, tmp_path).items() if reason} == {}
 
 
+def test_a_name_is_a_predicate_in_one_scope_and_a_number_in_another() -> None:
+    """As in texts of inline assembly, which know nothing of each other."""
+    number = "{ .reg .u32 p; mov.u32 p, %r1; add.u32 %r2, p, 1; }"
+    statement = f"{number} {{ .reg .pred p; setp.eq.u32 p, %r1, 7; @p bra L; }} {number}"
+    assert verdicts([statement]) == {statement: None}
+    (reason,) = verdicts([number.replace("}", "@p bra L; }")]).values()
+    assert reason == "Predicate expression expected"
+
+
 # A register of each class, and by the types' names one that fits.
 _CLASSES = ["%p1", "%h1", "%us1", "%hf1", "%hh1", "%r1", "%u1", "%f1", "%x1", "%ul1", "%g1"]
 

@@ -13,10 +13,10 @@ from .types import PRED, TYPES, Type
 TypeOf = Callable[[str], Type | None]
 
 
-def fault(instruction: Instruction, type_of: TypeOf) -> str | None:
+def fault(instruction: Instruction, type_of: TypeOf, is_predicate: Callable[[str], bool]) -> str | None:
     """What is wrong with an instruction, in ptxas's words; None: nothing that is looked at."""
     guard = instruction.guard
-    if guard not in (None, isa.SPECIAL_PREDICATE) and type_of(guard) is not PRED:
+    if guard not in (None, isa.SPECIAL_PREDICATE) and not is_predicate(guard):
         return "Predicate expression expected"
     opcode = instruction.opcode
     if opcode not in isa.OPCODES:
