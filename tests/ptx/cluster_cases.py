@@ -106,7 +106,8 @@ REGISTERS = (
     )
     + """
     mov.pred %p1, %is_explicit_cluster;
-    selp.u32 %r12, 1, 0, %p1;
+    selp.u32 %r12, 2, 0, %p1;
+    @%is_explicit_cluster sub.u32 %r12, %r12, 1;
     st.global.u32 [%x10+56], %r12;
     mov.u32 %r12, %ctaid.x;
     st.global.u32 [%x10+60], %r12;

@@ -58,7 +58,7 @@ CALL = """
 DIRECT = CALL.format(call="call (b), again, (a);")
 INDIRECT = CALL.format(
     call="proto: .callprototype (.param .b32 _) _ (.param .b32 _);\n"
-    "        mov.u64 %way, again;\n        call (b), %way, (a), proto;"
+    "        mov .u64 %way, again;\n        call (b), %way, (a), proto;"
 )
 
 

@@ -1,4 +1,4 @@
-"""ldmatrix and stmatrix of bytes: 16x16 and 16x8, both column by column in memory.
+"""ldmatrix and stmatrix of bytes: 16x16 and 16x8, both column by column in memory; bytes made of fewer bits.
 
 The PTX ISA: a group of four lanes has a row, each lane four neighbours of it; `.m16n16` has rows g and g + 8
 in two registers. `.m16n8` is stored as the sums of a product are held.
@@ -49,6 +49,42 @@ def test_load(count: int, unit: str) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(
+    ("shape", "count", "bits"), [("m8n16", 4, 4), ("m8n16", 2, 6), ("m16n16", 1, 4), ("m16n16", 2, 6)]
+)
+def test_load_of_fewer_bits(shape: str, count: int, bits: int, unit: str) -> None:
+    """The first 16 elements of each row's 128 bits, low ones first, become bytes: CUTLASS's GEMMs of fp4 and
+    fp6 for sm_120 move those of four bits to where mma wants them by a shift."""
+    format, trans = {4: "b4x16_p64", 6: "b6x16_p32"}[bits], ".trans" if shape == "m16n16" else ""
+    words = count * (2 if trans else 1)
+    registers = [f"%r{10 + i}" for i in range(words)]
+    stores = "".join(f"    st.global.u32 [%x11+{4 * i}], {name};\n" for i, name in enumerate(registers))
+    body = f"""{SPREAD}
+    mad.wide.u32 %x10, %r0, 16, %x1;
+    ld.global.v4.u32 {{%r21, %r22, %r23, %r24}}, [%x10];
+    st.shared.v4.u32 [%r25], {{%r21, %r22, %r23, %r24}};
+    bar.sync 0;
+{UNITS[unit]}
+    ldmatrix.sync.aligned.{shape}.x{count}{trans}.shared.b8x16.{format} {{{", ".join(registers)}}}, [%r25];
+    mad.wide.u32 %x11, %r0, {4 * words}, %x0;
+{stores}
+    """
+    memory = np.random.default_rng(3).integers(0, 256, (32, 16), dtype=np.uint8)
+    out, _ = driver.run(kernel(body), "k", np.zeros((32, words), np.uint32), memory, block=(32,))
+    numbers = [int.from_bytes(row.tobytes(), "little") for row in memory]
+    elements = np.array([[n >> bits * i & (1 << bits) - 1 for i in range(16)] for n in numbers], np.uint8)
+    parts = []
+    for index in range(count):
+        if not trans:
+            parts.append(elements[8 * index + GROUP[:, None], MEMBER[:, None] * 4 + np.arange(4)])
+            continue
+        matrix = elements[16 * index : 16 * index + 16].T
+        parts += [matrix[GROUP[:, None] + 8 * half, MEMBER[:, None] * 4 + np.arange(4)] for half in (0, 1)]
+    expected = [np.ascontiguousarray(each).view(np.uint32) for each in parts]
+    assert (out == np.hstack(expected)).all()
+
+
+@pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_store(count: int, unit: str) -> None:
     """The rows that no address names stay as they were."""
@@ -86,7 +122,10 @@ def test_store(count: int, unit: str) -> None:
         ("ldmatrix.sync.aligned.m8n8.x1.shared.b8 {%r1}, [%r3];", "8x8 matrices are of .b16"),
         ("ldmatrix.sync.aligned.m16n16.x4.trans.shared.b8 {%r1, %r2, %r4, %r5}, [%r3];", "no .x4"),
         ("ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1}, [%r3];", "wrong length"),
-        ("ldmatrix.sync.aligned.m16n8.x1.trans.shared.b8 {%r1}, [%r3];", "needs one of .m8n8 .m16n16"),
+        ("ldmatrix.sync.aligned.m16n8.x1.trans.shared.b8 {%r1}, [%r3];", "needs one of .m8n8 .m8n16 .m16n16"),
+        ("ldmatrix.sync.aligned.m8n16.x1.shared.b8 {%r1}, [%r3];", "8x16 matrices are of .b8x16"),
+        ("ldmatrix.sync.aligned.m8n16.x1.trans.shared.b8x16.b4x16_p64 {%r1}, [%r3];", "and not .trans"),
+        ("ldmatrix.sync.aligned.m16n16.x1.shared.b8x16.b4x16_p64 {%r1, %r2}, [%r3];", "need .trans"),
         ("stmatrix.sync.aligned.m16n8.x1.shared.b8 [%r3], {%r1};", "need .trans"),
         ("stmatrix.sync.aligned.m16n16.x1.trans.shared.b8 [%r3], {%r1};", "needs one of .m8n8 .m16n8"),
     ],

@@ -175,6 +175,7 @@ barrier.cluster.arrive.release.aligned;
 barrier.cluster.wait.acquire;  fence.cta;  fence.acq_rel.gpu;  fence.proxy.alias;  fence.proxy.async.global;
 fence.proxy.async.shared::cta;  fence.proxy.tensormap::generic.acquire.gpu [%x1], 128;
 fence.proxy.tensormap::generic.release.cta;  fence.mbarrier_init.release.cluster;  membar.proxy.alias;
+membar.proxy.async;
 fence.acquire.sync_restrict::shared::cluster.cluster;  membar.gl;  vote.sync.all.pred %p1, 1, -1;
 vote.sync.ballot.b32 %r1, !%p2, -1;  match.all.sync.b64 %r1|%p1, %x1, -1;  match.all.sync.b32 %r1, %r2, -1;
 redux.sync.min.s32 %r1, %r2, -1;  redux.sync.xor.b32 %r1, %r2, -1;  shfl.sync.up.b32 %f1, 5, 1, 0, -1;
@@ -190,6 +191,7 @@ mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r
 mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4},
     {%r5,%r6,%r7,%r8}, {%f1,%f2,%f3,%f4}, %r9, 0;
 wmma.load.c.sync.aligned.row.m16n16k8.f32 {%f1,%f2,%f3,%f4,%f5,%f6,%f7,%f8}, [%x1];
+prmt .b32 %r1, %r2, %r3, 0x3210;  @%p1 ld .global .u32 %r1, [%x1];
 """
 
 
@@ -226,6 +228,26 @@ def ptxas(statements: Sequence[str], folder: Path) -> dict[str, str | None]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("declared", "size"),
+    [
+        (".b8 a[65536];", None),
+        (".b8 a[65537];", "0x10001"),
+        (".b8 a[40000]; .const .b8 b[25536];", None),
+        (".b8 a[3]; .const .align 16 .b8 b[65520];", None),
+        (".b8 a[3]; .const .align 16 .b8 b[65521]; .const .b8 c;", "0x10002"),
+    ],
+)
+def test_what_the_constant_space_holds(declared: str, size: str | None) -> None:
+    """Used or not; the numbers are ptxas's."""
+    whole = f"{HEADER}.const {declared}\n.visible .entry k() {{ ret; }}\n"
+    if size is None:
+        check_bodies(parse(whole))
+    else:
+        with pytest.raises(PtxError, match=rf"too much global constant data \({size} bytes"):
+            check_bodies(parse(whole))
+
+
 @pytest.mark.parametrize("statement", WRONG)
 def test_what_is_wrong_is_said(statement: str) -> None:
     found = verdicts([statement])[statement]
@@ -243,6 +265,15 @@ def test_what_is_right_passes(tmp_path: Path) -> None:
     statements = [f"{' '.join(each.split())};" for each in RIGHT.split(";") if each.strip()]
     assert {each: reason for each, reason in verdicts(statements).items() if reason} == {}
     assert {each: reason for each, reason in ptxas(statements, tmp_path).items() if reason} == {}
+
+
+def test_a_name_is_a_predicate_in_one_scope_and_a_number_in_another() -> None:
+    """As in texts of inline assembly, which know nothing of each other."""
+    number = "{ .reg .u32 p; mov.u32 p, %r1; add.u32 %r2, p, 1; }"
+    statement = f"{number} {{ .reg .pred p; setp.eq.u32 p, %r1, 7; @p bra L; }} {number}"
+    assert verdicts([statement]) == {statement: None}
+    (reason,) = verdicts([number.replace("}", "@p bra L; }")]).values()
+    assert reason == "Predicate expression expected"
 
 
 # A register of each class, and by the types' names one that fits.

@@ -202,6 +202,49 @@ both:
     assert list(out[32:]) == [0x55555555, 0xAAAAAAAA] * 16
 
 
+# As __activemask() is in a program compiled with -G, which cooperative groups call by functions of their own.
+ASKING = """
+.func (.param .b32 mask) asked()
+{
+    .reg .b32 %r;
+    activemask.b32 %r;
+    st.param.b32 [mask], %r;
+    ret;
+}
+.func (.param .b32 mask) group()
+{
+    .reg .b32 %r;
+    { .param .b32 m; call (m), asked, (); ld.param.b32 %r, [m]; }
+    st.param.b32 [mask], %r;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_function_tells_those_who_came_the_same_way(unit: str) -> None:
+    """Lanes are not together because they are in one function, which they called in different places."""
+    asked = "{ .param .b32 m; call (m), group, (); ld.param.b32 %r11, [m]; }"
+    body = f"""{UNITS[unit]}
+    and.b32 %r10, %r0, 3;
+    setp.eq.u32 %p0, %r10, 1;
+    @%p0 bra one;
+    setp.eq.u32 %p0, %r10, 2;
+    @%p0 bra two;
+    {asked.replace("group", "asked")}
+    bra all;
+one:
+    {asked}
+    bra all;
+two:
+    {asked}
+all:
+{store("%r11")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1, module=ASKING), "k", np.zeros(32, np.uint32), block=(32,))
+    assert out.tolist() == [0x99999999, 0x22222222, 0x44444444, 0x99999999] * 8
+
+
 def test_exited_lanes_do_not_hold_up_a_full_mask() -> None:
     body = f"""
     setp.ge.u32 %p0, %r0, 24;

@@ -33,6 +33,7 @@ _COOPERATIVE = {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask"
 _MEETING = {"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "mma", "wmma"} | {
     *("ldmatrix", "stmatrix", "movmatrix")
 }
+_ASKING = {"shfl", "vote"}  # before there was .sync
 _EXCHANGING = {"shared", "shared::cta", "volatile"}
 _OBSERVING_LOADS = {"volatile", "acquire", "relaxed", "cv", "cg"}
 _LOCAL = "local memory"  # among the names of registers
@@ -45,6 +46,7 @@ class Body:
     callees: dict[int, list[Function]] = field(default_factory=dict)
     observes: set[int] = field(default_factory=set)
     cooperative: bool = False
+    asks: bool = False  # which lanes are there
     exits: bool = False
     meetings: set[int] = field(default_factory=set)  # positions where lanes meet
     exchanges: set[str] = field(
@@ -82,7 +84,10 @@ class Program:
         self.meetings = self._calls_of({index for index, body in self.bodies.items() if body.meetings})
         for index, body in self.bodies.items():
             self.meetings[index] |= body.meetings
-        exits = any(body.exits for index, body in self.bodies.items() if index != kernel.index)
+        functions = [body for index, body in self.bodies.items() if index != kernel.index]
+        exits = any(body.exits for body in functions)
+        # Whether lanes that ask which of them are there may have come by different calls.
+        self.asks_in_functions = any(body.asks for body in functions)
         cooperative = any(body.cooperative for body in self.bodies.values())
         # Whether the threads may rely on running in step, with nothing that says so.
         self.exchanges = set().union(*(body.exchanges for body in self.bodies.values())) == {"ld", "st"}
@@ -112,6 +117,7 @@ class Program:
                     body.callees[position] = callees
             elif opcode in _COOPERATIVE:
                 body.cooperative = True
+                body.asks |= opcode == "activemask" or (opcode in _ASKING and "sync" not in item.modifiers)
                 if opcode in _MEETING:
                     body.meetings.add(position)
             elif opcode == "mbarrier" and item.modifiers[:1] in (("try_wait",), ("test_wait",)):

@@ -47,6 +47,8 @@ def _instruction(cursor: Cursor, token: str, guard: str | None, negated: bool) -
     line = cursor.line
     if not token[0].isalpha():
         raise PtxError("", line, token, "expected an instruction")
+    while cursor.peek().startswith("."):  # there may be blanks before a modifier: CUTLASS writes `prmt .b32`
+        token += cursor.next()
     opcode, *modifiers = token.split(".")
     operands = Operands(cursor.until(";"), line, calls=opcode == "call")
     return Instruction(opcode, tuple(modifiers), operands.all(), line, guard, negated)

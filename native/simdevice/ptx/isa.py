@@ -245,7 +245,7 @@ WORDS = {
         "atom": f"{_UPDATED} acquire acq_rel",
         "red": f"{_UPDATED} async mmio",
         "fence": "sc acq_rel acquire release alias async global tensormap",
-        "membar": "alias",
+        "membar": "alias async",
     }.items()
 }
 # Modifiers that exclude each other, whatever the instruction.
@@ -312,6 +312,7 @@ MODIFIERS = frozenset(TYPES) | _words(
 APART = _words("async bulk")
 
 SHAPE = re.compile(r"m\d+n\d+k\d+\Z")
+SPECIAL_PREDICATE = "%is_explicit_cluster"
 _SPECIAL = re.compile(
     r"%(?:n?(?:tid|ctaid|clusterid)|cluster_n?cta(?:id|rank)|laneid|n?warpid|n?smid|gridid|WARP_SZ|clock(?:_hi|64)?"
     r"|lanemask_(?:eq|lt|le|ge|gt)|pm\d(?:_64)?|envreg\d+|globaltimer(?:_lo|_hi)?|is_explicit_cluster"

@@ -36,9 +36,9 @@ _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 # What begins like one of these is matched to its end, whatever it is: a text that is none is not read twice.
 _DECLARATION = re.compile(r"(?<!\w)\.(shared|local|reg)\s[^;{}]*;?")
 _INDIRECT = re.compile(r"\.callprototype|\.calltargets")
-_MOVED = re.compile(r"\bmov\.[bu]64\s[^,;]*(?:,\s*([A-Za-z_$][\w$]*))?")
+_MOVED = re.compile(r"\bmov\s*\.[bu]64\s[^,;]*(?:,\s*([A-Za-z_$][\w$]*))?")
 _TARGETS = re.compile(r"\.calltargets([^;]*);?")
-_CALL = re.compile(r"\bcall(?:\.uni)?\s([^;]*);?")
+_CALL = re.compile(r"\bcall(?:\s*\.uni)?\s([^;]*);?")
 
 
 @dataclass

@@ -27,7 +27,7 @@ from .model import (
     Targets,
 )
 from .module import Module, Unit
-from .types import Type
+from .types import PRED, Type
 from .usage import names
 from .well_formed import fault
 
@@ -44,17 +44,32 @@ _FLOAT = re.compile(r"\b0[fFdD][0-9a-fA-F]{8,16}\b")
 _INTEGER = re.compile(r"(?<=[ \t+\-,\[({])(?:0x[0-9a-fA-F]+|\d+)(?=[,;\]})])")
 _LEADING = re.compile(r"(?:[\s{}]+|\.(?:loc|file)\b[^\n]*\n|[A-Za-z_$%][\w$]*\s*:(?!:|\s*\.))+")
 _DIGITS = "0123456789"
+_MOST_CONSTANT = 1 << 16  # bytes
 # Words of bodies that name nothing.
 _OTHER = isa.OPCODES | {"_", "WARP_SZ"}
 
 
 def check_bodies(module: Module) -> None:
-    """Raises PtxError for the first function whose body NVIDIA's assembler would refuse."""
+    """Raises PtxError for the first function whose body NVIDIA's assembler would refuse, and for what has no
+    place in the constant space."""
     for unit in module.units:
+        _check_constants(unit)
         shapes = _Shapes()
         for function in unit.functions:
             if function.start >= 0 and not _in_order(unit, function, shapes):
                 _Body(unit, function, module.body(function)).check()
+
+
+def _check_constants(unit: Unit) -> None:
+    """All that a file declares counts, used or not, in its order."""
+    end = line = 0
+    for each in unit.variables:
+        if each.space == "const" and each.linkage != "extern":
+            end += -end % each.align + each.size
+            line = line or (each.line if end > _MOST_CONSTANT else 0)
+    if line:
+        much = f"File uses too much global constant data ({end:#x} bytes, {_MOST_CONSTANT:#x} max)"
+        raise PtxError("", line, "", much)
 
 
 def _in_order(unit: Unit, function: Function, shapes: _Shapes) -> bool:
@@ -150,13 +165,19 @@ class _Shapes:
                 items = parse_body(statement + ";", begin, len(statement) + 1, 0)
             except PtxError:
                 return False
-            if any(isinstance(each, Instruction) and fault(each, self._type) for each in items):
+            if any(
+                isinstance(each, Instruction) and fault(each, self._type, self._is_predicate)
+                for each in items
+            ):
                 return False
         self._right.add(statement)
         return True
 
     def _type(self, name: str) -> Type | None:
         return self._types.get(name.rstrip(_DIGITS))
+
+    def _is_predicate(self, name: str) -> bool:
+        return self._type(name) is PRED
 
 
 class _Body:
@@ -165,7 +186,7 @@ class _Body:
     def __init__(self, unit: Unit, function: Function, items: list[Item]) -> None:
         self._unit, self._function, self._items = unit, function, items
         self._ranges: dict[str, dict[Type, int]] = {}
-        self._kinds: dict[str, Type | None] = {}  # of a name; None: it has none, or several
+        self._kinds: dict[str, set[Type | None]] = {}  # of a name, in all scopes; None: it is no register's
         for each in (*function.parameters, *function.returns):
             self._declare(each.name, each.type if each.register else None)
         for name in function.own:
@@ -182,28 +203,37 @@ class _Body:
                 self._declare(item.name, None)
 
     def _declare(self, name: str, kind: Type | None) -> None:
-        self._kinds[name] = kind if self._kinds.get(name, kind) is kind else None
+        self._kinds.setdefault(name, set()).add(kind)
 
-    def _find(self, name: str) -> tuple[bool, Type | None]:
-        """Whether there is such a name, and the type that it has wherever it is declared."""
+    def _find(self, name: str) -> set[Type | None]:
+        """The types that a name has in the scopes in which it is declared; none: there is no such name."""
         if name in self._kinds:
-            return True, self._kinds[name]
+            return self._kinds[name]
         base = name.rstrip(_DIGITS)
-        found = []
+        found: set[Type | None] = set()
         for split in range(max(len(base), len(name) - 9), len(name)):  # `%a1<5>` makes %a12 as well
             counts = self._ranges.get(name[:split], {})
-            found += [kind for kind, count in counts.items() if int(name[split:]) < count]
+            found |= {kind for kind, count in counts.items() if int(name[split:]) < count}
         if found:
-            return True, found[0] if all(each is found[0] for each in found) else None
+            return found
         plain = name.partition(".")[0]
         if plain != name:
-            return self._find(plain)[0], None
-        return name in self._unit.symbols or isa.is_special(name) or name == "_", None
+            return {None} if self._find(plain) else set()
+        return {None} if name in self._unit.symbols or isa.is_special(name) or name == "_" else set()
+
+    def _type(self, name: str) -> Type | None:
+        """The type that a name has wherever it is declared."""
+        found = self._find(name)
+        return next(iter(found)) if len(found) == 1 else None
+
+    def _is_predicate(self, name: str) -> bool:
+        """In a scope at least: texts of inline assembly have the same names for different things."""
+        return PRED in self._find(name)
 
     def check(self) -> None:
         for item in self._items:
             if isinstance(item, Instruction):
-                reason = fault(item, lambda name: self._find(name)[1]) or self._unknown(item)
+                reason = fault(item, self._type, self._is_predicate) or self._unknown(item)
                 if reason is not None:
                     raise PtxError(self._function.name, item.line, item.text, reason)
 
@@ -211,7 +241,7 @@ class _Body:
         mentioned = [name for operand in instruction.operands for name in names(operand)]
         if instruction.guard is not None:
             mentioned.append(instruction.guard)
-        unknown = (name for name in mentioned if not self._find(name)[0])
+        unknown = (name for name in mentioned if not self._find(name))
         return next((f"Unknown symbol '{name}'" for name in unknown), None)
 
 

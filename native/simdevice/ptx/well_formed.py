@@ -13,9 +13,10 @@ from .types import PRED, TYPES, Type
 TypeOf = Callable[[str], Type | None]
 
 
-def fault(instruction: Instruction, type_of: TypeOf) -> str | None:
+def fault(instruction: Instruction, type_of: TypeOf, is_predicate: Callable[[str], bool]) -> str | None:
     """What is wrong with an instruction, in ptxas's words; None: nothing that is looked at."""
-    if instruction.guard is not None and type_of(instruction.guard) is not PRED:
+    guard = instruction.guard
+    if guard not in (None, isa.SPECIAL_PREDICATE) and not is_predicate(guard):
         return "Predicate expression expected"
     opcode = instruction.opcode
     if opcode not in isa.OPCODES:

@@ -62,7 +62,10 @@ def _expect_other_returns(e: FunctionEmitter, symbol: Function, returns: list[Op
 
 
 def _emit_call(e: FunctionEmitter, function: Function, pointers: list[str]) -> None:
-    e.emit(f"call void @f{function.index}(ptr %thread{''.join(f', ptr {each}' for each in pointers)})")
+    arguments = ["ptr %thread", *(f"ptr {each}" for each in pointers)]
+    if e.kernel.program.asks_in_functions:
+        arguments.append(f"i32 {e.way()}")
+    e.emit(f"call void @f{function.index}({', '.join(arguments)})")
 
 
 def _switch(e: FunctionEmitter, register: str, callees: list[Function], pointers: list[str]) -> None:

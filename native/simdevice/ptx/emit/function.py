@@ -370,6 +370,8 @@ class FunctionEmitter(Writer):
             )
         count = len(self.function.returns) + len(self.function.parameters)
         arguments = "".join(f", ptr %a{index}" for index in range(count))
+        if self.kernel.program.asks_in_functions:
+            arguments += ", i32 %way"
         name = f"@f{self.function.index}"
         attributes = 'nounwind null_pointer_is_valid "probe-stack"="inline-asm"'
         return f"define internal void {name}(ptr %thread{arguments}) {attributes}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ..model import Address, Instruction, Operand, Register
 from ..types import B32
@@ -43,12 +46,14 @@ def row_offset(e: FunctionEmitter, operand: Operand, space: str) -> str:
 @dataclass(frozen=True)
 class Piece:
     """Part of a lane's register that lies together in a row. Which row, counted by the lanes that give their
-    addresses, and at which byte: so many times the lane's group, its place in the group, and a number."""
+    addresses, and at which byte: so many times the lane's group, its place in the group, and a number. Where
+    a row has elements of fewer bits side by side it is the element's number, and each becomes a byte."""
 
     shift: int  # of bits, in the register
     bytes: int
     row: tuple[int, int, int]
     column: tuple[int, int, int]
+    packed: int = 0  # bits of such an element
 
 
 @dataclass(frozen=True)
@@ -62,26 +67,30 @@ class Matrices:
 
 def take_matrices(m: Modifiers, load: bool) -> Matrices:
     """Of ldmatrix and stmatrix. Of bytes there are 16x16 matrices to load and 16x8 to store, both of which
-    lie in memory column by column."""
+    lie in memory column by column. Elements of four and six bits are loaded into bytes, of 8x16 too."""
     m.need("sync")
     m.need("aligned")
-    of_bytes = "m16n16" if load else "m16n8"
-    shape = m.need("m8n8", of_bytes)
+    shape = m.need("m8n8", *(("m8n16", "m16n16") if load else ("m16n8",)))
     count = int(m.need("x1", "x2", "x4")[1:])
     transposed = m.flag("trans")
     space = take_space(m)
-    kind = m.type().name
-    if kind != ("b16" if shape == "m8n8" else "b8"):
+    packed = int(m.need("b4x16_p64", "b6x16_p32")[1]) if load and shape != "m8n8" and m.flag("b8x16") else 0
+    if shape == "m8n16" and (transposed or not packed):
+        raise m.fail("8x16 matrices are of .b8x16, and not .trans")
+    if not packed and m.type().name != ("b16" if shape == "m8n8" else "b8"):
         raise m.fail("8x8 matrices are of .b16, others of .b8")
     if shape == "m8n8":
         return Matrices([_of_halves(8 * index, transposed) for index in range(count)], 8 * count, space)
+    if shape == "m8n16":
+        neighbours = [[Piece(0, 4, (1, 0, 8 * index), (0, 4, 0), packed)] for index in range(count)]
+        return Matrices(neighbours, 8 * count, space)
     if not transposed:
         raise m.fail("matrices of bytes need .trans")
     if not load:
         return Matrices([_stored_bytes(8 * index) for index in range(count)], 8 * count, space)
     if count == 4:
         raise m.fail("there is no .x4 of these")
-    loaded = [_loaded_bytes(16 * index, 8 * half) for index in range(count) for half in (0, 1)]
+    loaded = [_loaded_bytes(16 * index, 8 * half, packed) for index in range(count) for half in (0, 1)]
     return Matrices(loaded, 16 * count, space)
 
 
@@ -92,9 +101,9 @@ def _of_halves(first: int, transposed: bool) -> list[Piece]:
     return [Piece(16 * half, 2, (0, 2, first + half), (2, 0, 0)) for half in (0, 1)]
 
 
-def _loaded_bytes(first: int, column: int) -> list[Piece]:
+def _loaded_bytes(first: int, column: int, packed: int) -> list[Piece]:
     """Four of a matrix's row, each in another row of memory."""
-    return [Piece(8 * byte, 1, (0, 4, first + byte), (1, 0, column)) for byte in range(4)]
+    return [Piece(8 * byte, 1, (0, 4, first + byte), (1, 0, column), packed) for byte in range(4)]
 
 
 def _stored_bytes(first: int) -> list[Piece]:
@@ -133,18 +142,47 @@ def ldmatrix(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         word = "0" if load else e.read_bits(item, 32)
         for piece in pieces:
             base = _row_pointer(e, offsets, place_of(e, group, part, piece.row))
-            column = e.op(f"zext i32 {place_of(e, group, part, piece.column)} to i64")
-            place = e.op(f"getelementptr i8, ptr {base}, i64 {column}")
-            kind = f"i{8 * piece.bytes}"
+            column = place_of(e, group, part, piece.column)
             if load:
-                value = e.op(f"load {kind}, ptr {place}, align {piece.bytes}")
-                word = with_piece(e, word, piece, value)
+                word = with_piece(e, word, piece, loaded(e, piece, column, partial(_load, e, base)))
             else:
+                place = _place(e, base, column)
+                kind = f"i{8 * piece.bytes}"
                 e.emit(f"store {kind} {piece_of(e, word, piece)}, ptr {place}, align {piece.bytes}")
         if load:
             e.write_bits(item, 32, word)
     if not load:
         e.call("void", "sim_rt_warp_sync", "ptr %thread", "i32 -1")
+
+
+def _place(e: FunctionEmitter, base: str, column: str) -> str:
+    return e.op(f"getelementptr i8, ptr {base}, i64 {e.op(f'zext i32 {column} to i64')}")
+
+
+def _load(e: FunctionEmitter, base: str, column: str, size: int) -> str:
+    return e.op(f"load i{8 * size}, ptr {_place(e, base, column)}, align {size}")
+
+
+def loaded(e: FunctionEmitter, piece: Piece, column: str, load: Callable[[str, int], str]) -> str:
+    """A piece as the register has it; `load` gives so many bytes of its row from a byte on."""
+    if not piece.packed:
+        return load(column, piece.bytes)
+    bits = piece.bytes * piece.packed
+    most = bits + 8 - math.gcd(bits, 8)  # from the beginning of a byte on
+    begin = e.op(f"mul i32 {column}, {piece.packed}")
+    first = e.op(f"lshr i32 {begin}, 3")
+    row = "0"
+    for byte in range((most + 7) // 8):
+        value = e.resize(load(e.op(f"add i32 {first}, {byte}"), 1), 8, 32, False)
+        row = e.op(f"or i32 {row}, {e.op(f'shl i32 {value}, {8 * byte}')}")
+    row = e.op(f"lshr i32 {row}, {e.op(f'and i32 {begin}, 7')}")
+    word = "0"
+    for index in range(piece.bytes):
+        element = e.op(
+            f"and i32 {e.op(f'lshr i32 {row}, {index * piece.packed}')}, {(1 << piece.packed) - 1}"
+        )
+        word = e.op(f"or i32 {word}, {e.op(f'shl i32 {element}, {8 * index}')}")
+    return e.resize(word, 32, 8 * piece.bytes, False)
 
 
 def with_piece(e: FunctionEmitter, word: str, piece: Piece, value: str) -> str:

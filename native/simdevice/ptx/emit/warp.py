@@ -22,7 +22,7 @@ def destinations(operand: Operand) -> tuple[Operand, Operand | None]:
 
 
 def active(e: FunctionEmitter) -> str:
-    return e.call("i32", "sim_rt_activemask", "ptr %thread", f"i32 {e.site()}")
+    return e.call("i32", "sim_rt_activemask", "ptr %thread", f"i32 {e.way()}")
 
 
 def _mask(e: FunctionEmitter, rest: list[Operand], sync: bool) -> str:

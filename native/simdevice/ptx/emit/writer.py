@@ -8,6 +8,7 @@ from ..model import Function, Instruction
 from . import layout
 
 # A thread's stack is smaller than this, and nothing else lies so near to a frame.
+_SPREAD = 0x9E3779B1 - (1 << 32)  # odd, so that ways stay apart
 _STACK = 1 << 18
 
 
@@ -95,8 +96,12 @@ class Writer:
             self.entry.append(f"  {name} = {text}")
         return name
 
-    def site(self) -> int:
-        return self.kernel.next_site()
+    def way(self) -> str:
+        """A number of this place and of the calls that led here, where functions are told about those."""
+        site = self.kernel.next_site()
+        if self.function.is_kernel or not self.kernel.program.asks_in_functions:
+            return str(site)
+        return self.op(f"add i32 {self.op(f'mul i32 %way, {_SPREAD}')}, {site}")
 
     # The thread and the block
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..emit import ldmatrix as rows_of
 from ..emit import matrix, scaled
 from ..emit import mma as products
@@ -88,6 +90,10 @@ def _rows(e: WarpEmitter, operand: Operand, space: str, count: int) -> str:
     return e.spread("i32", rows)
 
 
+def _load(e: WarpEmitter, row: str, column: str, size: int) -> str:
+    return load_each(e, e.op(f"add i32 {row}, {column}"), "shared", TYPES[f"b{8 * size}"])[0]
+
+
 @warp_opcode("ldmatrix", "stmatrix")
 def ldmatrix(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     load = i.opcode == "ldmatrix"
@@ -102,11 +108,12 @@ def ldmatrix(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         word = "0" if load else e.read_bits(item, 32)
         for piece in pieces:
             row = permute(e, rows, rows_of.place_of(e, group, part, piece.row))
-            at = e.op(f"add i32 {row}, {rows_of.place_of(e, group, part, piece.column)}")
-            kind = TYPES[f"b{8 * piece.bytes}"]
+            column = rows_of.place_of(e, group, part, piece.column)
             if load:
-                word = rows_of.with_piece(e, word, piece, load_each(e, at, "shared", kind)[0])
+                value = rows_of.loaded(e, piece, column, partial(_load, e, row))
+                word = rows_of.with_piece(e, word, piece, value)
             else:
+                at, kind = e.op(f"add i32 {row}, {column}"), TYPES[f"b{8 * piece.bytes}"]
                 store_each(e, at, "shared", kind, [rows_of.piece_of(e, word, piece)])
         if load:
             e.write_bits(item, 32, word)
