@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,7 @@ from tests.migration.test_failures import freeze
 from tests.resume.guest import CountingGuest, counting
 
 GRACE = 60.0
+DAY = 86400.0
 Resumable = tuple[CountingGuest, Work]
 
 
@@ -271,17 +275,47 @@ def test_it_comes_back_while_its_session_is_resumed(
     goes_on(guest, work, destination)
 
 
-def test_one_without_an_order_ends_with_its_monitor(tmp_path: Path) -> None:
-    """The next monitor would not know what to do with it."""
-    path = os.path.relpath(tmp_path / "door")
+@contextlib.contextmanager
+def outliving(folder: Path) -> Iterator[tuple[Keeper, str]]:
+    """A keeper that another monitor may come to, and where."""
+    path = os.path.relpath(folder / "door")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
         door.bind(path)
         door.listen()
-        with Keeper(tmp_path / "keeper.log") as keeper:
+        with Keeper(folder / "keeper.log") as keeper:
             home = node_pb2.ToServer(home=node_pb2.Home(grace_seconds=DEADLINE))
             socket.send_fds(keeper.control, [home.SerializeToString()], [door.fileno()])
-            keeper.control.close()
+            yield keeper, path
+
+
+def test_one_without_an_order_ends_with_its_monitor(tmp_path: Path) -> None:
+    """The next monitor would not know what to do with it."""
+    with outliving(tmp_path) as (keeper, _):
+        keeper.control.close()
+        assert keeper.wait_for_exit() == 0
+
+
+def test_time_in_a_file_is_none_for_the_next_monitor_either(tmp_path: Path) -> None:
+    """It would end what was suspended for longer than it may live, and bill that time."""
+    with outliving(tmp_path) as (keeper, path):
+        began = time.monotonic()
+        pair = keeper.keep(7, session_seconds=DAY, file={"path": str(tmp_path / "file")})
+        program, guest = socket.socketpair()
+        with pair, guest:
+            socket.send_fds(pair, [handover_pb2.Handover(session=7).SerializeToString()], [guest.fileno()])
+            expect(keeper, "taken_over")
+        lived = time.monotonic() - began
+        while time.monotonic() < began + 2 * lived:
+            keeper.order(stats={})
+            expect(keeper, "stats")
+        keeper.control.close()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as next_monitor:
+            next_monitor.settimeout(DEADLINE)
+            next_monitor.connect(path)
+            returned = node_pb2.FromServer.FromString(next_monitor.recv(1 << 16)).returned
+            program.close()
             assert keeper.wait_for_exit() == 0
+        assert DAY <= returned.session_seconds <= DAY + lived
 
 
 def test_a_source_that_has_lost_its_patience(tmp_path: Path) -> None:
