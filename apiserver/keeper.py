@@ -316,6 +316,7 @@ class Keeper:
         if moved.moved and playing.play.HasField("remote"):
             self._end(MOVED)  # it finds its session by way of the monitor, as whoever lost the connection
         elif moved.moved or moved.lost:
+            self._keep = None  # who has the session comes to the next monitor, and nobody else may
             self._leave()
         elif self._end_after:
             self._revoke(self._end_after)

@@ -318,6 +318,20 @@ def test_time_in_a_file_is_none_for_the_next_monitor_either(tmp_path: Path) -> N
         assert DAY <= returned.session_seconds <= DAY + lived
 
 
+def test_it_is_resumed_while_there_is_no_monitor(source: Server, destination: Server, tmp_path: Path) -> None:
+    """The next one hears of it from who has it, and of nobody else that might."""
+    guest = source.connect()
+    work = Work(guest)
+    with outliving(tmp_path) as (keeper, _):
+        suspended(source, keeper, suspend(source, keeper, guest.session, tmp_path / "file"))
+        keeper.order_to_play(guest.session, tmp_path / "file", offer(destination, guest.session))
+        keeper.control.close()
+        expect(destination, "taken_over")
+        assert keeper.wait_for_exit() == 0
+    work.check()
+    close(guest, destination)
+
+
 def test_a_source_that_has_lost_its_patience(tmp_path: Path) -> None:
     """It cannot hear that the keeper has the guest, so the keeper does not have it."""
     with Keeper(tmp_path / "keeper.log") as keeper:
