@@ -309,6 +309,8 @@ class Keeper:
         playing.close()
         self._playing = None
         comeback, self._comeback = self._comeback, None
+        if moved.moved and playing.play.HasField("remote") and self._keep is not None:
+            self._keep.remote.CopyFrom(playing.play.remote)  # for the next monitor
         if moved.moved and playing.play.HasField("remote") and not (self._came_back or comeback):
             self._start_relay(playing.link, playing.play.remote)
             return

@@ -22,6 +22,7 @@ from tests.migration.moving import (
     close,
     comes_back,
     expect,
+    key_of,
     new_file,
     offer,
     order,
@@ -31,6 +32,7 @@ from tests.migration.moving import (
     suspended,
 )
 from tests.migration.test_failures import freeze
+from tests.migration.test_remote import KEY, connect, follow, welcome
 from tests.resume.guest import CountingGuest, counting
 
 GRACE = 60.0
@@ -288,6 +290,15 @@ def outliving(folder: Path) -> Iterator[tuple[Keeper, str]]:
             yield keeper, path
 
 
+@contextlib.contextmanager
+def told(door: str) -> Iterator[node_pb2.Returned]:
+    """What another monitor is told, which stays."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as monitor:
+        monitor.settimeout(DEADLINE)
+        monitor.connect(door)
+        yield node_pb2.FromServer.FromString(monitor.recv(1 << 16)).returned
+
+
 def test_one_without_an_order_ends_with_its_monitor(tmp_path: Path) -> None:
     """The next monitor would not know what to do with it."""
     with outliving(tmp_path) as (keeper, _):
@@ -309,10 +320,7 @@ def test_time_in_a_file_is_none_for_the_next_monitor_either(tmp_path: Path) -> N
             keeper.order(stats={})
             expect(keeper, "stats")
         keeper.control.close()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as next_monitor:
-            next_monitor.settimeout(DEADLINE)
-            next_monitor.connect(path)
-            returned = node_pb2.FromServer.FromString(next_monitor.recv(1 << 16)).returned
+        with told(path) as returned:
             program.close()
             assert keeper.wait_for_exit() == 0
         assert DAY <= returned.session_seconds <= DAY + lived
@@ -328,6 +336,30 @@ def test_it_is_resumed_while_there_is_no_monitor(source: Server, destination: Se
         keeper.control.close()
         expect(destination, "taken_over")
         assert keeper.wait_for_exit() == 0
+    work.check()
+    close(guest, destination)
+
+
+def test_it_goes_to_another_server_while_there_is_no_monitor(
+    source: Server, destination: Server, tmp_path: Path
+) -> None:
+    """The next one hears where its guest, which has not followed yet, is to be told to go."""
+    guest = connect(source)
+    work, path = Work(guest), tmp_path / "file"
+    with outliving(tmp_path) as (keeper, door):
+        suspended(source, keeper, suspend(source, keeper, guest.session, path))
+        link = offer(destination, guest.session)
+        there = {"welcome": welcome(link), "address": "127.0.0.1:1", "key": KEY}
+        play = node_pb2.Play(session=guest.session, path=str(path), key=key_of(path), remote=there)
+        order(keeper, [link, path.open("rb")], play=play)
+        keeper.control.close()
+        expect(destination, "taken_over")
+        work.check()  # by way of the keeper
+        with told(door) as returned:
+            assert returned.migrating.remote.address == there["address"]
+            assert any(node_pb2.ToServer.FromString(one).HasField("play") for one in returned.orders)
+            follow(guest, destination)
+            assert keeper.wait_for_exit() == 0
     work.check()
     close(guest, destination)
 
