@@ -27,7 +27,9 @@ class Reunion:
     def first(self, session: Session, server: ApiServer, returned: node_pb2.Returned) -> None:
         """Enter the first API server that comes back with a session, which this monitor did not know."""
         self._enter(session, server, returned)
-        if returned.grant.restore:
+        if returned.grant.restore and returned.grant.welcomed:
+            session.restoring = True  # another GPU server is handing it over: its source is none of ours
+        elif returned.grant.restore:
             # Not its own yet. If the source does not come back either, this is all that is left of it.
             target = _target(returned, server)
             migration = self._custody.begin_migration(session, None, target, self._gang(session))
