@@ -18,7 +18,8 @@ from . import orders
 POLL_MOST = 1e9  # milliseconds, that poll takes; then one looks again
 PACKET = 64 << 10
 DESCRIPTORS = 64  # beside one message, at most
-KEPT = ("grant", "keep", "migrate")  # orders that the next monitor is shown
+KEPT = ("grant", "keep", "migrate", "play")  # orders that the next monitor is shown,
+BEGIN = ("grant", "keep")  # and of these the last one makes those before it void
 TO_BE_TOLD = ("ended", "ready", "moved", "taken_over")  # also to the next monitor
 PR_SET_PDEATHSIG = 1
 
@@ -90,7 +91,7 @@ class Control:
                 os.close(each)
             return node_pb2.ToServer(), []
         if kind in KEPT:
-            if kind != "migrate":
+            if kind in BEGIN:
                 self._orders.clear()
             self._orders[kind] = data
         return message, descriptors

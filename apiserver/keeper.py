@@ -55,7 +55,8 @@ class Keeper:
         self._control = Control(control_fd, orders.KEEPERS)
         self._log = Log(keeper=True, pid=os.getpid())
         self._keep: node_pb2.Keep | None = None
-        self._since = time.monotonic()
+        self._since = time.monotonic()  # from here the session's age counts,
+        self._suspended_at: float | None = None  # and here it stands still
         self._pair: socket.socket | None = None
         self._inquiry: socket.socket | None = None  # where the monitor says whether a session has arrived
         self._handover: handover_pb2.Handover | None = None
@@ -182,6 +183,8 @@ class Keeper:
         self._control.send(node_pb2.FromServer(taken_over=migration_pb2.TakenOver(session=self._session())))
         if self._handover.take_over:
             self._start_relay(ends[1], self._keep.remote)
+        else:
+            self._suspended_at = time.monotonic()
         self._log.info("guest kept", session=self._session(), remote=self._relay is not None)
 
     def _take_over(self, pair: socket.socket, link: Connection) -> bool:
@@ -306,6 +309,8 @@ class Keeper:
         playing.close()
         self._playing = None
         comeback, self._comeback = self._comeback, None
+        if moved.moved and playing.play.HasField("remote") and self._keep is not None:
+            self._keep.remote.CopyFrom(playing.play.remote)  # for the next monitor
         if moved.moved and playing.play.HasField("remote") and not (self._came_back or comeback):
             self._start_relay(playing.link, playing.play.remote)
             return
@@ -313,6 +318,7 @@ class Keeper:
         if moved.moved and playing.play.HasField("remote"):
             self._end(MOVED)  # it finds its session by way of the monitor, as whoever lost the connection
         elif moved.moved or moved.lost:
+            self._keep = None  # who has the session comes to the next monitor, and nobody else may
             self._leave()
         elif self._end_after:
             self._revoke(self._end_after)
@@ -354,7 +360,7 @@ class Keeper:
 
     def _find_home(self, keep: node_pb2.Keep) -> None:
         returned = node_pb2.Returned(spec_hash=wire.SPEC_HASH, ready=self._description(), grant=keep.grant)
-        returned.session_seconds = time.monotonic() - self._since
+        returned.session_seconds = (self._suspended_at or time.monotonic()) - self._since
         returned.migrating.session = self._session()
         if keep.HasField("remote"):
             returned.migrating.remote.CopyFrom(keep.remote)

@@ -27,7 +27,9 @@ class Reunion:
     def first(self, session: Session, server: ApiServer, returned: node_pb2.Returned) -> None:
         """Enter the first API server that comes back with a session, which this monitor did not know."""
         self._enter(session, server, returned)
-        if returned.grant.restore:
+        if returned.grant.restore and returned.grant.welcomed:
+            session.restoring = True  # another GPU server is handing it over: its source is none of ours
+        elif returned.grant.restore:
             # Not its own yet. If the source does not come back either, this is all that is left of it.
             target = _target(returned, server)
             migration = self._custody.begin_migration(session, None, target, self._gang(session))
@@ -37,11 +39,7 @@ class Reunion:
             migration.remote = returned.migrating.remote if returned.migrating.HasField("remote") else None
             self._custody.await_verdict(migration)
         elif server.is_keeper:
-            target = _target(returned, server)
-            if isinstance(target, ToFile):
-                session.suspend(target.path, target.head)
-            else:
-                session.remote = returned.migrating.remote
+            _note_away(session, server, returned)
         elif returned.HasField("migrating"):
             migration = self._custody.begin_migration(
                 session, server, _target(returned, server), self._gang(session)
@@ -69,14 +67,16 @@ class Reunion:
         if migration and returned.grant.restore:
             migration.gang.know_book(returned.grant.edition)
         restoring, leaving = returned.grant.restore, returned.HasField("migrating") and not server.is_keeper
-        if migration is None and restoring:
-            # The source has told of its end already, or it is a keeper that plays.
+        if migration is None and (restoring or (session.file and not leaving)):
+            # The source has told of its end already, or it is a keeper that plays, or has played.
             migration = self._custody.begin_migration(
                 session, session.server, _target(returned, server), self._gang(session)
             )
             migration.orders_given = True
             self._add_destination(migration, server, returned)
-            if migration.source_holds:
+            if not restoring:
+                self._custody.take_over(migration)
+            elif migration.source_holds:
                 self._custody.fail(migration, "the monitor was restarted meanwhile")
         elif migration is None and leaving:
             migration = self._custody.begin_migration(
@@ -97,7 +97,9 @@ class Reunion:
             self._custody.verdict_is_known(migration)
             self._enter_source(migration, server, returned)
             session.placement = place_of(session, server)
-            if not leaving:
+            if server.is_keeper:  # which plays
+                _note_away(session, server, returned)
+            elif not leaving:
                 self._custody.fail(migration, "the monitor was restarted meanwhile")
         else:
             log.error("two API servers have the same session", session=session.id, server=server.pid)
@@ -145,6 +147,16 @@ class Reunion:
         """Whether a process of the session's program is on its way from these devices."""
         mine = (one for one in self._custody.active if one.gang.lease is session.lease)
         return any(one.source_holds and one.source and one.source.devices == devices for one in mine)
+
+
+def _note_away(session: Session, keeper: ApiServer, returned: node_pb2.Returned) -> None:
+    """The session is in a file, or on another GPU server: this keeper has its guest."""
+    target = _target(returned, keeper)
+    session.placement = None
+    if isinstance(target, ToFile):
+        session.suspend(target.path, target.head)
+    else:
+        session.remote = returned.migrating.remote
 
 
 def _target(returned: node_pb2.Returned, server: ApiServer) -> Target:

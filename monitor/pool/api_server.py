@@ -262,7 +262,8 @@ class ApiServer:
         try:
             self.send(node_pb2.ToServer(home=home))
             if returned.HasField("grant"):
-                if returned.grant.restore:
+                # One that comes from another GPU server, with its WELCOME sent, is its own from the start.
+                if returned.grant.restore and not returned.grant.welcomed:
                     self.expect(returned.grant.session)
                 else:
                     self.serve(returned.grant.session)

@@ -28,7 +28,7 @@ COUNT_MOST = 1 << 53  # of bytes or calls: a session gets nowhere near, and sums
 SECONDS_MOST = 1e10
 BELOW_0 = ("turn_ago",)  # seconds that say by their sign that there are none
 _NO_LINGER = struct.pack("ii", 0, 0)
-SEALED = ("grant", "keep", "migrate")  # what an API server has, and another monitor must be told
+SEALED = ("grant", "keep", "migrate", "play")  # what an API server has, and another monitor must be told
 
 NUMBERS = frozenset(
     (

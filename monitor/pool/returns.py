@@ -116,6 +116,7 @@ class Returns:
         grant = next((order.grant for order in orders if order.HasField("grant")), None)
         keep = next((order.keep for order in orders if order.HasField("keep")), None)
         move = next((order.migrate for order in orders if order.HasField("migrate")), None)
+        play = next((order.play for order in orders if order.HasField("play")), None)
         if returned.HasField("grant"):
             proven = grant or (keep.grant if keep else None)
             if proven is None or proven.session != returned.grant.session:
@@ -124,13 +125,15 @@ class Returns:
             returned.grant.CopyFrom(proven)
             returned.grant.restore = restore
         if returned.HasField("migrating"):
+            # Out of its file to another GPU server, of which the keeper alone knows whether it came so far.
+            played = play if play is not None and returned.migrating.HasField("remote") else None
             returned.migrating.Clear()
             if move is not None and move.session == returned.grant.session:
                 returned.migrating.CopyFrom(move)
             elif keep is not None and keep.WhichOneof("reason"):
                 returned.migrating.session = keep.grant.session
-                kind = keep.WhichOneof("reason")
-                getattr(returned.migrating, kind).CopyFrom(getattr(keep, kind))
+                kind = "remote" if played else keep.WhichOneof("reason")
+                getattr(returned.migrating, kind).CopyFrom(getattr(played or keep, kind))
             else:
                 raise ChannelBroken("it was never told to move a session")
 

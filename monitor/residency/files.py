@@ -65,17 +65,30 @@ def empty(files: Iterable[CopyFile]) -> None:
 
 
 def handed_back(files: Iterable[HasFileno], folder: Path, sizes: Mapping[str, int]) -> list[CopyFile]:
-    """Those files that an earlier monitor made in this folder; what else an API server hands us is not ours.
-    `sizes`: how large they may be, by name, as far as that monitor said it.
+    """Those files that an earlier monitor made; what else an API server hands us is not ours. `sizes`: how
+    large they may be, by name, as far as that monitor said it; others are ours if they lie in this folder, or
+    could.
     """
     found = []
     for file in files:
         status = os.fstat(file.fileno())
-        if stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev == os.stat(folder).st_dev:
-            ours = CopyFile(os.dup(file.fileno()), status.st_size, on_disk=True)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink:
+            continue
+        ours = CopyFile(os.dup(file.fileno()), status.st_size, on_disk=True)
+        if ours.name in sizes or status.st_dev == _device_of(folder):
             ours.size = sizes.get(ours.name, ours.size)
             found.append(ours)
+        else:
+            ours.close()
     return found
+
+
+def _device_of(folder: Path) -> int | None:
+    """Where files in the folder would lie; None: nowhere, for it is needed no more."""
+    try:
+        return os.stat(folder).st_dev
+    except OSError:
+        return None
 
 
 def in_memory(size: int) -> CopyFile:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from tests.migration.moving import (
     close,
     comes_back,
     expect,
+    key_of,
     new_file,
     offer,
     order,
@@ -28,9 +32,11 @@ from tests.migration.moving import (
     suspended,
 )
 from tests.migration.test_failures import freeze
+from tests.migration.test_remote import KEY, connect, follow, welcome
 from tests.resume.guest import CountingGuest, counting
 
 GRACE = 60.0
+DAY = 86400.0
 Resumable = tuple[CountingGuest, Work]
 
 
@@ -271,17 +277,91 @@ def test_it_comes_back_while_its_session_is_resumed(
     goes_on(guest, work, destination)
 
 
-def test_one_without_an_order_ends_with_its_monitor(tmp_path: Path) -> None:
-    """The next monitor would not know what to do with it."""
-    path = os.path.relpath(tmp_path / "door")
+@contextlib.contextmanager
+def outliving(folder: Path) -> Iterator[tuple[Keeper, str]]:
+    """A keeper that another monitor may come to, and where."""
+    path = os.path.relpath(folder / "door")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
         door.bind(path)
         door.listen()
-        with Keeper(tmp_path / "keeper.log") as keeper:
+        with Keeper(folder / "keeper.log") as keeper:
             home = node_pb2.ToServer(home=node_pb2.Home(grace_seconds=DEADLINE))
             socket.send_fds(keeper.control, [home.SerializeToString()], [door.fileno()])
-            keeper.control.close()
+            yield keeper, path
+
+
+@contextlib.contextmanager
+def told(door: str) -> Iterator[node_pb2.Returned]:
+    """What another monitor is told, which stays."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as monitor:
+        monitor.settimeout(DEADLINE)
+        monitor.connect(door)
+        yield node_pb2.FromServer.FromString(monitor.recv(1 << 16)).returned
+
+
+def test_one_without_an_order_ends_with_its_monitor(tmp_path: Path) -> None:
+    """The next monitor would not know what to do with it."""
+    with outliving(tmp_path) as (keeper, _):
+        keeper.control.close()
+        assert keeper.wait_for_exit() == 0
+
+
+def test_time_in_a_file_is_none_for_the_next_monitor_either(tmp_path: Path) -> None:
+    """It would end what was suspended for longer than it may live, and bill that time."""
+    with outliving(tmp_path) as (keeper, path):
+        began = time.monotonic()
+        pair = keeper.keep(7, session_seconds=DAY, file={"path": str(tmp_path / "file")})
+        program, guest = socket.socketpair()
+        with pair, guest:
+            socket.send_fds(pair, [handover_pb2.Handover(session=7).SerializeToString()], [guest.fileno()])
+            expect(keeper, "taken_over")
+        lived = time.monotonic() - began
+        while time.monotonic() < began + 2 * lived:
+            keeper.order(stats={})
+            expect(keeper, "stats")
+        keeper.control.close()
+        with told(path) as returned:
+            program.close()
             assert keeper.wait_for_exit() == 0
+        assert DAY <= returned.session_seconds <= DAY + lived
+
+
+def test_it_is_resumed_while_there_is_no_monitor(source: Server, destination: Server, tmp_path: Path) -> None:
+    """The next one hears of it from who has it, and of nobody else that might."""
+    guest = source.connect()
+    work = Work(guest)
+    with outliving(tmp_path) as (keeper, _):
+        suspended(source, keeper, suspend(source, keeper, guest.session, tmp_path / "file"))
+        keeper.order_to_play(guest.session, tmp_path / "file", offer(destination, guest.session))
+        keeper.control.close()
+        expect(destination, "taken_over")
+        assert keeper.wait_for_exit() == 0
+    work.check()
+    close(guest, destination)
+
+
+def test_it_goes_to_another_server_while_there_is_no_monitor(
+    source: Server, destination: Server, tmp_path: Path
+) -> None:
+    """The next one hears where its guest, which has not followed yet, is to be told to go."""
+    guest = connect(source)
+    work, path = Work(guest), tmp_path / "file"
+    with outliving(tmp_path) as (keeper, door):
+        suspended(source, keeper, suspend(source, keeper, guest.session, path))
+        link = offer(destination, guest.session)
+        there = {"welcome": welcome(link), "address": "127.0.0.1:1", "key": KEY}
+        play = node_pb2.Play(session=guest.session, path=str(path), key=key_of(path), remote=there)
+        order(keeper, [link, path.open("rb")], play=play)
+        keeper.control.close()
+        expect(destination, "taken_over")
+        work.check()  # by way of the keeper
+        with told(door) as returned:
+            assert returned.migrating.remote.address == there["address"]
+            assert any(node_pb2.ToServer.FromString(one).HasField("play") for one in returned.orders)
+            follow(guest, destination)
+            assert keeper.wait_for_exit() == 0
+    work.check()
+    close(guest, destination)
 
 
 def test_a_source_that_has_lost_its_patience(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gpuferry.monitor.door.handshake import Hello
 from gpuferry.monitor.moves import custody as custody_module
 from gpuferry.monitor.moves.custody import Custody, Sessions
-from gpuferry.monitor.moves.migration import Gang, Migration, ToDevice
+from gpuferry.monitor.moves.migration import Gang, Migration, State, ToDevice
 from gpuferry.monitor.moves.preparation import Preparations
 from gpuferry.monitor.moves.reunion import Reunion
 from gpuferry.monitor.policy.build import build
@@ -182,6 +182,45 @@ def test_a_session_whose_source_does_not_come_back_ends_with_the_destination() -
 
     with patch.object(custody_module, "VERDICT_SECONDS", 0.01):
         asyncio.run(life())
+
+
+FILE = "/somewhere/file"
+IN_A_FILE = node_pb2.Returned(migrating=migration_pb2.Migrate(file=migration_pb2.FileTarget(path=FILE)))
+
+
+@pytest.mark.parametrize("played", [False, True], ids=["plays", "played"])
+@pytest.mark.parametrize("first", ["keeper", "destination"])
+def test_a_session_that_comes_out_of_its_file_goes_on(first: str, played: bool) -> None:
+    """Its keeper was killed, or the API server that it went to, when the one came back before the other."""
+
+    async def life() -> None:
+        placer = two_devices()
+        custody, reunion = new_custody(placer)
+        (session,) = program(1)
+        session.grant = node_pb2.Grant(memory_quota=GIB)
+        destination, keeper = server_of(session, 1), server_of(session, -1)
+        keeper.is_keeper = True
+        come = [(keeper, IN_A_FILE), (destination, HERE if played else COMING)]
+        (one, says), (other, says_too) = come if first == "keeper" else come[::-1]
+        session.server = one
+        reunion.first(session, one, says)
+        reunion.another(session, other, says_too)
+        assert session.file == ("" if played else FILE)
+        if not played:
+            assert session.placement is None
+            custody.taken_over(destination, session.id)
+        custody.memory_released(keeper, session.id)
+        assert session.server is destination
+        assert not session.file
+        assert not custody.active
+        assert placer.whereabouts(session.lease.number) == ((1,), ())
+        destination.kill.assert_not_called()
+        if not played:
+            keeper.kill.assert_not_called()
+            (moved,) = custody.recent
+            assert moved.state is State.DONE
+
+    asyncio.run(life())
 
 
 HAS_IT = node_pb2.Returned()  # the destination, once the source has let go of it

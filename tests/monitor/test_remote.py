@@ -142,6 +142,25 @@ def test_an_api_server_there_dies_meanwhile(here: harness.Monitor, other: harnes
         assert one.echo(b"still") == b"still"
 
 
+def test_the_monitor_there_is_killed_meanwhile(here: harness.Monitor) -> None:
+    """The next one does not wait for a source to come back to it, and end the API server when none does."""
+    options = ("--pool", "1", "--orphan-grace", "60")
+    with start(*options, devices=1) as first, guest(here, "gated") as one:
+        request = control_pb2.MigrateRequest(session=session(here).id, server=first.tcp)
+        steps = here.stub.Migrate(request, metadata=here.metadata, timeout=harness.DEADLINE)
+        first.wait_for(lambda s: s.sessions, "the session that comes")
+        first.process.kill()
+        second = first.succeed(*options, constants={"gpuferry.monitor.moves.custody:VERDICT_SECONDS": 0.01})
+        second.wait_for(lambda s: s.sessions, "adoption")
+        assert session(second).state == STATE.SESSION_STATE_MIGRATING
+        assert not second.status().migrations
+        Path(here.runtime, "go").touch()
+        assert list(steps)[-1].state == STATE.MIGRATION_STATE_DONE
+        assert one.echo(b"on") == b"on"
+        second.wait_for(lambda s: s.sessions[0].state == STATE.SESSION_STATE_RUNNING, "arrival")
+        settled(second, [100])
+
+
 def test_the_guest_leaves_after_the_move(here: harness.Monitor, other: harness.Monitor) -> None:
     one = guest(here)
     assert migrate(here, session(here).id, "--to", other.tcp).returncode == 0

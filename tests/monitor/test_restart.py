@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from gpuferry.monitor.pool.channel import ChannelBroken
 from gpuferry.monitor.pool.returns import Returns
-from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from tests.helpers.tokens import token_of
 from tests.monitor import harness
@@ -212,6 +212,27 @@ def test_nobody_has_a_session_that_it_was_never_given(tmp_path: Path) -> None:
         returned = node_pb2.Returned(grant=node_pb2.Grant(session=session), orders=orders)
         with pytest.raises(ChannelBroken):
             returns.check(name, returned)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_session_went_to_another_server_out_of_its_file_if_its_keeper_was_told_so(
+    tmp_path: Path, ordered: bool
+) -> None:
+    returns = Returns(tmp_path, b"secret", 60)
+    there, grant = migration_pb2.RemoteTarget(address="there:1"), node_pb2.Grant(session=7)
+    keep = node_pb2.Keep(grant=grant, file=migration_pb2.FileTarget(path="/here"))
+    orders = [node_pb2.ToServer(keep=keep)]
+    if ordered:
+        orders.append(node_pb2.ToServer(play=node_pb2.Play(session=7, remote=there)))
+    returned = node_pb2.Returned(
+        ready=node_pb2.Ready(keeper=True),
+        grant=grant,
+        migrating=migration_pb2.Migrate(remote=there),
+        orders=[returns.seal("abc", each.SerializeToString()) for each in orders],
+    )
+    returns.check("abc", returned)
+    assert returned.migrating.remote.address == ("there:1" if ordered else "")
+    assert returned.migrating.file.path == ("" if ordered else "/here")
 
 
 def test_nobody_is_adopted_who_shows_no_order() -> None:

@@ -271,8 +271,10 @@ def test_who_takes_more_of_the_disk_than_it_was_given_is_ended(tmp_path: Path) -
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-@pytest.mark.parametrize("lie", ["", "grows", "hides", "is over", "hands back another"])
+@pytest.mark.parametrize("lie", ["", "grows", "hides", "is over", "hands back another", "folder is gone"])
 def test_the_next_monitor_looks_how_large_files_on_the_disk_are(tmp_path: Path, lie: str) -> None:
+    """Wherever its own are to lie: where those of the one before do is no lie."""
+
     async def main() -> None:
         steward, one, _ = await two(tmp_path, host=0, disk=4 * GIB)
         asked = asyncio.ensure_future(steward.evict(one.key))
@@ -283,7 +285,8 @@ def test_the_next_monitor_looks_how_large_files_on_the_disk_are(tmp_path: Path, 
         await asked
         assert list(one.noted.values()) == [SMALL]
 
-        second = Steward(2.0, 0, 4 * GIB, tmp_path)
+        folder = tmp_path / "gone" if lie == "folder is gone" else tmp_path
+        second = Steward(2.0, 0, 4 * GIB, folder)
         second.grantable(0, 2 * GIB)
         if lie == "grows":
             os.ftruncate(file, 2 * SMALL)
