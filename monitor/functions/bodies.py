@@ -96,17 +96,16 @@ class Held:
             raise Failed(Code.TOO_SLOW, "the request's body came too slowly") from None
 
     async def _parts(self, content: StreamReader, most: int) -> bytes:
-        parts: list[bytes] = []
-        size, began = 0, time.monotonic()
+        body = bytearray()  # an object for each part would take many times its bytes, if those are few
+        began = time.monotonic()
         while not content.at_eof():
-            late = began + SECONDS + size / BYTES_PER_SECOND
+            late = began + SECONDS + len(body) / BYTES_PER_SECOND
             part = await within(late - time.monotonic(), content.readany())
-            size += len(part)
-            if size > most:
+            if len(body) + len(part) > most:
                 raise too_large(most)
             self.take(len(part))
-            parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            body += part
+        return bytes(body)
 
 
 async def expected(request: web.Request) -> None:

@@ -7,6 +7,7 @@ import gzip
 import json
 import socket
 import time
+import tracemalloc
 from types import SimpleNamespace
 from typing import cast
 
@@ -151,6 +152,37 @@ def test_a_body_that_is_said_to_be_large_has_no_more_time_for_its_first_bytes(
     with pytest.raises(Failed) as failed:
         asyncio.run(asyncio.wait_for(read(), 30))
     assert failed.value.code is Code.TOO_SLOW
+
+
+def test_a_body_in_small_parts_takes_the_memory_that_it_is_counted_for() -> None:
+    """Else who sends two bytes at a time takes sixty times as much as all bodies may have together."""
+    size = 1 << 13
+
+    async def read() -> bytes:
+        protocol = BaseProtocol(asyncio.get_running_loop())
+        content = StreamReader(protocol, 1 << 16)
+        given = SimpleNamespace(at_eof=content.at_eof, readany=lambda: feed(content))
+        request = SimpleNamespace(body_exists=True, content_length=size, headers={}, content=given)
+        with bodies.Bodies(1 << 30).hold() as held:
+            return await held.read(cast(web.BaseRequest, request), size)
+
+    fed = 0
+
+    async def feed(content: StreamReader) -> bytes:
+        nonlocal fed
+        content.feed_data(fed.to_bytes(2, "big"))
+        part = await content.readany()
+        fed += len(part)
+        if fed == size:
+            content.feed_eof()
+        return part
+
+    tracemalloc.start()
+    try:
+        assert len(asyncio.run(read())) == size
+        assert tracemalloc.get_traced_memory()[1] < 16 * size
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_large_answer_has_the_time_that_it_takes() -> None:

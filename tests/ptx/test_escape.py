@@ -308,6 +308,46 @@ def test_shared_memory_has_an_end(check: str) -> None:
     assert process(code, check) == [ILLEGAL] * len(ANYWAY)
 
 
+# What was looked at were the first bytes of a variable, or of device memory. The instruction went on from
+# there, or to a place as far behind the begin of shared memory.
+FARTHER = {
+    "a matrix in local memory": ".local .align 16 .b8 own[64]; mov.u64 %x10, own; mov.u32 %r9, 1000000;"
+    " wmma.load.a.sync.aligned.row.m16n16k16.local.f16"
+    " {%r10,%r11,%r12,%r13,%r14,%r15,%r16,%r17}, [%x10], %r9;",
+    "a matrix in a local variable": ".local .align 16 .b8 own[64]; mov.u32 %r9, 100000;"
+    " wmma.store.d.sync.aligned.row.m16n16k16.f32 [own], {%f0,%f1,%f2,%f3,%f4,%f5,%f6,%f7}, %r9;",
+    "a matrix in arguments": "mov.u32 %r9, 16;"
+    " wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r10,%r11,%r12,%r13,%r14,%r15,%r16,%r17}, [p0], %r9;",
+    "a copy to a local variable": ".local .align 16 .b8 own[64]; mov.u32 %r10, tile;"
+    " cp.async.bulk.global.shared::cta.bulk_group [own], [%r10], 4096;",
+    "a copy from a local variable": ".local .align 16 .b8 own[64]; mov.u32 %r10, tile;"
+    " cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [own], 2048, [tile];",
+    "a copy from arguments": "mov.u32 %r10, tile;"
+    " cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [p0], 2048, [tile];",
+    "a copy of what is not global": "mov.u32 %r10, tile;"
+    " cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [tile], 65536, [tile];",
+    "a copy to each block's global memory": "mov.u32 %r10, tile; mov.u16 %h0, 1;"
+    " cp.async.bulk.global.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster"
+    " [%x0], [%r10], 16, [%x0], %h0;",
+    "an answer in global memory": "clusterlaunchcontrol.try_cancel.async.global.mbarrier::complete_tx::bytes"
+    ".multicast::cluster::all.b128 [%x0], [%x0];",
+    "an answer anywhere": "clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes"
+    ".multicast::cluster::all.b128 [%x0], [%x0];",
+}
+
+
+def test_no_instruction_goes_on_from_what_was_looked_at() -> None:
+    code = f"""
+    for body in {list(FARTHER.values())!r}:
+        for fibers in (False, True):
+            attempt("    .shared .align 128 .b8 tile[4096];\\n" + body, fibers=fibers, block=(32,))
+    """
+    said = [line.split()[0] for line in process(code)]
+    names = [name for name in FARTHER for _ in range(2)]
+    invalid = "218"  # PTX: its space is not the instruction's
+    assert {name for name, line in zip(names, said, strict=True) if line not in (invalid, ILLEGAL)} == set()
+
+
 def test_an_ordinary_kernel_does_the_same() -> None:
     """Local variables with and without addresses, arguments by reference, generic pointers of every space."""
     function = """

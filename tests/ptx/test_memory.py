@@ -328,6 +328,12 @@ def test_a_register_is_no_array() -> None:
     assert refused.value.status == driver.INVALID_PTX
 
 
+def test_a_percent_sign_is_a_letter_of_a_registers_name() -> None:
+    body = "    .reg .b32 a, %a; mov.u32 a, 1; mov.u32 %a, 20; add.u32 %r10, a, %a;"
+    (out,) = driver.run(kernel(f"{body}\n    {store('%r10')}", pointers=1), "k", np.zeros(1, np.uint32))
+    assert out[0] == 21
+
+
 def test_a_cluster_of_one_block() -> None:
     """mapa gives the block's own shared memory, and getctarank says 0 of what lies there."""
     body = f"""

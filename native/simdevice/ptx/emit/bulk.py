@@ -37,7 +37,8 @@ def copy(e: FunctionEmitter, m: Modifiers, reduces: bool) -> None:
         m.need("global", "shared::cta", "shared::cluster"),
     ]
     order = [flag for flag in e.instruction.modifiers if flag in spaces]
-    completion = m.need("mbarrier::complete_tx::bytes", "bulk_group")
+    leaves = order[0] == "global"  # there is no mbarrier there, and no other block's memory
+    completion = m.need(*(() if leaves else ("mbarrier::complete_tx::bytes",)), "bulk_group")
     policy = take_hints(m)
     barrier = completion != "bulk_group"
     reduction = _take_reduction(m) if reduces else None
@@ -73,8 +74,7 @@ def copy(e: FunctionEmitter, m: Modifiers, reduces: bool) -> None:
         _move_bytes(e, dst, src, count)
     if barrier:
         # Where the bytes go, there they are counted.
-        space = "shared" if to_space == "global" else to_space
-        update(e, pointer(e, rest[0], space, 8).value, "0", e.op(f"sub i64 0, {size64}"))
+        update(e, pointer(e, rest[0], to_space, 8).value, "0", e.op(f"sub i64 0, {size64}"))
 
 
 def _take_reduction(m: Modifiers) -> tuple[str, Type]:

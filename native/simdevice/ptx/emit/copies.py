@@ -7,7 +7,7 @@ from ..types import B64, PRED
 from . import bulk, cluster
 from .function import FunctionEmitter
 from .mbarrier import EXPECTED, MASK, PHASE, update
-from .memory import Pointer, pointer, take_hints
+from .memory import Pointer, check_shared_span, pointer, take_hints
 from .modifiers import Modifiers
 from .registry import opcode
 from .spaces import take_space
@@ -88,7 +88,11 @@ def clusterlaunchcontrol(e: FunctionEmitter, i: Instruction, m: Modifiers) -> No
         everywhere = m.flag("multicast::cluster::all")
         m.type()
         response, barrier = e.operands(2)
+        if space not in ("shared", "generic"):
+            raise e.fail("the answer goes to shared memory")
         answer, counted = pointer(e, response, space, 16).value, pointer(e, barrier, space, 8).value
+        for where, size in ((answer, "16"), (counted, "8")):
+            check_shared_span(e, where, size, "shared")
         if everywhere:
             cluster.for_each_block(
                 e,

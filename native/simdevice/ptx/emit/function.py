@@ -119,6 +119,8 @@ class FunctionEmitter(Writer):
 
     def new_slot(self, scope: Scope, name: str, kind: Type) -> Slot:
         plain = re.sub(r"[^\w.$]", "", name)
+        if not name.startswith("%"):  # %a and a are two registers
+            plain += "."
         pointer = f"%r{scope.number}.{plain}"
         held = self.slot_type(pointer, kind)
         self.entry.append(f"  {pointer} = alloca {held}")

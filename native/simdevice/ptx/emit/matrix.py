@@ -276,6 +276,8 @@ def _transfer(
         raise e.fail(f"no matrices of .{kind.name} of this shape")
     count = rows * columns // _WARP
     base = pointer(e, address, space, kind.bytes)
+    if base.space not in ("global", "generic", *SHARED):
+        raise e.fail("matrices lie in global or in shared memory")
     stride = e.op(f"zext i32 {pitch} to i64")
     first = e.op(f"mul i32 {lane_of(e)}, {count}")
     places = []

@@ -16,6 +16,12 @@ from .spaces import SHARED, keep_constants, take_space
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 HINTS = ("L1::", "L2::")
+# The spaces of variables that an instruction on a space may name.
+_NAMED = {
+    **{space: (space,) for space in ("global", "const", "local", "shared")},
+    "cluster": ("shared",),
+    "param": ("param", "kernel_param"),
+}
 
 
 @dataclass
@@ -48,7 +54,7 @@ def pointer(
     if not isinstance(operand, Address):
         raise e.fail("an address is expected")
     if operand.base is not None and e.register(operand.base) is None:
-        return _symbol(e, operand, size, align, writes)
+        return _symbol(e, operand, space, size, align, writes)
     if operand.index:
         raise e.fail(f"{operand.base} is no array")
     # Shared addresses have 32 bits and wrap: compilers form negative ones that an offset brings back.
@@ -104,11 +110,18 @@ def check_shared(e: FunctionEmitter, address: str, size: int) -> None:
     e.stop_if(outside, "sim_rt_illegal", f"i64 {address}")
 
 
-def _symbol(e: FunctionEmitter, operand: Address, size: int, align: int, writes: bool) -> Pointer:
+def require_space(e: FunctionEmitter, name: str, place: Place, space: str) -> None:
+    """A variable is in the space that the instruction names, whose bounds are what is looked at."""
+    if space != "generic" and place.space not in _NAMED[space]:
+        raise e.fail(f"{name} is not in the state space of the instruction")
+
+
+def _symbol(e: FunctionEmitter, operand: Address, space: str, size: int, align: int, writes: bool) -> Pointer:
     assert operand.base is not None
     place = e.place(operand.base)
     if place is None:
         raise e.fail(f"{operand.base} is not declared")
+    require_space(e, operand.base, place, space)
     offset = place.offset(operand)
     if place.space == "shared":
         offset += int(place.pointer)

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 
 from ..emit import reach
 from ..emit.function import Place
-from ..emit.memory import Access, bits_to_store, elements, is_sink, take_load, take_store
+from ..emit.memory import (
+    Access,
+    bits_to_store,
+    elements,
+    is_sink,
+    require_space,
+    take_load,
+    take_store,
+)
 from ..emit.modifiers import Modifiers
 from ..emit.spaces import keep_constants
 from ..model import Address, Instruction, Operand, Register
@@ -90,6 +98,7 @@ def _address(e: WarpEmitter, operand: Operand, space: str, size: int) -> tuple[s
         place = e.place(operand.base)
         if place is None or not e.varies(place.pointer):
             return None
+        require_space(e, operand.base, place, space)
         offset = place.offset(operand)
         if not 0 <= offset <= place.size - size:
             raise Unsuitable("beyond a variable")
