@@ -27,6 +27,7 @@ struct gf_capture {
     CUstreamCaptureMode mode;
     uint64_t thread;
     struct gf_captured *origin, *streams;
+    struct places left; /* of streams that were destroyed: it is to be joined all the same */
     struct gf_capture *next;
 };
 
@@ -141,6 +142,7 @@ static void end(struct gf_capture *capture) {
         capture->model->captured = false;
     }
     atomic_fetch_sub(&gf_capture_count, 1);
+    free(capture->left.edges);
     free(capture);
 }
 
@@ -157,6 +159,7 @@ static void lose_within(const struct gf_model *model) {
         if (is_within(c->model, model)) {
             c->invalid = true;
             c->model = NULL;
+            c->left.count = 0;
             for (struct gf_captured *s = c->streams; s != NULL; s = s->next) {
                 s->places.count = 0;
             }
@@ -179,11 +182,15 @@ static void abandon(struct gf_capture *capture) {
 void gf_capture_forget(struct gf_stream *stream) {
     gf_graphs_lock();
     if (stream->captured != NULL) {
-        stream->captured->capture->invalid = true;
-        if (stream->captured->capture->origin == stream->captured) {
-            abandon(stream->captured->capture);
+        struct gf_capture *capture = stream->captured->capture;
+        if (capture->origin == stream->captured) {
+            abandon(capture);
         } else {
-            struct gf_captured **place = &stream->captured->capture->streams;
+            const struct places *places = &stream->captured->places;
+            for (unsigned i = 0; i < places->count; i++) {
+                capture->invalid |= !add_place(&capture->left, places->edges[i].from, NULL);
+            }
+            struct gf_captured **place = &capture->streams;
             while (*place != stream->captured) {
                 place = &(*place)->next;
             }
@@ -645,6 +652,9 @@ CUresult gf_capture_begin(CUstream handle, CUstreamCaptureMode mode, struct gf_m
 static bool is_joined(struct gf_capture *capture) {
     const struct places *places = &capture->origin->places;
     bool joined = gf_model_mark(capture->model, places->edges, places->count);
+    for (unsigned i = 0; i < capture->left.count; i++) {
+        joined &= capture->left.edges[i].from->mark != 0;
+    }
     for (struct gf_captured *s = capture->streams; s != NULL; s = s->next) {
         for (unsigned i = 0; i < s->places.count; i++) {
             joined &= s->places.edges[i].from->mark != 0;

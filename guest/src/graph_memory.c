@@ -133,8 +133,9 @@ static CUresult refer(struct gf_node *node) {
 }
 
 CUresult gf_graph_memory_take(struct gf_node *node) {
-    if (node->model->parent != NULL) { /* memory belongs to the graph that is launched */
-        return CUDA_ERROR_NOT_SUPPORTED;
+    const struct gf_node *within = node->model->parent;
+    if (within != NULL && within->params.type != CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* memory belongs to the graph that is launched */
     }
     pthread_mutex_lock(&lock);
     CUresult result = node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ? allocate(node) : refer(node);

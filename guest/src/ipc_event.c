@@ -26,13 +26,15 @@ static CUresult export(CUevent handle, struct gf_event *event) {
     return result;
 }
 
-/* One that was opened is refused by the server: it is not ours to give. */
+/* One that was opened is refused by the server: it is not ours to give. What is refused has a handle of
+ * zeros: Warp looks for that in memory of its own that it never wrote. */
 CUresult gf_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent handle) {
     struct gf_ipc_handle told = gf_ipc_handle(GF_IPC_EVENT);
     struct gf_event *event = gf_event_find(handle);
     if (pHandle == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    memset(pHandle, 0, sizeof *pHandle);
     if (event == NULL || (event->flags & CU_EVENT_INTERPROCESS) == 0) {
         return CUDA_ERROR_INVALID_HANDLE;
     }

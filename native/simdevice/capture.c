@@ -328,13 +328,12 @@ static void asked(const struct sim_capture_mark *mark) {
         capture->invalid = true;
 }
 
-/* A capture whose origin is gone can be ended by nobody else. */
+/* A capture whose origin is gone can be ended by nobody else. What another stream did before it went is to be
+ * joined all the same. */
 static void forget(struct sim_captured *captured) {
     struct sim_capture *capture = captured->capture;
-    capture->invalid = true;
-    if (capture->origin != captured->stream)
-        return;
-    sim_capture_abandon(capture);
+    if (capture->origin == captured->stream)
+        sim_capture_abandon(capture);
 }
 
 static void forget_stream(struct sim_stream *stream) {

@@ -87,6 +87,7 @@ CUresult cuEventCreate(CUevent *out, unsigned int flags) {
 CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
     struct sim_event *event;
     SIM_REQUIRE(out);
+    *out = (CUipcEventHandle){0}; /* Warp takes it for the sign that it was refused */
     SIM_TRY(acquire(handle, &event));
     CUresult result =
         event->shared && sim_ipc_event_handle(event->shared, out) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;

@@ -139,8 +139,9 @@ static CUresult refer(struct sim_node *node) {
 }
 
 CUresult sim_graph_memory_keep(struct sim_node *node) {
-    if (node->graph->parent) /* memory belongs to the graph that is launched */
-        return CUDA_ERROR_NOT_SUPPORTED;
+    const struct sim_node *within = node->graph->parent;
+    if (within && within->params.type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        return CUDA_ERROR_NOT_SUPPORTED; /* memory belongs to the graph that is launched */
     return node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ? allocate(node) : refer(node);
 }
 

@@ -63,8 +63,16 @@ int main(void) {
         EXPECT(pageable[0] == 16 && pageable[WORDS - 1] == 16);
     }
 
+    // a stream that comes in and is destroyed, as Warp's temporary ones are, leaves its work
     OK(cuStreamBeginCaptureToGraph(origin, graph, &extra, NULL, 1, CU_STREAM_CAPTURE_MODE_RELAXED));
-    OK(cuMemsetD32Async(b, 5, WORDS, origin));
+    OK(cuEventRecord(fork, origin));
+    OK(cuStreamWaitEvent(other, fork, 0));
+    OK(cuMemsetD32Async(b, 5, WORDS, other));
+    OK(cuEventRecord(join, other));
+    OK(cuStreamDestroy(other));
+    OK(cuStreamIsCapturing(origin, &status));
+    EXPECT(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    OK(cuStreamWaitEvent(origin, join, 0));
     OK(cuStreamEndCapture(origin, &same));
     EXPECT(same == graph);
     OK(cuGraphGetNodes(graph, NULL, &total));

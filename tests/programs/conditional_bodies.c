@@ -236,6 +236,13 @@ static void captured(void) {
     OK(cuGraphAddEventRecordNode(&wrong, body, NULL, 0, event));
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphInstantiate(&exec, graph, 0));
     OK(cuGraphDestroyNode(wrong));
+    // Warp captures an allocation, looks for it in the body, and says what is wrong.
+    CUdeviceptr memory = 0;
+    OK(cuStreamBeginCaptureToGraph(side, body, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuMemAllocAsync(&memory, 64, side));
+    OK(cuMemFreeAsync(memory, side));
+    OK(cuStreamEndCapture(side, &same));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphInstantiate(&exec, graph, 0));
     CUgraphConditionalHandle unused = add_condition(body, 1);
     EXPECT(unused != handle);
     CUDA_GRAPH_INSTANTIATE_PARAMS instantiate = {0};

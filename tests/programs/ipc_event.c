@@ -98,7 +98,9 @@ int main(int count, char **arguments) {
     OK(cuIpcGetEventHandle(&handles.first, first));
     OK(cuIpcGetEventHandle(&handles.second, second));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcGetEventHandle(NULL, first));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cuIpcGetEventHandle(&handles.second, plain));
+    CUipcEventHandle refused = {{1}}, zeros = {{0}};
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuIpcGetEventHandle(&refused, plain));
+    EXPECT(memcmp(&refused, &zeros, sizeof zeros) == 0);
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuIpcOpenEventHandle(&none, handles.first));
 
     OK(cuMemsetD32(gate, 0, 1));

@@ -203,6 +203,25 @@ def test_isspacep() -> None:
     assert out[0] == 1 | 4 | 16
 
 
+@pytest.mark.parametrize("meet", ["", "bar.warp.sync -1;"])
+def test_addresses_of_local_memory_in_32_bits(meet: str) -> None:
+    """As LLVM forms them when it is asked for short pointers: Triton's device_print."""
+    body = f"""
+    .local .align 8 .b8 own[72]; .reg .b32 %SPL;
+    mov.b32 %SPL, own;
+    add.s32 %r10, %SPL, 8; cvt.u64.u32 %x10, %r10; cvta.local.u64 %x11, %x10;
+    st.local.v2.b32 [%SPL+8], {{%r0, 5}};
+    and.b32 %r11, %r0, 7; mad.lo.u32 %r11, %r11, 4, %r10; {meet}
+    st.local.u32 [%r11+8], %r0; ld.local.u32 %r12, [%r11+8];
+    ld.u32 %r13, [%x11]; add.u32 %r12, %r12, %r13; ld.u32 %r13, [%x11+4]; add.u32 %r12, %r12, %r13;
+    mov.u64 %x12, own; cvta.local.u64 %x12, %x12; ld.u32 %r13, [%x12+8]; add.u32 %r12, %r12, %r13;
+    cvta.to.local.u64 %x13, %x11; cvt.u32.u64 %r14, %x13; sub.u32 %r14, %r14, %r10; add.u32 %r12, %r12, %r14;
+    {store("%r12")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(64, np.uint32), block=(64,))
+    assert (out == 3 * np.arange(64) + 5).all()
+
+
 def test_parameters_by_value() -> None:
     """Structures and scalars at their natural alignment."""
     text = """.version 8.8

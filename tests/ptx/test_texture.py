@@ -146,6 +146,14 @@ def test_a_fetch(
     expect(got, texels, at, linear=linear, normalized=normalized, address=CLAMP if repeats else address)
 
 
+def test_between_two_texels_that_are_mirrored(module: driver.Module) -> None:
+    """The nearest one is the mirror image of what lies there unmirrored, as a GPU has it (Warp's tests)."""
+    texels = np.arange(4, dtype=np.float32).reshape(1, 1, 4, 1)
+    texture = Texture(Array(texels, 1), address=MIRROR, flags=NORMALIZED)
+    at = np.array([[each + way] for way in (-512, 0, 512) for each in (0, 1, 1.25, 1.5, 2)], np.float32)
+    assert list(run(module, "tex_1d_f32", texture.value, at)[:, 0]) == [0, 3, 2, 1, 0] * 3
+
+
 def test_a_fetch_says_that_it_is_resident() -> None:
     instruction = """.reg .pred %in;
     tex.2d.v4.f32.f32 {%r0, %r1, %r2, %r3}|%in, [%t, {%x0, %x1}]; selp.f32 %r1, 1.0, 0.0, %in;"""

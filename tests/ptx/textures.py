@@ -206,8 +206,7 @@ def texel_position(x: float, size: int, address: int, normalized: bool) -> Fract
     if address == WRAP:
         at -= floor(at)
     elif address == MIRROR:
-        whole = floor(at)
-        at = 1 - (at - whole) if whole % 2 else at - whole
+        at %= 2
     return at * size
 
 

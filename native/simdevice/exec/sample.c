@@ -29,12 +29,13 @@ static double in_texels(const struct sim_view *view, int dimension, bool normali
                         uint32_t size) {
     if (!normalized)
         return within_reason(at);
-    double u = at, whole = floor(u);
+    double u = at;
     CUaddress_mode mode = view->sampler.address[dimension];
     if (mode == CU_TR_ADDRESS_MODE_WRAP)
-        u -= whole;
-    else if (mode == CU_TR_ADDRESS_MODE_MIRROR)
-        u = fmod(whole, 2) != 0 ? 1 - (u - whole) : u - whole;
+        u -= floor(u);
+    else if (mode ==
+             CU_TR_ADDRESS_MODE_MIRROR) /* texels are mirrored, not coordinates: it differs between two */
+        u -= 2 * floor(u / 2);
     return within_reason(u * size);
 }
 

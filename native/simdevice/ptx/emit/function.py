@@ -95,6 +95,7 @@ class FunctionEmitter(Writer):
         self._parameters: list[str] = []
         self.frame = reach.Frame()
         self.framed: dict[int, int] = {}
+        self.short_pointers = False  # an address of local memory was taken in 32 bits
         self.return_registers: list[tuple[Slot, str]] = []
         self.zeros: dict[str, str] = {}  # of each register the line by which it begins as zero
 
@@ -208,9 +209,9 @@ class FunctionEmitter(Writer):
                 raise self.fail(f"!{operand.name} is not a predicate")
             return self.op(f"xor i1 {self.load_slot(slot)}, true")
         if isinstance(operand, Address) and operand.base is not None:
-            address = self.symbol_value(operand)
+            address = self._symbol_bits(operand, bits)
             if address is not None:
-                return self.resize(address, 64, bits, False)
+                return address
         if isinstance(operand, Vector):
             return self.pack(operand, bits)
         raise self.fail("an operand has the wrong form")
@@ -233,9 +234,17 @@ class FunctionEmitter(Writer):
         if special is not None:
             value, width = special
             return self.resize(value, width, bits, False)
-        address = self.symbol_value(Address(name, 0))
+        address = self._symbol_bits(Address(name, 0), bits)
         if address is None:
             raise self.fail(f"{name} is not declared")
+        return address
+
+    def _symbol_bits(self, operand: Address, bits: int) -> str | None:
+        address = self.symbol_value(operand)
+        if address is None:
+            return None
+        place = self.place(operand.base or "")
+        self.short_pointers |= bits == 32 and place is not None and place.space == "local"
         return self.resize(address, 64, bits, False)
 
     def _immediate(self, operand: Immediate, bits: int, is_float: bool) -> str:

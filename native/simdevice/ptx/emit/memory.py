@@ -12,7 +12,7 @@ from .function import FunctionEmitter, Place
 from .mbarrier import update
 from .modifiers import Modifiers
 from .registry import opcode
-from .spaces import SHARED, keep_constants, take_space
+from .spaces import SHARED, keep_constants, read_address, take_space
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 HINTS = ("L1::", "L2::")
@@ -62,7 +62,7 @@ def pointer(
     if operand.base is None:
         base = address = str(operand.offset & ((1 << bits) - 1))
     else:
-        base = address = e.read_bits(Register(operand.base), bits)
+        base = address = read_address(e, operand.base, space)
         if e.kernel.checked:
             # One value, whatever it is made of: LLVM may not choose it anew behind the comparison.
             base = address = e.op(f"freeze i{bits} {address}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Instruction, Variable
+from ..model import Instruction, Register, Variable
 from ..types import PRED
 from . import cluster, reach
 from .function import FunctionEmitter
@@ -29,6 +29,21 @@ def take_space(m: Modifiers) -> str:
     return _SPACES[found] if found else "generic"
 
 
+def read_address(e: FunctionEmitter, name: str, space: str) -> str:
+    """A register with an address: 32 bits of it where the space is SHARED, else 64. A register of 32 bits has
+    the lower half of an address in local memory: LLVM's short pointers, which Triton asks for."""
+    slot = e.register(name)
+    if space != "local" or slot is None or slot.type.bits != 32:
+        return e.read_bits(Register(name), 32 if space in SHARED else 64)
+    return _with_upper_half(e, e.read_bits(Register(name), 32))
+
+
+def _with_upper_half(e: FunctionEmitter, low: str) -> str:
+    near = e.near_local()
+    distance = e.op(f"sub i32 {low}, {e.resize(near, 64, 32, False)}")
+    return e.op(f"add i64 {near}, {e.resize(distance, 32, 64, True)}")
+
+
 @opcode("cvta")
 def cvta(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     to = m.flag("to")
@@ -42,6 +57,10 @@ def cvta(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
             # Another block's may lie in front of the own.
             value = e.resize(e.resize(value, 64, 32, False), 32, 64, True)
         value = e.op(f"{'sub' if to else 'add'} i64 {value}, {base}")
+    elif space == "local" and e.short_pointers and not to:
+        low = e.resize(value, 64, 32, False)
+        short = e.op(f"icmp eq i64 {value}, {e.resize(low, 32, 64, False)}")
+        value = e.op(f"select i1 {short}, i64 {_with_upper_half(e, low)}, i64 {value}")
     e.write_bits(d, kind.bits, e.resize(value, 64, kind.bits, False))
 
 

@@ -133,6 +133,12 @@ class Writer:
         where = self.entry_value(f"&{name}", f"getelementptr i8, ptr %thread, i64 {layout.THREAD[name]}")
         return self.entry_value(f"{name}.bound", f"load i64, ptr {where}, align 8")
 
+    def near_local(self) -> str:
+        """An address at most 2 GiB from any of the thread's local memory, as a number."""
+        if self.kernel.checked:
+            return self.local_bound("local")
+        return self.op(f"ptrtoint ptr {self.intrinsic('llvm.frameaddress.p0', 'ptr', 'i32 0')} to i64")
+
     def on_stack(self, address: str) -> str:
         """Whether an address is of the stack that the thread runs on."""
         frame = self.op(f"ptrtoint ptr {self.intrinsic('llvm.frameaddress.p0', 'ptr', 'i32 0')} to i64")

@@ -455,11 +455,17 @@ class WarpEmitter(FunctionEmitter):
             return self.raw_op(f"load i64, ptr {where}, align 8")
         raise NotVector(name)
 
+    def _of_warp(self, name: str, offset: int) -> str:
+        where = self.entry_value(f"&{name}", f"getelementptr i8, ptr %warp, i64 {offset}")
+        return self.entry_value(name, f"load i64, ptr {where}, align 8")
+
+    def near_local(self) -> str:
+        if self.kernel.checked:  # the lanes' memory lies side by side
+            return self._of_warp("local", layout.LANES["lane"] + layout.THREAD["local"])
+        return self._of_warp("stack", layout.LANES["stack"])
+
     def on_stack(self, address: str) -> str:
-        bounds = []
-        for name in ("stack", "stack_end"):
-            where = self.entry_value(f"&{name}", f"getelementptr i8, ptr %warp, i64 {layout.LANES[name]}")
-            bounds.append(self.entry_value(name, f"load i64, ptr {where}, align 8"))
+        bounds = [self._of_warp(name, layout.LANES[name]) for name in ("stack", "stack_end")]
         size = self.op(f"sub i64 {bounds[1]}, {bounds[0]}")
         return self.op(f"icmp ult i64 {self.op(f'sub i64 {address}, {bounds[0]}')}, {size}")
 

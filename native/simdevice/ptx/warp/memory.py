@@ -21,8 +21,8 @@ from ..emit.memory import (
     take_store,
 )
 from ..emit.modifiers import Modifiers
-from ..emit.spaces import keep_constants
-from ..model import Address, Instruction, Operand, Register
+from ..emit.spaces import keep_constants, read_address
+from ..model import Address, Instruction, Operand
 from ..types import Type
 from .function import Unsuitable, WarpEmitter
 from .helpers import OWN, helper
@@ -106,7 +106,7 @@ def _address(e: WarpEmitter, operand: Operand, space: str, size: int) -> tuple[s
         return e.op(f"ptrtoint ptr {where} to i64"), OWN if e.kernel.checked else space
     if operand.index:
         raise e.fail(f"{operand.base} is no array")
-    address = e.read_bits(Register(operand.base), bits)
+    address = read_address(e, operand.base, space)
     if not e.varies(address):
         return None
     if e.kernel.checked:
