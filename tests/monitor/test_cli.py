@@ -64,12 +64,24 @@ def test_run_options(monitor: harness.Monitor, tmp_path: Path) -> None:
     assert environment["GPUFERRY_STATS"] == str(tmp_path / "s.json")
 
 
-def test_run_hands_limits_to_the_guest(monitor: harness.Monitor) -> None:
-    limits = {"--max-wait": "2.5", "--wall-limit": "60", "--idle-limit": "9", "--on-loss": "reconnect"}
-    flags = [word for pair in limits.items() for word in pair]
-    environment = shown(monitor.run("run", *flags, "--", *SHOW, GPUFERRY_MAX_WAIT="1"))
-    for flag, value in limits.items():
+LIMITS = {"--max-wait": "2.5", "--wall-limit": "60", "--idle-limit": "9", "--on-loss": "reconnect"}
+DEMANDS = [*(word for pair in LIMITS.items() for word in pair), "--label", "gpu=0", "--label", "zone=a"]
+
+
+def hold_the_demands(environment: dict[str, str]) -> None:
+    for flag, value in LIMITS.items():
         assert environment["GPUFERRY_" + flag[2:].replace("-", "_").upper()] == value
+    assert environment["GPUFERRY_LABELS"] == "gpu=0,zone=a"
+
+
+def test_run_hands_limits_to_the_guest(monitor: harness.Monitor) -> None:
+    hold_the_demands(shown(monitor.run("run", *DEMANDS, "--", *SHOW, GPUFERRY_MAX_WAIT="1")))
+
+
+def test_a_device_is_chosen_for_a_private_monitor_only(monitor: harness.Monitor) -> None:
+    completed = monitor.run("run", "--device", "gpu", "--", *SHOW)
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert "--device goes with --local" in completed.stderr
 
 
 def test_run_takes_the_flag_before_the_environment(monitor: harness.Monitor) -> None:
@@ -205,7 +217,8 @@ def short() -> Iterator[str]:
 
 
 def test_local_has_a_monitor_of_its_own(short: str) -> None:
-    environment = shown(local(short, "--", *SHOW, GPUFERRY_TOKEN="unused" * 10))
+    environment = shown(local(short, *DEMANDS, "--", *SHOW, GPUFERRY_TOKEN="unused" * 10))
+    hold_the_demands(environment)
     assert environment["GPUFERRY_MONITOR"].startswith(f"unix:{short}/gpuferry-local-")
     assert environment["GPUFERRY_TOKEN"] != "unused" * 10
     assert not Path(environment["GPUFERRY_MONITOR"].removeprefix("unix:")).exists()
