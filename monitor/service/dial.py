@@ -23,6 +23,12 @@ _REASONS = (
     ("Hostname Verification", "its certificate is for another name or address than this"),
     ("CERTIFICATE_VERIFY_FAILED", "its certificate is not of the authority in GPUFERRY_TLS_CA, or has ended"),
     ("WRONG_VERSION_NUMBER", "it does not speak TLS"),
+    (  # the port of guests, of the page, or of another program
+        "Failed parsing HTTP/2",
+        "what listens there speaks no gRPC, or only TLS (tls://): commands go to the address of --control",
+    ),
+    ("Domain name not found", "no such host is known here"),
+    ("Permission denied", "this user may not connect to it"),
     ("Socket closed", "it hung up; if it speaks TLS, write tls:// before its address"),
 )
 

@@ -379,6 +379,12 @@ def test_status_of_no_monitor(nowhere: str) -> None:
     assert "command line" in completed.stderr
 
 
+def test_status_from_the_port_of_guests(monitor: harness.Monitor) -> None:
+    completed = monitor.run("status", "--control", monitor.tcp)
+    assert completed.returncode == 5
+    assert "what listens there speaks no gRPC" in completed.stderr
+
+
 def test_health_and_reflection_need_no_token(monitor: harness.Monitor) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
