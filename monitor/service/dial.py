@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import grpc
-from gpuferry.guest.endpoint import TLS_SCHEME
+from gpuferry.guest.endpoint import TLS_SCHEME, split_address
 
 from ..settings.errors import ConfigError
 from .tls import Identity
@@ -53,7 +53,11 @@ def stays_here(address: str) -> bool:
 
 
 def check_way(address: str, identity: Identity | None, insecure: bool) -> bool:
-    """Whether the way to this address is TLS. Raises ConfigError if it may not be gone like this."""
+    """Whether the way to this address is TLS. Raises ConfigError if it is none, or not allowed."""
+    try:
+        split_address(address)
+    except ValueError as error:
+        raise ConfigError(str(error), "as in gpu-server:7701") from None
     if address.startswith(TLS_SCHEME):
         if identity is None:
             raise ConfigError(

@@ -43,7 +43,7 @@ class Addresses:
     )
     control: str = option(options.address(), default_control, "gRPC for the CLI: unix:PATH or HOST:PORT")
     http: str | None = option(
-        options.optional(options.text("HOST:PORT")),
+        options.optional(options.address(unix=False, word=AUTO)),
         AUTO,
         f"Page, metrics and health; auto: {DEFAULT_HTTP} or any free port; none: off",
     )

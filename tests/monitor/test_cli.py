@@ -437,6 +437,7 @@ def test_a_second_monitor_is_refused(monitor: harness.Monitor) -> None:
         (["--control", "0.0.0.0:0", "--insecure"], 1, "no token was given"),
         (["--tls-cert", "server.crt"], 1, "--tls-key and --tls-ca: not given"),
         (["--listen", "nonsense"], 2, "HOST:PORT"),
+        (["--http", "nonsense"], 2, "--http: 'nonsense' is neither"),
         (["--listen", "none", "--socket", "none"], 2, "no way in"),
         (["--device", "quantum"], 2, "auto, gpu, sim"),
         (["--device", "gpu"], 1, "no GPU"),
