@@ -117,8 +117,7 @@ class Admission:
     tenants: Mapping[str, str] | None = option(
         options.optional(limits.tenants()),
         None,
-        "What tenants may have: sessions, memory, queue, connections, calls, wall, weight, processes; of "
-        "`default`: those of whom nothing else is said",
+        f"What tenants may have: {', '.join(limits.NAMES)}; of `default`: those of whom nothing else is said",
     )
     move_variables: str = option(
         options.choice("follow", "same"),
