@@ -225,7 +225,7 @@ def test_no_room_for_the_output(tmp_path: Path) -> None:
         )
     assert completed.returncode == 1
     assert completed.stderr.count("\n") == 2
-    assert "No space left" in clean(completed)
+    assert "gpuferry: No space left" in clean(completed)
 
 
 def test_codegen_whose_output_nobody_reads() -> None:
