@@ -1,8 +1,8 @@
 """Fills the generated blocks of documents.
 
-README.md tells what is carried (from the spec) and the numbers that people ask for first,
-specs/cuda/REFUSED.md what is not and why, bench/NUMBERS.md all that was measured (bench/results/),
-codegen/DESIGN.md what three families of functions take.
+README.md tells what is carried (from the spec), the calls of a step of training and the numbers that people
+ask for first, specs/cuda/REFUSED.md what is not and why, bench/NUMBERS.md all that was measured
+(bench/results/), codegen/DESIGN.md what three families of functions take.
 
 python -m bench.readme            rewrite them
 python -m bench.readme --check    exit 1 if one is not up to date
@@ -29,6 +29,7 @@ from . import tables
 ROOT = Path(__file__).parent.parent
 OTHER_HEADERS = "graphics_api"  # the group whose functions cuda.h does not declare
 MEASURED = ROOT / "build" / "bench" / "results.json"
+STEP = tables.RESULTS / "clients" / "step_calls.json"
 FAMILIES = {
     "Linking at run time": ("link",),
     "The program's own virtual memory": (
@@ -91,6 +92,19 @@ def functions() -> dict[str, dict[str, Any]]:
     return found
 
 
+def step() -> str:
+    """What a step of training costs in calls (python -m bench.step_calls)."""
+    found = json.loads(STEP.read_text())
+    calls, trips = found["calls"], found["round_trips"]
+    told = (
+        f"A step of training ResNet-18 makes {sum(calls.values()):,} driver calls (PyTorch {found['torch']}, "
+        f"{found['date']}): {calls['local']:,} are answered in the guest, {calls['async']:,} sent and not "
+        f"waited for, {calls['sync']:,} are such as may wait, and {sum(trips.values()):,} of these make a "
+        f"round trip: {', '.join(f'`{name}` {count}' for name, count in sorted(trips.items()))}."
+    )
+    return "\n".join(textwrap.wrap(told, 120, break_on_hyphens=False)) + "\n"
+
+
 def coverage() -> str:
     """Per group of the driver API: how many functions there are, and how they are carried."""
     classes = ("local", "async", "sync", "absent", "refused")
@@ -102,7 +116,7 @@ def coverage() -> str:
             counts[function["class"]] += 1
             counts["steps"] += len(function["guest_steps"])
             counts["lines"] += function["lines_by_hand"]
-            if function["guest"] in written:
+            if function["guest"] in written and function["class"] != "refused":
                 counts[function["guest"]] += 1
     lines = [
         "| group | in the guest | sent, not waited for | waited for | as without it | refused "
@@ -168,7 +182,7 @@ def _cpus() -> list[str]:
 
 
 DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"coverage": coverage, "numbers": tables.headlines},
+    "README.md": {"step": step, "coverage": coverage, "numbers": tables.headlines},
     "specs/cuda/REFUSED.md": {
         "refused": lambda: reasons("refused", "why"),
         "absent": lambda: reasons("absent", "what the device lacks"),

@@ -86,7 +86,6 @@ def guest_settings(
     memory: int = 0,
     function: str | None = None,
     stats: str | None = None,
-    labels: str = "",
     gpus: int = 0,
 ) -> dict[str, str]:
     """What the guest library reads from its environment."""
@@ -101,8 +100,6 @@ def guest_settings(
         settings["GPUFERRY_FUNCTION"] = function
     if stats:
         settings["GPUFERRY_STATS"] = os.path.abspath(stats)
-    if labels:
-        settings["GPUFERRY_LABELS"] = labels
     if gpus:
         settings["GPUFERRY_GPUS"] = str(gpus)
     return settings

@@ -1,5 +1,6 @@
 #include "stats.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,7 +92,7 @@ void gf_stats_write(void) {
     uint64_t end = gf_now(), rss = resident_bytes();
     FILE *file = fopen(path, "we");
     if (file == NULL) {
-        gf_error("cannot write GPUFERRY_STATS=%s", path);
+        gf_error("cannot write GPUFERRY_STATS=%s: %s", path, strerror(errno));
         return;
     }
     struct gf_stats s;
@@ -115,5 +116,8 @@ void gf_stats_write(void) {
     write_seconds(file, "total", end - start_ns, "},\n");
     fprintf(file, "  \"rss\": {\"before\": %llu, \"after\": %llu}\n}\n", (unsigned long long)start_rss,
             (unsigned long long)rss);
+    if (fflush(file) != 0 || ferror(file)) { /* a full disk shows now */
+        gf_error("cannot write all of GPUFERRY_STATS=%s: %s", path, strerror(errno));
+    }
     fclose(file);
 }

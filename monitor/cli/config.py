@@ -25,7 +25,7 @@ _TABLES = {
 }
 _SECRETS = {"token": "GPUFERRY_TOKEN", "cluster_key": "GPUFERRY_CLUSTER_KEY"}  # a variable's, never shown
 
-config_app = typer.Typer(help="Settings of the monitor and the registry.", no_args_is_help=True)
+config_app = typer.Typer(help="Settings of monitor, registry and functions.", no_args_is_help=True)
 Program = Annotated[str, typer.Argument(metavar="|".join(_TABLES), help="Whose settings")]
 
 

@@ -58,7 +58,9 @@ def _show(check: Check) -> None:
 def main(arguments: list[str]) -> int:
     """Print every finding. Returns the exit status: 0 if nothing failed."""
     options = argparse.ArgumentParser(prog="gpuferry doctor", description=QUICK["doctor"], allow_abbrev=False)
-    options.add_argument("--monitor", metavar="ADDRESS", help="HOST:PORT or unix:PATH [GPUFERRY_MONITOR]")
+    options.add_argument(
+        "--monitor", metavar="ADDRESS", help="HOST:PORT, tls://HOST:PORT or unix:PATH [GPUFERRY_MONITOR]"
+    )
     options.add_argument(
         "--token-file", metavar="FILE", help="The token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"
     )

@@ -18,6 +18,7 @@ from .errors import CliError, Exit
 
 VARIABLE = "GPUFERRY_FUNCTIONS"
 ROOM = "functions"  # the folder within a monitor's
+_NO_HTTP = (http.client.BadStatusLine, http.client.LineTooLong, http.client.UnknownProtocol)
 
 
 def runtime() -> Path:
@@ -96,6 +97,12 @@ class Client:
         try:
             yield
         except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, _NO_HTTP) and not isinstance(error, OSError):  # whose words are no reason
+                raise CliError(
+                    Exit.UNREACHABLE,
+                    f"what answers at {self.address} is no function server",
+                    f"its address is what `gpuferry functions serve` has as --listen [{VARIABLE}]",
+                ) from None
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise CliError(
                 Exit.UNREACHABLE,

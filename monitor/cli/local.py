@@ -173,13 +173,14 @@ def _die_by(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def run_local(command: list[str], options: argparse.Namespace, portions: dict[str, str]) -> int:
-    """Run the command with a monitor of its own. Returns its exit status, or dies of its signal."""
+def run_local(command: list[str], options: argparse.Namespace, settings: dict[str, str]) -> int:
+    """Run the command with a monitor of its own; `settings` are what it asks for of the session.
+
+    Returns its exit status, or dies of its signal.
+    """
     with _private_folder() as folder, _monitor(folder, options.device, options.gpus) as found:
-        settings = launch.guest_settings(
-            found, options.memory, options.function, options.stats, gpus=options.gpus
-        )
-        status = _run_program(command, launch.guest_environment(settings | portions))
+        theirs = launch.guest_settings(found, options.memory, options.function, options.stats, options.gpus)
+        status = _run_program(command, launch.guest_environment(theirs | settings))
     if status < 0:
         _die_by(-status)
     return status

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from gpuferry.guest.paths import LibraryMissing
 
-from .errors import CliError, Exit, say
+from .errors import CliError, Exit, reason, say
 from .quick import QUICK, help_without_extras, lacks
 
 DAEMONS = {"monitor", "registry", "apiserver"}  # whose log is the place for a traceback
@@ -37,7 +37,7 @@ def main() -> int:
         daemon = arguments[:1] and (arguments[0] in DAEMONS or arguments[:2] == SERVES)
         if "GPUFERRY_DEBUG" in os.environ or daemon:
             raise
-        what = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        what = reason(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         say(what, "GPUFERRY_DEBUG=1 shows where")
     # What could not be written would be tried again at exit, with another message.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -91,6 +91,13 @@ def portion_settings(options: argparse.ArgumentParser, chosen: argparse.Namespac
     return settings
 
 
+def _demands(chosen: argparse.Namespace) -> dict[str, str]:
+    """What the other options set for the guest library that are about the session, wherever it will be."""
+    names = (*(variable for _, variable, _ in LIMITS), "GPUFERRY_ON_LOSS")
+    settings = {name: value for name in names if (value := getattr(chosen, name))}
+    return settings | ({"GPUFERRY_LABELS": ",".join(chosen.label)} if chosen.label else {})
+
+
 def add_gpus_option(options: argparse.ArgumentParser) -> None:
     """Add `--gpus`, how many devices the program gets."""
     options.add_argument(
@@ -165,13 +172,15 @@ def main(arguments: list[str]) -> int:
     options = parser()
     chosen = options.parse_args(arguments)
     command = command_of(options, chosen.program)
-    portions = portion_settings(options, chosen)
+    settings = portion_settings(options, chosen) | _demands(chosen)
     if chosen.local:
         if chosen.monitor:
             options.error("--local and --monitor exclude each other")
         from .local import run_local
 
-        return run_local(command, chosen, portions)
+        return run_local(command, chosen, settings)
+    if chosen.device:
+        options.error("--device goes with --local: a monitor that runs has the devices it was started with")
     reach.take_tls_option(chosen)
     found = reach.locate(chosen.monitor, chosen.token_file)
     try:
@@ -179,11 +188,5 @@ def main(arguments: list[str]) -> int:
     except CliError as error:
         # Not the end: a program may never touch the device, and one that does tries again at its first call.
         say(error.what, error.hint, "warning: ")
-    settings = launch.guest_settings(
-        found, chosen.memory, chosen.function, chosen.stats, ",".join(chosen.label), chosen.gpus
-    )
-    settings |= portions
-    for name in (*(variable for _, variable, _ in LIMITS), "GPUFERRY_ON_LOSS"):
-        if value := getattr(chosen, name):
-            settings[name] = str(value)
+    settings |= launch.guest_settings(found, chosen.memory, chosen.function, chosen.stats, chosen.gpus)
     return launch.execute(command, launch.guest_environment(settings))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .parameters import Json
+
+if TYPE_CHECKING:
+    from ..service.authority import Description
 
 SCHEMA = "gpuferry.tls/1"
 FOLDER = "tls"
@@ -23,7 +26,13 @@ Folder = Annotated[
     ),
 ]
 Days = Annotated[int, typer.Option("--days", min=1, metavar="N", help="How long it is good")]
-Replace = Annotated[bool, typer.Option("--replace", help="Overwrite the one that is there")]
+Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace",
+        help="Overwrite the one that is there; without --host and --client, with one for the same use",
+    ),
+]
 
 
 def _folder(given: Path | None) -> Path:
@@ -66,6 +75,10 @@ def issue(
     from ..service.authority import CERTIFICATE, as_host, issue
 
     where = _folder(folder)
+    if replace and not (host or client) and (where / f"{name}.crt").exists():
+        # The next of a server whose clients call it by other names than this would shut them out.
+        before = _said_by(where / f"{name}.crt")
+        host, client = list(before.hosts), before.purpose == "client"
     hosts = [] if client else [*filter(as_host, [name]), *(host or []), *HERE]
     certificate, key = issue(where, name, hosts, client=client, days=days, replace=replace)
     files = {"CERT": certificate, "KEY": key, "CA": where / CERTIFICATE}
@@ -109,11 +122,15 @@ def show(
     print_table(("FILE", "NAME", "PURPOSE", "HOSTS", "UNTIL", "DAYS LEFT"), rows)
 
 
-def _plain(path: Path) -> dict[str, Any]:
+def _said_by(path: Path) -> Description:
     from ..service.authority import describe
     from ..service.tls import read_certificates
 
-    said = describe(read_certificates(path)[0])
+    return describe(read_certificates(path)[0])
+
+
+def _plain(path: Path) -> dict[str, Any]:
+    said = _said_by(path)
     return {
         "file": str(path),
         "name": said.name,

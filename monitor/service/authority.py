@@ -231,9 +231,9 @@ def _write_pair(
     public = certificate.public_bytes(serialization.Encoding.PEM)
     for path in (certificate_path, key_path):
         if path.exists() and not replace:
-            raise ConfigError(
-                f"{path} is there already, and was left alone", "name another, or say --replace"
-            )
+            issued = certificate_path.name != CERTIFICATE  # an authority is not replaced in its place
+            hint = "name another, or say --replace" if issued else "name another folder"
+            raise ConfigError(f"{path} is there already, and was left alone", hint)
     for path, content, mode in ((key_path, secret, 0o600), (certificate_path, public, 0o644)):
         _write(path, content, mode, replace)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import grpc
-from gpuferry.guest.endpoint import TLS_SCHEME
+from gpuferry.guest.endpoint import TLS_SCHEME, split_address
 
 from ..settings.errors import ConfigError
 from .tls import Identity
@@ -23,6 +23,12 @@ _REASONS = (
     ("Hostname Verification", "its certificate is for another name or address than this"),
     ("CERTIFICATE_VERIFY_FAILED", "its certificate is not of the authority in GPUFERRY_TLS_CA, or has ended"),
     ("WRONG_VERSION_NUMBER", "it does not speak TLS"),
+    (  # the port of guests, of the page, or of another program
+        "Failed parsing HTTP/2",
+        "what listens there speaks no gRPC, or only TLS (tls://): commands go to the address of --control",
+    ),
+    ("Domain name not found", "no such host is known here"),
+    ("Permission denied", "this user may not connect to it"),
     ("Socket closed", "it hung up; if it speaks TLS, write tls:// before its address"),
 )
 
@@ -47,7 +53,11 @@ def stays_here(address: str) -> bool:
 
 
 def check_way(address: str, identity: Identity | None, insecure: bool) -> bool:
-    """Whether the way to this address is TLS. Raises ConfigError if it may not be gone like this."""
+    """Whether the way to this address is TLS. Raises ConfigError if it is none, or not allowed."""
+    try:
+        split_address(address)
+    except ValueError as error:
+        raise ConfigError(str(error), "as in gpu-server:7701") from None
     if address.startswith(TLS_SCHEME):
         if identity is None:
             raise ConfigError(

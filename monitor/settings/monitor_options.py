@@ -43,7 +43,7 @@ class Addresses:
     )
     control: str = option(options.address(), default_control, "gRPC for the CLI: unix:PATH or HOST:PORT")
     http: str | None = option(
-        options.optional(options.text("HOST:PORT")),
+        options.optional(options.address(unix=False, word=AUTO)),
         AUTO,
         f"Page, metrics and health; auto: {DEFAULT_HTTP} or any free port; none: off",
     )
@@ -117,8 +117,7 @@ class Admission:
     tenants: Mapping[str, str] | None = option(
         options.optional(limits.tenants()),
         None,
-        "What tenants may have: sessions, memory, queue, connections, calls, wall, weight, processes; of "
-        "`default`: those of whom nothing else is said",
+        f"What tenants may have: {', '.join(limits.NAMES)}; of `default`: those of whom nothing else is said",
     )
     move_variables: str = option(
         options.choice("follow", "same"),

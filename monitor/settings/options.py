@@ -200,11 +200,13 @@ def switch() -> Kind:
     return Kind("", parse, (bool,), lambda value: str(value).lower())
 
 
-def address(*, tcp: bool = True, unix: bool = True) -> Kind:
-    """A kind of setting: HOST:PORT or unix:PATH, whichever are allowed."""
+def address(*, tcp: bool = True, unix: bool = True, word: str = "") -> Kind:
+    """A kind of setting: HOST:PORT or unix:PATH, whichever are allowed, or this word."""
     forms = " or ".join(form for form, wanted in (("HOST:PORT", tcp), ("unix:PATH", unix)) if wanted)
 
     def parse(value: str) -> str:
+        if word and value == word:
+            return value
         is_unix = value.startswith("unix:")
         if not (unix if is_unix else tcp):
             raise ValueError(f"{value!r}: {forms} is wanted")

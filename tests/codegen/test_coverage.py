@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from codegen import __main__ as command
-from codegen import family, load, written
+from codegen import coverage, family, load, written
+
+ROOT = Path(__file__).parents[2]
 
 ENTRIES = """\
 functions:
@@ -53,3 +55,15 @@ def test_a_family_has_its_objects_functions_and_own_operations() -> None:
 def test_a_name_that_matches_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["coverage", "--functions", "cuNothing*"]) == 1
     assert capsys.readouterr().err == "no group or function 'cuNothing*'\n"
+
+
+def test_the_readmes_table_ends_as_the_commands() -> None:
+    """What is refused was generated in one of them."""
+    *_, last, _ = coverage.as_text(load.load()).splitlines()
+    carried, _, *written_so = map(int, last.split()[1:])
+    (row,) = (
+        line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| **all** |")
+    )
+    told = [int(cell) for cell in row.split("|")[2:-1]]
+    assert sum(told[:4]) == carried
+    assert told[5:] == written_so

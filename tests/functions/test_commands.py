@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,23 @@ def test_who_removes_says_how_long_it_waits() -> None:
         )
     assert status == 5
     assert "may have happened; it had 0.05 s" in wrong
+
+
+def test_what_answers_there_is_something_else() -> None:
+    """As the port of guests: its first bytes are no reason."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def greet() -> None:
+            with other.accept()[0] as connection:
+                connection.sendall(b"\x3c\0\0\0\xff\xffGPUFERRY\n")
+                connection.recv(1000)
+
+        threading.Thread(target=greet, daemon=True).start()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        status, _, wrong = gpuferry(None, "list", "--server", address)
+    assert status == 5
+    assert f"what answers at {address} is no function server" in wrong
+    assert "GPUFERRY\n" not in wrong
 
 
 def test_the_page_and_the_settings(server: Server) -> None:

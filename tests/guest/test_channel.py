@@ -327,6 +327,17 @@ def test_statistics_are_written_at_exit(server: FakeServer, guest: Guest, tmp_pa
     assert stats["bytes"]["received"] == 24
 
 
+def test_files_that_cannot_be_written_and_words_that_mean_nothing(guest: Guest, tmp_path: Path) -> None:
+    nowhere = str(tmp_path / "no" / "file")
+    said = guest("start()", GPUFERRY_STATS=nowhere, GPUFERRY_LOG_FILE=nowhere, GPUFERRY_LOG="info").stderr
+    assert f"cannot write GPUFERRY_LOG_FILE={nowhere}: No such file or directory. Writing to stderr." in said
+    assert f"cannot write GPUFERRY_STATS={nowhere}: No such file or directory" in said
+    assert " session " in said
+    said = guest("start()", GPUFERRY_STATS="/dev/full", GPUFERRY_LOG="warning").stderr
+    assert said.count("GPUFERRY_LOG=warning is none of error, info, debug and trace") == 1
+    assert "cannot write all of GPUFERRY_STATS=/dev/full: No space left on device" in said
+
+
 def test_trace_names_every_call_and_its_result(guest: Guest) -> None:
     outcome = guest(
         'start(); cu("cuMemFree_v2", 5); cu("cuStreamBeginRecaptureToGraph", None, 0, None, None, None)',

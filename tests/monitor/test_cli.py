@@ -64,12 +64,24 @@ def test_run_options(monitor: harness.Monitor, tmp_path: Path) -> None:
     assert environment["GPUFERRY_STATS"] == str(tmp_path / "s.json")
 
 
-def test_run_hands_limits_to_the_guest(monitor: harness.Monitor) -> None:
-    limits = {"--max-wait": "2.5", "--wall-limit": "60", "--idle-limit": "9", "--on-loss": "reconnect"}
-    flags = [word for pair in limits.items() for word in pair]
-    environment = shown(monitor.run("run", *flags, "--", *SHOW, GPUFERRY_MAX_WAIT="1"))
-    for flag, value in limits.items():
+LIMITS = {"--max-wait": "2.5", "--wall-limit": "60", "--idle-limit": "9", "--on-loss": "reconnect"}
+DEMANDS = [*(word for pair in LIMITS.items() for word in pair), "--label", "gpu=0", "--label", "zone=a"]
+
+
+def hold_the_demands(environment: dict[str, str]) -> None:
+    for flag, value in LIMITS.items():
         assert environment["GPUFERRY_" + flag[2:].replace("-", "_").upper()] == value
+    assert environment["GPUFERRY_LABELS"] == "gpu=0,zone=a"
+
+
+def test_run_hands_limits_to_the_guest(monitor: harness.Monitor) -> None:
+    hold_the_demands(shown(monitor.run("run", *DEMANDS, "--", *SHOW, GPUFERRY_MAX_WAIT="1")))
+
+
+def test_a_device_is_chosen_for_a_private_monitor_only(monitor: harness.Monitor) -> None:
+    completed = monitor.run("run", "--device", "gpu", "--", *SHOW)
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert "--device goes with --local" in completed.stderr
 
 
 def test_run_takes_the_flag_before_the_environment(monitor: harness.Monitor) -> None:
@@ -205,7 +217,8 @@ def short() -> Iterator[str]:
 
 
 def test_local_has_a_monitor_of_its_own(short: str) -> None:
-    environment = shown(local(short, "--", *SHOW, GPUFERRY_TOKEN="unused" * 10))
+    environment = shown(local(short, *DEMANDS, "--", *SHOW, GPUFERRY_TOKEN="unused" * 10))
+    hold_the_demands(environment)
     assert environment["GPUFERRY_MONITOR"].startswith(f"unix:{short}/gpuferry-local-")
     assert environment["GPUFERRY_TOKEN"] != "unused" * 10
     assert not Path(environment["GPUFERRY_MONITOR"].removeprefix("unix:")).exists()
@@ -366,6 +379,12 @@ def test_status_of_no_monitor(nowhere: str) -> None:
     assert "command line" in completed.stderr
 
 
+def test_status_from_the_port_of_guests(monitor: harness.Monitor) -> None:
+    completed = monitor.run("status", "--control", monitor.tcp)
+    assert completed.returncode == 5
+    assert "what listens there speaks no gRPC" in completed.stderr
+
+
 def test_health_and_reflection_need_no_token(monitor: harness.Monitor) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -418,6 +437,7 @@ def test_a_second_monitor_is_refused(monitor: harness.Monitor) -> None:
         (["--control", "0.0.0.0:0", "--insecure"], 1, "no token was given"),
         (["--tls-cert", "server.crt"], 1, "--tls-key and --tls-ca: not given"),
         (["--listen", "nonsense"], 2, "HOST:PORT"),
+        (["--http", "nonsense"], 2, "--http: 'nonsense' is neither"),
         (["--listen", "none", "--socket", "none"], 2, "no way in"),
         (["--device", "quantum"], 2, "auto, gpu, sim"),
         (["--device", "gpu"], 1, "no GPU"),

@@ -19,6 +19,7 @@ from gpuferry.monitor.cli.app import app
 from gpuferry.monitor.cli.main import main
 from gpuferry.monitor.service.runtime import RuntimeDirectory
 from gpuferry.monitor.service.versions import spec_hash
+from gpuferry.monitor.settings import limits
 from gpuferry.monitor.settings.errors import ConfigError
 from gpuferry.monitor.settings.monitor import choose_token
 
@@ -89,6 +90,11 @@ def test_help(call: Call, command: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("group", sorted({command[:-1] for command in COMMANDS}), ids=" ".join)
 def test_the_help_of_a_group_says_all_of_what_its_verbs_do(call: Call, group: tuple[str, ...]) -> None:
     assert "..." not in call(*group, "--help").stdout.partition("Commands:")[2]
+
+
+def test_the_help_of_the_monitor_names_every_limit(call: Call) -> None:
+    told = " ".join(call("monitor", "--help").stdout.split())
+    assert f"What tenants may have: {', '.join(limits.NAMES)};" in told
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -219,7 +225,7 @@ def test_no_room_for_the_output(tmp_path: Path) -> None:
         )
     assert completed.returncode == 1
     assert completed.stderr.count("\n") == 2
-    assert "No space left" in clean(completed)
+    assert "gpuferry: No space left" in clean(completed)
 
 
 def test_codegen_whose_output_nobody_reads() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from gpuferry.monitor.cli.cluster import Cluster
+from gpuferry.monitor.settings.errors import ConfigError
 
 from tests.registry.running import Registry, registry
 
@@ -82,3 +83,11 @@ def test_replicas_with_blanks_between_them(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", str(tmp_path))
     cluster = Cluster("127.0.0.1:7701, localhost:7702 ", None, 1.0)
     assert cluster.where == "127.0.0.1:7701,localhost:7702"
+
+
+def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It was another machine, which wanted a certificate."""
+    monkeypatch.setenv("GPUFERRY_CLUSTER_KEY", secrets.token_hex(32))
+    monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", str(tmp_path))
+    with pytest.raises(ConfigError, match="'registry' is neither HOST:PORT"):
+        Cluster("registry", None, 1.0)

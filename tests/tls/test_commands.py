@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from gpuferry.monitor.cli import main
-from gpuferry.monitor.service.tls import Identity
+from gpuferry.monitor.service.authority import describe
+from gpuferry.monitor.service.tls import Identity, read_certificates
 
 
 def gpuferry(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -56,12 +57,40 @@ def test_nothing_is_overwritten_unasked(
     assert gpuferry(monkeypatch, "issue", "gpu-a") == 0
     before = {file.name: file.read_bytes() for file in authority.iterdir()}
     assert gpuferry(monkeypatch, "init") == 1
+    assert "--replace" not in capsys.readouterr().err, "it has no such option"
     assert gpuferry(monkeypatch, "issue", "gpu-a") == 1
     assert "is there already" in capsys.readouterr().err
     assert {file.name: file.read_bytes() for file in authority.iterdir()} == before
     assert gpuferry(monkeypatch, "issue", "gpu-a", "--replace") == 0
     after = {file.name: file.read_bytes() for file in authority.iterdir()}
     assert {name for name in before if before[name] != after[name]} == {"gpu-a.crt", "gpu-a.key"}
+
+
+@pytest.mark.parametrize(
+    ("options", "purpose", "hosts"),
+    [
+        (("--host", "10.0.0.5"), "server", {"10.0.0.5", "localhost"}),
+        (("--client",), "client", set()),
+    ],
+)
+def test_the_next_one_is_for_the_same_use(
+    authority: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    purpose: str,
+    hosts: set[str],
+) -> None:
+    assert gpuferry(monkeypatch, "issue", "gpu-a", *options) == 0
+    first = capsys.readouterr().out
+    assert gpuferry(monkeypatch, "issue", "gpu-a", "--replace") == 0
+    assert capsys.readouterr().out == first
+    said = describe(read_certificates(authority / "gpu-a.crt")[0])
+    assert said.purpose == purpose
+    assert hosts <= set(said.hosts)
+    assert gpuferry(monkeypatch, "issue", "gpu-a", "--replace", "--host", "gpu-b") == 0
+    said = describe(read_certificates(authority / "gpu-a.crt")[0])
+    assert (said.purpose, "gpu-b" in said.hosts, "10.0.0.5" in said.hosts) == ("server", True, False)
 
 
 @pytest.mark.parametrize(
