@@ -109,6 +109,8 @@ def _address(e: WarpEmitter, operand: Operand, space: str, size: int) -> tuple[s
     address = read_address(e, operand.base, space)
     if not e.varies(address):
         return None
+    if space == "cluster":
+        address = e.resize(address, 32, 64, False)
     if e.kernel.checked:
         address = e.op(f"freeze i{bits} {address}")
     return e.op(f"add i{bits} {address}, {operand.offset}") if operand.offset else address, space
