@@ -107,6 +107,13 @@ static CUresult get_attribute(const struct sim_kernel_info *info,
     return CUDA_SUCCESS;
 }
 
+uint32_t sim_function_as_loaded(const struct sim_kernel_info *info, CUfunction_attribute attribute) {
+    const struct sim_function_attributes unset = {.max_dynamic_shared = -1, .carveout = -1};
+    int value = 0;
+    get_attribute(info, &unset, attribute, &value);
+    return (uint32_t)value;
+}
+
 static CUresult set_attribute(const struct sim_kernel_info *info, struct sim_function_attributes *attributes,
                               CUfunction_attribute attribute, int value) {
     switch ((int)attribute) {

@@ -154,5 +154,8 @@ CUresult sim_batch_op(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *params, struct sim
 CUresult sim_launch_op(struct sim_context *context, struct sim_function *function,
                        const CUlaunchConfig *config, void **params, void **extra, unsigned multiprocessors,
                        struct sim_op **op);
+/* Answers what a kernel asks (exec/execute.h). */
+int64_t sim_asked_by_kernel(struct sim_context *context, const struct sim_kernel_info *info, uint32_t what,
+                            uint64_t of, uint64_t more, uint64_t most);
 /* A kernel's parameters as it takes them. */
 CUresult sim_launch_params(uint8_t *to, const struct sim_kernel_info *info, void **params, void **extra);

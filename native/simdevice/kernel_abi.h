@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 10
+#define SIM_KERNEL_ABI 11
 
 struct sim_block;
 
@@ -183,6 +183,9 @@ void *sim_rt_launch_room(struct sim_thread *t, uint64_t handle, uint32_t grid_x,
                          uint32_t shared);
 uint32_t sim_rt_launch(struct sim_thread *t, void *room, uint64_t stream);
 uint32_t sim_rt_launch_error(struct sim_thread *t, uint32_t clear);
+/* What device code asks: of its device, or of the kernel with the handle `of`. Less than 0: a cudaError_t,
+ * negated. */
+int64_t sim_rt_asked(struct sim_thread *t, uint32_t what, uint64_t of, uint64_t more, uint64_t most);
 uint64_t sim_rt_clock64(struct sim_thread *t);
 uint64_t sim_rt_globaltimer(struct sim_thread *t);
 /* Where %envreg1 (high half) and %envreg2 (low half) point: the grid's own 64 bits for cooperative groups'

@@ -256,6 +256,8 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
         .used = &context->used,
         .cooperative = cooperative,
         .resident = resident,
+        .context = context,
+        .asked = sim_asked_by_kernel,
     };
     sim_views_enter(&op->views);
     *out = &op->op;

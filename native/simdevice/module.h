@@ -98,5 +98,7 @@ CUresult sim_function_acquire_in(struct sim_context *context, CUfunction handle,
 /* The most dynamic shared memory a launch may ask for. */
 uint32_t sim_function_max_dynamic(const struct sim_kernel_info *info,
                                   const struct sim_function_attributes *attributes);
+/* The attribute where nobody has set it. */
+uint32_t sim_function_as_loaded(const struct sim_kernel_info *info, CUfunction_attribute attribute);
 /* How many blocks one multiprocessor holds. */
 uint32_t sim_occupancy_blocks(const struct sim_kernel_info *info, uint32_t threads, uint64_t dynamic_shared);

@@ -1,6 +1,6 @@
 // Kernels that launch kernels: in order within a stream, with parameters of every size and shared memory of
 // their own, through pointers to them, many levels deep, the tail after all else, and everything before what
-// the host has put behind. What cannot be launched is an error of the launch.
+// the host has put behind. What cannot be launched is an error of the launch. And all else that it calls.
 //
 // compile: -rdc=true
 #include "check.h"
@@ -117,6 +117,40 @@ __global__ void wrong(int *counter, int *errors) {
     errors[6] = cudaGetLastError();
 }
 
+// What kernels ask, as on the host; what they take and give back; more than one row of bytes.
+__global__ void asked(int *answers) {
+    cudaFuncAttributes attributes;
+    int *taken = NULL;
+    size_t limit = 0;
+    answers[0] = cudaGetDevice(&answers[1]) | cudaGetDeviceCount(&answers[2]);
+    answers[0] |= cudaDeviceGetAttribute(&answers[3], cudaDevAttrMultiProcessorCount, answers[1]);
+    answers[0] |= cudaOccupancyMaxActiveBlocksPerMultiprocessor(&answers[4], small, 32, 1024);
+    answers[0] |= cudaFuncGetAttributes(&attributes, small);
+    answers[5] = attributes.maxThreadsPerBlock;
+    answers[0] |= cudaDeviceGetLimit(&limit, cudaLimitMallocHeapSize) | cudaMalloc(&taken, 64);
+    answers[6] = (int)limit;
+    taken[15] = 1;
+    answers[0] |= cudaFree(taken);
+    answers[7] = cudaDeviceGetAttribute(&answers[8], cudaDevAttrMultiProcessorCount, 1000);
+    answers[9] =
+        cudaGetErrorString(cudaErrorInvalidDevice)[8] == 'd' && cudaGetErrorName(cudaSuccess)[4] == 'S';
+}
+
+__global__ void boxes(char *to, const char *from) {
+    cudaMemset2DAsync(to, 16, 7, 3, 2);
+    cudaMemcpy2DAsync(to + 4, 16, from, 8, 2, 3, cudaMemcpyDeviceToDevice);
+    const cudaPitchedPtr pitched = {to + 64, 4, 4, 4};
+    cudaMemset3DAsync(pitched, 9, {3, 2, 2});
+    cudaMemcpy3DParms box = {};
+    box.srcPtr = {(void *)from, 8, 8, 2};
+    box.srcPos = {1, 1, 0};
+    box.dstPtr = {to + 128, 4, 4, 4};
+    box.dstPos = {0, 1, 1};
+    box.extent = {3, 1, 2};
+    box.kind = cudaMemcpyDeviceToDevice;
+    cudaMemcpy3DAsync(&box);
+}
+
 __global__ void stops() {
     __trap();
 }
@@ -180,6 +214,37 @@ int main() {
     EXPECT(cells[1] == cudaErrorInvalidConfiguration && cells[2] == cells[1] && cells[3] == cudaSuccess);
     EXPECT(cells[4] != cudaSuccess && cells[5] != cudaSuccess && cells[6] != cudaSuccess);
     EXPECT(cells[7] == cudaSuccess);
+
+    asked<<<1, 1>>>(cells);
+    RT_OK(cudaDeviceSynchronize());
+    int device, multiprocessors, blocks;
+    size_t heap;
+    cudaFuncAttributes attributes;
+    RT_OK(cudaGetDevice(&device));
+    RT_OK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    RT_OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, small, 32, 1024));
+    RT_OK(cudaFuncGetAttributes(&attributes, small));
+    RT_OK(cudaDeviceGetLimit(&heap, cudaLimitMallocHeapSize));
+    EXPECT(cells[0] == 0 && cells[1] == device && cells[2] > device && cells[3] == multiprocessors);
+    EXPECT(cells[4] == blocks && cells[5] == attributes.maxThreadsPerBlock && cells[6] == (int)heap);
+    EXPECT(cells[7] == cudaErrorInvalidDevice && cells[9]);
+
+    char *bytes_of = (char *)cells, *source = bytes_of + 1024;
+    RT_OK(cudaMemset(cells, 0, sizeof host));
+    for (int i = 0; i < 64; i++)
+        source[i] = (char)(i + 1);
+    boxes<<<1, 1>>>(bytes_of, source);
+    RT_OK(cudaDeviceSynchronize());
+    for (int i = 0; i < 192; i++) {
+        int row = i % 64 / 16, column = i % 16, x = i % 4, y = column / 4;
+        int expected = i < 64    ? (column < 3 && row < 2                  ? 7
+                                    : column >= 4 && column < 6 && row < 3 ? 8 * row + column - 3
+                                                                           : 0)
+                       : i < 128 ? (x < 3 && y < 2 && row < 2 ? 9 : 0)
+                                 : (x < 3 && y == 1 && (row == 1 || row == 2) ? 16 * (row - 1) + 10 + x : 0);
+        different += bytes_of[i] != expected;
+    }
+    EXPECT(different == 0);
 
     launch_what_stops<<<1, 1>>>(cells);
     RT_FAILS(cudaErrorLaunchFailure, cudaDeviceSynchronize());

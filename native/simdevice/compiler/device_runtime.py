@@ -250,5 +250,323 @@ def _bytes() -> str:
     return "".join(parts)
 
 
+# Fills and copies of several rows are grids of one thread too. Ten words: where to, the pitch and the size of
+# a plane there; where from (0: nowhere, it fills) and the same there; width, height, depth; the byte.
+_BOX = """
+.extern .func (.param .b64 room) __cudaCDP2GetParameterBufferV2(.param .b64 kernel,
+    .param .align 4 .b8 grid[12], .param .align 4 .b8 block[12], .param .b32 shared);
+.extern .func (.param .b32 status) __cudaCDP2LaunchDeviceV2(.param .b64 room, .param .b64 stream);
+
+.entry __gpuferry_box(.param .align 8 .b8 box[80])
+{
+    .reg .pred %p, %copies;
+    .reg .b32 %r;
+    .reg .b64 %w<9>, %to, %from, %x, %y, %at;
+    ld.param.b64 %w0, [box];
+    ld.param.b64 %w1, [box+8];
+    ld.param.b64 %w2, [box+16];
+    ld.param.b64 %w3, [box+24];
+    ld.param.b64 %w4, [box+32];
+    ld.param.b64 %w5, [box+40];
+    ld.param.b64 %w6, [box+48];
+    ld.param.b64 %w7, [box+56];
+    ld.param.b64 %w8, [box+64];
+    ld.param.u32 %r, [box+72];
+    setp.ne.u64 %copies, %w3, 0;
+PLANE:
+    setp.eq.u64 %p, %w8, 0;
+    @%p ret;
+    sub.u64 %w8, %w8, 1;
+    mov.u64 %to, %w0;
+    mov.u64 %from, %w3;
+    mov.u64 %y, %w7;
+ROW:
+    setp.eq.u64 %p, %y, 0;
+    @%p bra NEXT_PLANE;
+    sub.u64 %y, %y, 1;
+    mov.u64 %x, %w6;
+BYTE:
+    setp.eq.u64 %p, %x, 0;
+    @%p bra NEXT_ROW;
+    sub.u64 %x, %x, 1;
+    add.u64 %at, %from, %x;
+    @%copies ld.u8 %r, [%at];
+    add.u64 %at, %to, %x;
+    st.u8 [%at], %r;
+    bra BYTE;
+NEXT_ROW:
+    add.u64 %to, %to, %w1;
+    add.u64 %from, %from, %w4;
+    bra ROW;
+NEXT_PLANE:
+    add.u64 %w0, %w0, %w2;
+    add.u64 %w3, %w3, %w5;
+    bra PLANE;
+}
+"""
+
+_ONE_BOX = """
+.visible .func (.param .b32 status) {name}({parameters}, .param .b64 stream)
+{{
+    .reg .pred %p;
+    .reg .b32 %r;
+    .reg .b64 %d<4>, %w<10>, %p1, %at;
+    .param .align 4 .b8 one[12];
+    {words}
+    mov.u64 %d1, __gpuferry_box;
+    st.param.b32 [one], 1;
+    st.param.b32 [one+4], 1;
+    st.param.b32 [one+8], 1;
+    call (%d2), __cudaCDP2GetParameterBufferV2, (%d1, one, one, 0);
+    mov.u32 %r, 2;
+    setp.eq.u64 %p, %d2, 0;
+    @%p bra DONE;
+    {stores}
+    ld.param.b64 %d3, [stream];
+    call (%r), __cudaCDP2LaunchDeviceV2, (%d2, %d3);
+DONE:
+    st.param.b32 [status], %r;
+    ret;
+}}
+"""
+
+
+def _loads(*places: str) -> list[str]:
+    """The words in order, each a parameter's place or a number."""
+    return [
+        f"mov.u64 %w{number}, {place};" if place.isdigit() else f"ld.param.b64 %w{number}, [{place}];"
+        for number, place in enumerate(places)
+    ]
+
+
+def _side(first: int, pointer: int, position: int) -> list[str]:
+    """Three words of a cudaMemcpy3DParms at %p1: a cudaPitchedPtr and a cudaPos in it, and no array."""
+    to, pitch, plane = (f"%w{first + number}" for number in range(3))
+    return [
+        f"ld.b64 {to}, [%p1+{pointer}];",
+        f"ld.b64 {pitch}, [%p1+{pointer + 8}];",
+        f"ld.b64 %at, [%p1+{pointer + 24}];",
+        f"mul.lo.u64 {plane}, {pitch}, %at;",
+        f"ld.b64 %at, [%p1+{position}];",
+        f"add.u64 {to}, {to}, %at;",
+        f"ld.b64 %at, [%p1+{position + 8}];",
+        f"mad.lo.u64 {to}, %at, {pitch}, {to};",
+        f"ld.b64 %at, [%p1+{position + 16}];",
+        f"mad.lo.u64 {to}, %at, {plane}, {to};",
+        f"ld.b64 %at, [%p1+{position - 8}];",  # device code copies no arrays
+        "mov.u32 %r, 1;",
+        "setp.ne.u64 %p, %at, 0;",
+        "@%p bra DONE;",
+    ]
+
+
+_BOXES = {
+    "Memset2DAsync": (
+        ".param .b64 to, .param .b64 pitch, .param .b32 what, .param .b64 width, .param .b64 height",
+        [*_loads("to", "pitch", "0", "0", "0", "0", "width", "height", "1"), "ld.param.u32 %w9, [what];"],
+    ),
+    "Memset3DAsync": (
+        ".param .align 8 .b8 to[32], .param .b32 what, .param .align 8 .b8 extent[24]",
+        [
+            *_loads("to", "to+8", "to+24", "0", "0", "0", "extent", "extent+8", "extent+16"),
+            *("mul.lo.u64 %w2, %w2, %w1;", "ld.param.u32 %w9, [what];"),
+        ],
+    ),
+    "Memcpy2DAsync": (
+        ".param .b64 to, .param .b64 pitch, .param .b64 from, .param .b64 from_pitch, .param .b64 width, "
+        ".param .b64 height, .param .b32 kind",
+        _loads("to", "pitch", "0", "from", "from_pitch", "0", "width", "height", "1", "0"),
+    ),
+    "Memcpy3DAsync": (
+        ".param .b64 asked",
+        [
+            "ld.param.b64 %p1, [asked];",
+            *_side(0, 96, 72),
+            *_side(3, 32, 8),
+            *(f"ld.b64 %w{6 + number}, [%p1+{128 + 8 * number}];" for number in range(3)),
+            "mov.u64 %w9, 0;",
+        ],
+    ),
+}
+
+
+def _boxes() -> str:
+    parts = [_BOX]
+    stores = "\n    ".join(f"st.b64 [%d2+{8 * number}], %w{number};" for number in range(10))
+    for name, (parameters, words) in _BOXES.items():
+        for suffix in _PER_THREAD:
+            full = f"__cudaCDP2{name}{suffix}"
+            lines = "\n    ".join(words)
+            parts.append(_ONE_BOX.format(name=full, parameters=parameters, words=lines, stores=stores))
+    return "".join(parts)
+
+
+# What device code may ask of its device and of kernels, and what it takes from its own heap. The service
+# (../asked.c, which has the same numbers) gives what is asked for, or a cudaError_t, negated.
+_SERVICE = """
+.extern .func (.param .b64 answer) __gpuferry_asked(.param .b32 what, .param .b64 of, .param .b64 more,
+    .param .b64 most);
+.extern .func (.param .b64 taken) malloc(.param .b64 size);
+.extern .func free(.param .b64 pointer);
+
+.visible .func (.param .b32 status) __cudaCDP2Malloc(.param .b64 to, .param .b64 size)
+{
+    .reg .pred %p;
+    .reg .b32 %r;
+    .reg .b64 %d<4>;
+    ld.param.b64 %d1, [size];
+    call (%d2), malloc, (%d1);
+    ld.param.b64 %d3, [to];
+    st.b64 [%d3], %d2;
+    setp.eq.u64 %p, %d2, 0;
+    selp.b32 %r, 2, 0, %p;
+    st.param.b32 [status], %r;
+    ret;
+}
+
+.visible .func (.param .b32 status) __cudaCDP2Free(.param .b64 pointer)
+{
+    .reg .b64 %d;
+    ld.param.b64 %d, [pointer];
+    call free, (%d);
+    st.param.b32 [status], 0;
+    ret;
+}
+"""
+
+_ASKED = """
+.visible .func (.param .b32 status) {name}({parameters})
+{{
+    .reg .pred %p;
+    .reg .b32 %r;
+    .reg .b64 %to, %of, %more, %most, %answer;
+    mov.u64 %of, 0;
+    mov.u64 %more, 0;
+    mov.u64 %most, 0;
+    ld.param.b64 %to, [to];
+    {lines}
+    st.param.b32 [status], 0;
+    ret;
+FAILED:
+    neg.s64 %answer, %answer;
+    cvt.u32.u64 %r, %answer;
+    st.param.b32 [status], %r;
+    ret;
+}}
+"""
+
+
+def _ask(what: int, to: str) -> list[str]:
+    """Puts one answer where it belongs."""
+    return [
+        f"call (%answer), __gpuferry_asked, ({what}, %of, %more, %most);",
+        "setp.lt.s64 %p, %answer, 0;",
+        "@%p bra FAILED;",
+        to,
+    ]
+
+
+_ORDINAL, _COUNT, _ATTRIBUTE, _LIMIT, _VERSION, _NO_CHOICE, _BLOCKS, _OF_FUNCTION = range(8)
+_INT, _SIZE = "st.b32 [%to], %answer;", "st.b64 [%to], %answer;"
+_KERNEL = "ld.param.b64 %of, [kernel];"
+_FIELDS = {  # of cudaFuncAttributes: CUfunction_attribute, bytes
+    **{offset: (attribute, 8) for offset, attribute in ((0, 1), (8, 2), (16, 3))},
+    **{
+        offset: (attribute, 4)
+        for offset, attribute in zip(range(24, 52, 4), (0, 4, 5, 6, 7, 8, 9), strict=True)
+    },
+}
+_OCCUPANCY = ".param .b64 to, .param .b64 kernel, .param .b32 threads, .param .b64 shared"
+_OCCUPANCY_ASKED = [
+    *(_KERNEL, "ld.param.s32 %more, [threads];", "ld.param.b64 %most, [shared];"),
+    *_ask(_BLOCKS, _INT),
+]
+_QUESTIONS = {
+    "GetDevice": (".param .b64 to", _ask(_ORDINAL, _INT)),
+    "GetDeviceCount": (".param .b64 to", _ask(_COUNT, _INT)),
+    "RuntimeGetVersion": (".param .b64 to", _ask(_VERSION, _INT)),
+    "DeviceGetCacheConfig": (".param .b64 to", _ask(_NO_CHOICE, _INT)),
+    "DeviceGetSharedMemConfig": (".param .b64 to", _ask(_NO_CHOICE, _INT)),
+    "DeviceGetAttribute": (
+        ".param .b64 to, .param .b32 attribute, .param .b32 device",
+        ["ld.param.s32 %of, [attribute];", "ld.param.s32 %more, [device];", *_ask(_ATTRIBUTE, _INT)],
+    ),
+    "DeviceGetLimit": (
+        ".param .b64 to, .param .b32 limit",
+        ["ld.param.s32 %of, [limit];", *_ask(_LIMIT, _SIZE)],
+    ),
+    "OccupancyMaxActiveBlocksPerMultiprocessor": (_OCCUPANCY, _OCCUPANCY_ASKED),
+    "OccupancyMaxActiveBlocksPerMultiprocessorWithFlags": (
+        f"{_OCCUPANCY}, .param .b32 flags",
+        _OCCUPANCY_ASKED,
+    ),
+    "FuncGetAttributes": (
+        ".param .b64 to, .param .b64 kernel",
+        [
+            _KERNEL,
+            *(
+                line
+                for offset, (attribute, size) in _FIELDS.items()
+                for line in (
+                    f"mov.u64 %more, {attribute};",
+                    *_ask(_OF_FUNCTION, f"st.b{8 * size} [%to+{offset}], %answer;"),
+                )
+            ),
+        ],
+    ),
+}
+
+_ERRORS = {
+    0: ("cudaSuccess", "no error"),
+    1: ("cudaErrorInvalidValue", "invalid argument"),
+    2: ("cudaErrorMemoryAllocation", "out of memory"),
+    9: ("cudaErrorInvalidConfiguration", "invalid configuration argument"),
+    65: ("cudaErrorLaunchMaxDepthExceeded", "launch would exceed maximum depth of nested launches"),
+    69: (
+        "cudaErrorLaunchPendingCountExceeded",
+        "launch failed because launch would exceed cudaLimitDevRuntimePendingLaunchCount",
+    ),
+    98: ("cudaErrorInvalidDeviceFunction", "invalid device function"),
+    101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
+    -1: ("unrecognized error code", "unrecognized error code"),
+}
+
+_ERROR_TEXT = """
+.visible .func (.param .b64 text) __cudaCDP2GetError{kind}(.param .b32 error)
+{{
+    .reg .pred %p;
+    .reg .b32 %r;
+    .reg .b64 %d<2>;
+    ld.param.b32 %r, [error];
+    mov.u64 %d0, {kind}_other;
+    {lines}
+    cvta.global.u64 %d0, %d0;
+    st.param.b64 [text], %d0;
+    ret;
+}}
+"""
+
+
+def _asked() -> str:
+    parts = [_SERVICE]
+    for name, (parameters, lines) in _QUESTIONS.items():
+        full = f"__cudaCDP2{name}"
+        parts.append(_ASKED.format(name=full, parameters=parameters, lines="\n    ".join(lines)))
+    for position, kind in enumerate(("Name", "String")):
+        lines = []
+        for error, texts in _ERRORS.items():
+            data = [*texts[position].encode(), 0]
+            name = f"{kind}_{'other' if error < 0 else error}"
+            parts.append(f"\n.global .b8 {name}[{len(data)}] = {{{', '.join(map(str, data))}}};")
+            if error >= 0:
+                lines += [
+                    f"mov.u64 %d1, {name};",
+                    f"setp.eq.u32 %p, %r, {error};",
+                    "selp.b64 %d0, %d1, %d0, %p;",
+                ]
+        parts.append(_ERROR_TEXT.format(kind=kind, lines="\n    ".join(lines)))
+    return "".join(parts)
+
+
 # Each is joined to a module that needs something of it.
-TEXTS = tuple(_HEAD + text for text in (_COOPERATIVE_GROUPS, _launches(), _bytes()))
+TEXTS = tuple(_HEAD + text for text in (_COOPERATIVE_GROUPS, _launches(), _bytes(), _boxes(), _asked()))

@@ -7,8 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct sim_image;  /* one module image: selected, decompressed, parsed; reference-counted, shared by content
-                      hash */
+struct sim_image; /* one module image: selected, decompressed, parsed; reference-counted, shared by content
+                     hash */
+struct sim_context;
 struct sim_kernel; /* one compiled kernel of an image */
 
 struct sim_param_info {
@@ -96,6 +97,11 @@ struct sim_grid {
     uint32_t backwards;             /* forwards or backwards */
     uint32_t cooperative; /* its blocks wait for each other: all of them are made resident at once */
     uint64_t resident;    /* how many blocks the device holds at once */
+    struct sim_context *context;
+    /* What device code asks (device_runtime.py names it), of that kernel or none. Less than 0: a cudaError_t.
+     */
+    int64_t (*asked)(struct sim_context *context, const struct sim_kernel_info *info, uint32_t what,
+                     uint64_t of, uint64_t more, uint64_t most);
 };
 /* Runs the whole grid on the engine's threads and returns when it has ended: CUDA_SUCCESS or the error that
  * ended it. */

@@ -43,6 +43,7 @@
     X(sim_rt_launch_room)                                                                                    \
     X(sim_rt_launch)                                                                                         \
     X(sim_rt_launch_error)                                                                                   \
+    X(sim_rt_asked)                                                                                          \
     X(sim_rt_clock64)                                                                                        \
     X(sim_rt_grid_workspace)                                                                                 \
     X(sim_rt_globaltimer)

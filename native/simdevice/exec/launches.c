@@ -178,6 +178,12 @@ uint32_t sim_rt_launch_error(struct sim_thread *t, uint32_t clear) {
     return error;
 }
 
+int64_t sim_rt_asked(struct sim_thread *t, uint32_t what, uint64_t of, uint64_t more, uint64_t most) {
+    const struct sim_grid *grid = run_of(t)->grid;
+    const struct sim_kernel *kernel = find(grid->kernel, of);
+    return grid->asked(grid->context, kernel != NULL ? kernel->info : NULL, what, of, more, most);
+}
+
 void sim_launches_put(struct sim_launches *launches, struct sim_launch_queue *left) {
     for (struct sim_launch *launch = launches->prepared, *next; launch != NULL; launch = next) {
         next = launch->next;

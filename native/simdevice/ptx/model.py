@@ -9,7 +9,8 @@ from .types import Type
 
 # Functions that PTX declares and never defines: what the CUDA runtime gives device code.
 RUNTIME = frozenset({"vprintf", "malloc", "free", "__assertfail", "cudaGraphSetConditional"}) | {
-    *("__gpuferry_launch_room", "__gpuferry_launch", "__gpuferry_launch_error")  # of the device runtime here
+    *("__gpuferry_launch_room", "__gpuferry_launch", "__gpuferry_launch_error"),
+    "__gpuferry_asked",  # of the device runtime here, as those above
 }
 
 

@@ -153,6 +153,7 @@ _RUNTIME = {
     "__gpuferry_launch_room": (([8], [8, 4, 4, 4, 4, 4, 4, 4]),),
     "__gpuferry_launch": (([4], [8, 8]),),
     "__gpuferry_launch_error": (([4], [4]),),
+    "__gpuferry_asked": (([8], [4, 8, 8, 8]),),
 }
 
 
@@ -198,6 +199,10 @@ def _runtime(e: FunctionEmitter, symbol: Function, returns: list[Operand], argum
     elif symbol.name == "__gpuferry_launch_error":
         value = e.call("i32", "sim_rt_launch_error", "ptr %thread", argument(0, "i32"))
         e.emit(f"store i32 {value}, ptr {results[0]}, align 4")
+    elif symbol.name == "__gpuferry_asked":
+        more = [argument(index, "i64") for index in range(1, 4)]
+        value = e.call("i64", "sim_rt_asked", "ptr %thread", argument(0, "i32"), *more)
+        e.emit(f"store i64 {value}, ptr {results[0]}, align 8")
     elif symbol.name == "__assertfail":
         message, file = argument(0, "ptr"), argument(1, "ptr")
         line, function = argument(2, "i32"), argument(3, "ptr")
