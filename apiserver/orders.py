@@ -63,6 +63,8 @@ def read(packet: bytes, descriptors: Sequence[int]) -> node_pb2.ToServer:
     sizes = [message.demote.bytes] if kind == "demote" else leave.bytes
     if any(size % FILE_UNIT or not size for size in sizes):
         raise Unsound(f"{kind}: a file of no whole pages")
+    if not all(map(math.isfinite, message.grant.revocations)):
+        raise Unsound(f"{kind}: a revocation at no time")
     for name, seconds in _times(message):
         if not (math.isfinite(seconds) and 0 <= seconds <= SECONDS_MOST):
             raise Unsound(f"{kind}: {name} is {seconds}")
@@ -83,8 +85,11 @@ def _letter(descriptor: int) -> str:
 
 
 def _times(message: Message) -> Iterator[tuple[str, float]]:
+    """Seconds that something may take or has taken, by name; lists have moments, or none."""
     for field, value in message.ListFields():
+        if field.is_repeated:
+            continue
         if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE:
             yield field.name, value
-        elif field.message_type is not None and not field.is_repeated:
+        elif field.message_type is not None:
             yield from _times(value)

@@ -108,7 +108,7 @@ class Server(Process):
         assert message.WhichOneof("message") == "ended", message
         return message.ended
 
-    def connect(self, quota: int = GIB, proof: bytes = b"p" * 32, **terms: float) -> Guest:
+    def connect(self, quota: int = GIB, proof: bytes = b"p" * 32, **terms: float | list[float]) -> Guest:
         """Grants a session; returns its guest, WELCOME read."""
         ours, theirs = socket.socketpair()
         grant = node_pb2.Grant(

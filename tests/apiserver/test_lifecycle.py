@@ -37,6 +37,12 @@ def test_welcome_describes_session_and_device(server: Server) -> None:
     assert device.limits[0] > 0  # CU_LIMIT_STACK_SIZE
 
 
+def test_sessions_of_a_tenant_whose_tokens_were_revoked(server: Server) -> None:
+    """The grant says when, as the monitor keeps it: in seconds since 1970."""
+    guest = server.connect(revocations=[1795922569.25])
+    assert guest.sync().status == 0
+
+
 def test_idle_server_is_small(server: Server) -> None:
     assert server.stats().rss < IDLE_RSS_LIMIT
 
