@@ -54,7 +54,7 @@ def hammer(inputs: int, seed: int) -> int:
     """How often the program ran meanwhile, and once afterwards."""
     program, hostile = built("vector_add_driver"), Hostile(seed)
     native = run([program], native_environment())
-    with monitor("--pool", "2", "--log-level", "warning") as running:
+    with monitor("--pool", "2", "--log-level", "warning", in_clear=True) as running:
         attackers = [
             threading.Thread(target=until_it_ends, args=(sessions, running, hostile, inputs)),
             threading.Thread(target=until_it_ends, args=(strangers, running, inputs // 4, seed)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -52,10 +53,11 @@ def cluster() -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(registry())
         joined = ("--registry", running.control, "--cluster-key-file", running.key_file, "--http", "none")
-        servers = [stack.enter_context(monitor(*OPTIONS, *joined, environment=DEVICE)) for _ in range(2)]
-        for server in servers:
-            running.register(server.tcp)
-            running.wait_for(server.tcp, alive=True, idle=2)
+        server = functools.partial(monitor, *OPTIONS, *joined, environment=DEVICE, in_clear=True)
+        servers = [stack.enter_context(server()) for _ in range(2)]
+        for each in servers:
+            running.register(each.tcp)
+            running.wait_for(each.tcp, alive=True, idle=2)
         yield Cluster(running, servers)
 
 

@@ -38,7 +38,7 @@ def secure(certificates: Certificates) -> Iterator[Monitor]:
 
 @pytest.fixture(scope="module")
 def clear() -> Iterator[Monitor]:
-    with monitor("--pool", "1") as running:
+    with monitor("--pool", "1", in_clear=True) as running:
         yield running
 
 

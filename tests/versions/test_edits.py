@@ -236,7 +236,8 @@ def test_another_protocol(tmp_path: Path) -> None:
     other = emit_frames.of(replace(codegen_frames.load(), version=2))
     for name in ("constants.py", "frames.py"):
         (theirs / name).write_text(other[f"specs/_generated/{name}"], encoding="utf-8")
-    with monitor("--pool", "1", "--log-level", "warning", environment=server_environment(tmp_path)) as server:
+    environment = server_environment(tmp_path)
+    with monitor("--pool", "1", "--log-level", "warning", environment=environment, in_clear=True) as server:
         with connect(server.tcp) as connection:
             assert frames.Greeting.unpack(read_frame(connection)[1]).version == 2
         code = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
