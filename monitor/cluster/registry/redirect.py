@@ -226,6 +226,11 @@ class Redirector:
         if why_not := self._why_not(guest):
             text = f"{why_not}: end some, or ask the operator for more (`gpuferry tenant set --registry …`)"
             return Refusal(Reason.NO_CAPACITY, text)
+        if silent := sum(eligible(server, wish) for server in servers):
+            text = (
+                f"GPU servers that could take it ({silent}) do not answer the registry, whose log says more"
+            )
+            return Refusal(Reason.NO_CAPACITY, text)
         enough = any(eligible(server, Wish(0, wish.labels, wish.devices)) for server in servers)
         error = CudaError.OUT_OF_MEMORY if enough and wish.memory else None
         return Refusal(Reason.NO_CAPACITY, why_none(servers, wish), error)
