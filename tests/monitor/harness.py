@@ -87,8 +87,8 @@ def descendants(pid: int) -> set[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-                if state != "Z":
+                state, parent = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:2]
+                if state != b"Z":
                     parents[int(entry.name)] = int(parent)
     found = {pid} & parents.keys()
     while more := {child for child, parent in parents.items() if parent in found} - found:

@@ -68,6 +68,17 @@ def test_a_process_that_has_its_number_is_another(tmp_path: Path) -> None:
     assert visited(tmp_path, pid, start_time(pid) - 1, answer=False) == [f"gone {pid}"]
 
 
+def test_a_process_calls_itself_what_it_likes() -> None:
+    """In bytes that are no text, with what ends a name: it is there all the same."""
+    name, began = Path("/proc/self/comm"), start_time(os.getpid())
+    before = name.read_bytes()
+    name.write_bytes(b") \xed\xa0")
+    try:
+        assert start_time(os.getpid()) == began > 0
+    finally:
+        name.write_bytes(before)
+
+
 def test_one_that_lives_and_says_nothing_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
