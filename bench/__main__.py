@@ -174,7 +174,7 @@ def show(rows: list[Row], device: str) -> None:
             "[green]yes[/]" if row.holds else "[red]no[/]",
         )
         table.add_row(f"[dim]  of {promise.floor}[/]")
-    Console(width=110).print(table)
+    Console(width=150).print(table)
 
 
 if __name__ == "__main__":
