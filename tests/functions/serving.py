@@ -263,7 +263,7 @@ def stop(process: Any) -> None:
 def gone(pid: int) -> bool:
     """Whether there is no such process, or only what its parent has not looked at."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
     except OSError:
         return True
 
