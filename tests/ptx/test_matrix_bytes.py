@@ -23,11 +23,9 @@ SPREAD = """
 """
 
 
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("count", [1, 2])
-def test_load(count: int, unit: str) -> None:
-    """Lane l says where row l of memory is: every second 16 bytes here."""
-    registers = [f"%r{10 + i}" for i in range(2 * count)]
+def loaded(form: str, words: int, unit: str, memory: np.ndarray) -> np.ndarray:
+    """What lanes have of so many words by ldmatrix of this form. Row l of memory, 16 bytes, is lane l's."""
+    registers = [f"%r{10 + i}" for i in range(words)]
     stores = "".join(f"    st.global.u32 [%x11+{4 * i}], {name};\n" for i, name in enumerate(registers))
     body = f"""{SPREAD}
     mad.wide.u32 %x10, %r0, 16, %x1;
@@ -35,12 +33,20 @@ def test_load(count: int, unit: str) -> None:
     st.shared.v4.u32 [%r25], {{%r21, %r22, %r23, %r24}};
     bar.sync 0;
 {UNITS[unit]}
-    ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.b8 {{{", ".join(registers)}}}, [%r25];
-    mad.wide.u32 %x11, %r0, {8 * count}, %x0;
+    ldmatrix.sync.aligned.{form} {{{", ".join(registers)}}}, [%r25];
+    mad.wide.u32 %x11, %r0, {4 * words}, %x0;
 {stores}
     """
+    out, _ = driver.run(kernel(body), "k", np.zeros((32, words), np.uint32), memory, block=(32,))
+    return out
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("count", [1, 2])
+def test_load(count: int, unit: str) -> None:
+    """Lane l says where row l of memory is: every second 16 bytes here."""
     memory = np.random.default_rng(1).integers(0, 256, (32, 16), dtype=np.uint8)
-    out, _ = driver.run(kernel(body), "k", np.zeros((32, 2 * count), np.uint32), memory, block=(32,))
+    out = loaded(f"m16n16.x{count}.trans.shared.b8", 2 * count, unit, memory)
     for index in range(count):
         matrix = memory[16 * index : 16 * index + 16].T
         for half in (0, 1):
@@ -57,20 +63,8 @@ def test_load_of_fewer_bits(shape: str, count: int, bits: int, unit: str) -> Non
     fp6 for sm_120 move those of four bits to where mma wants them by a shift."""
     format, trans = {4: "b4x16_p64", 6: "b6x16_p32"}[bits], ".trans" if shape == "m16n16" else ""
     words = count * (2 if trans else 1)
-    registers = [f"%r{10 + i}" for i in range(words)]
-    stores = "".join(f"    st.global.u32 [%x11+{4 * i}], {name};\n" for i, name in enumerate(registers))
-    body = f"""{SPREAD}
-    mad.wide.u32 %x10, %r0, 16, %x1;
-    ld.global.v4.u32 {{%r21, %r22, %r23, %r24}}, [%x10];
-    st.shared.v4.u32 [%r25], {{%r21, %r22, %r23, %r24}};
-    bar.sync 0;
-{UNITS[unit]}
-    ldmatrix.sync.aligned.{shape}.x{count}{trans}.shared.b8x16.{format} {{{", ".join(registers)}}}, [%r25];
-    mad.wide.u32 %x11, %r0, {4 * words}, %x0;
-{stores}
-    """
     memory = np.random.default_rng(3).integers(0, 256, (32, 16), dtype=np.uint8)
-    out, _ = driver.run(kernel(body), "k", np.zeros((32, words), np.uint32), memory, block=(32,))
+    out = loaded(f"{shape}.x{count}{trans}.shared.b8x16.{format}", words, unit, memory)
     numbers = [int.from_bytes(row.tobytes(), "little") for row in memory]
     elements = np.array([[n >> bits * i & (1 << bits) - 1 for i in range(16)] for n in numbers], np.uint8)
     parts = []
