@@ -180,11 +180,11 @@ class Keeper:
                 return
         self._guest = ends[0]
         self._keep.grant.restore = False  # for the next monitor: it is ours now
+        if not self._handover.take_over:
+            self._suspended_at = time.monotonic()
         self._control.send(node_pb2.FromServer(taken_over=migration_pb2.TakenOver(session=self._session())))
         if self._handover.take_over:
             self._start_relay(ends[1], self._keep.remote)
-        else:
-            self._suspended_at = time.monotonic()
         self._log.info("guest kept", session=self._session(), remote=self._relay is not None)
 
     def _take_over(self, pair: socket.socket, link: Connection) -> bool:

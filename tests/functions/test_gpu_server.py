@@ -80,7 +80,7 @@ def test_what_the_policy_sends_away_leaves_and_returns(functions: Server, operat
     functions.becomes("model", lambda shown: shown["replicas"][0]["resident"] is False)
     assert gpuferry(functions, "show", "model")[1].rstrip().endswith("0, away")
     assert functions.invoke("model").body == b"2"
-    assert where(operator) == {"model": "resident"}
+    until(lambda: where(operator), lambda seen: seen == {"model": "resident"})
 
 
 def test_the_time_of_gpus_is_counted_by_function(functions: Server) -> None:

@@ -123,6 +123,16 @@ class Operator:
         found = self.sessions()[session].residency
         return word(control_pb2.Residency.DESCRIPTOR, found)
 
+    def until_at(self, *places: str) -> None:
+        """Waits until the sessions' memory is there, in any order: a program goes on as soon as its memory is
+        back, and the monitor hears of it later.
+        """
+        for _ in attempts():
+            seen = sorted(self.where(number) for number in self.sessions())
+            if seen == sorted(places):
+                return
+        raise AssertionError(seen)
+
     def until_none_is_left(self) -> control_pb2.StatusReply:
         """Waits until all sessions are over, and what they had is given back."""
         for _ in attempts():

@@ -62,7 +62,7 @@ def test_an_operator_sends_away_and_calls_back() -> None:
         assert operator.where(number) == "resident"
         assert operator.evict(number).copied_bytes == 0
         one.work()
-        assert operator.where(number) == "resident"
+        operator.until_at("resident")
         one.finish()
         operator.until_none_is_left()
 
@@ -72,8 +72,7 @@ def test_idle_ones_make_room() -> None:
     with crowded() as (server, operator), lodgers(server, [64 * MIB] * 3) as programs:
         for one in programs:
             one.ready()
-        numbers = sorted(operator.sessions())
-        assert sorted(operator.where(number) for number in numbers) == ["host", "resident", "resident"]
+        operator.until_at("host", "resident", "resident")
         for _ in range(3):
             for one in programs:
                 one.work()
@@ -312,5 +311,6 @@ def test_who_finds_no_place_beside_memory_that_is_shared_goes_to_another_device(
         (sharing,) = stack.enter_context(program(environment, 1))
         assert sharing.handle(sharing.allocate(64))
         one.work()
-        assert (operator.where(number), operator.sessions()[number].device) == ("resident", 1)
+        operator.until_at("resident", "resident")
+        assert operator.sessions()[number].device == 1
         one.finish()
