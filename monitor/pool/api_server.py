@@ -24,7 +24,8 @@ from .health import Health
 from .process import Adopted, Launch, Process
 from .returns import Record, Returns
 
-LAST_WORDS = 0.2  # seconds
+LAST_WORDS = 0.2  # seconds in which none comes any more
+LAST_MESSAGES = 1000  # which no socket holds
 CLEAR_SECONDS = 120.0  # after a session until it is ready, and until it is gone once it was asked to end
 TENANTS_CLEAR_SECONDS = 10.0  # where it serves nobody else anyway, and what it keeps is beyond all quotas
 CLOSED = "closed its control socket"
@@ -152,6 +153,7 @@ class ApiServer:
         self._clearing: asyncio.TimerHandle | None = None
         self._replenish = replenish
         self._events = events
+        self._heard = 0  # messages
         self._exit_unknown = False  # its channel was closed, and how it exited was not known yet
         self._channel: Channel | None = None
         self._process: Process | None = None
@@ -307,7 +309,7 @@ class ApiServer:
         try:
             await asyncio.wait({reading, exiting}, return_when=asyncio.FIRST_COMPLETED)
             # What it wrote before it died still counts, and how it died is known a moment after that.
-            await asyncio.wait({reading}, timeout=LAST_WORDS)
+            await self._last_words(reading)
             if reading.done():
                 reading.result()
             if not self.end_reason:
@@ -321,6 +323,14 @@ class ApiServer:
             reading.cancel()
             exiting.cancel()
 
+    async def _last_words(self, reading: asyncio.Future[None]) -> None:
+        """Wait for what is in its socket, however slow we are; but not for those that have its end still."""
+        for _ in range(LAST_MESSAGES):
+            heard = self._heard
+            await asyncio.wait({reading}, timeout=LAST_WORDS)
+            if reading.done() or self._heard == heard:
+                return
+
     def _too_late(self, limit: float) -> None:
         if not self.ready:
             self.kill(f"not ready within {limit:g} s")
@@ -330,6 +340,7 @@ class ApiServer:
         assert self._channel
         while (message := await self._channel.receive()) is not None:
             kind = message.WhichOneof("message")
+            self._heard += 1
             self._check(message)
             if kind == "ready":
                 self._check_may_be_ready()

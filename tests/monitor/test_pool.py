@@ -13,10 +13,12 @@ import pytest
 from gpuferry.monitor.pool import api_server
 from gpuferry.monitor.pool import pool as pool_module
 from gpuferry.monitor.pool.api_server import ApiServer, Neighbourhood, PoolListener
+from gpuferry.monitor.pool.channel import Channel
 from gpuferry.monitor.pool.health import Health
 from gpuferry.monitor.pool.pool import Pool
 from gpuferry.monitor.pool.process import Child, Launch
 from gpuferry.monitor.settings.monitor import Config
+from gpuferry.specs._generated import node_pb2
 
 GIB = 1 << 30
 
@@ -56,7 +58,7 @@ def test_contexts_beyond_the_headroom_are_withheld(tmp_path: Path) -> None:
 
 async def one_that_exits(how: str = "exit 9") -> ApiServer:
     """Without a word; when it is gone."""
-    command = ("sh", "-c", how)
+    command = ("sh", "-c", how, "sh")
     server = ApiServer((0,), Health(), lambda _: None, PoolListener(), Neighbourhood(False))
     await server.run(Launch(command, os.environ, 60.0), None, asyncio.Semaphore(1))
     return server
@@ -66,6 +68,31 @@ def test_how_one_exited_is_told_however_late_it_is_known(monkeypatch: pytest.Mon
     """Its socket is closed before that."""
     monkeypatch.setattr(api_server, "LAST_WORDS", 0.0)
     assert asyncio.run(one_that_exits()).end_reason == "exited with status 9"
+
+
+SPEAKS = """
+import socket, sys
+from gpuferry.specs._generated import node_pb2
+control = socket.socket(fileno=int(sys.argv[sys.argv.index("--control-fd") + 1]))
+for message in [{"stats": {}}] * 5 + [{"failed": {"reason": "it has no heart"}}]:
+    control.send(node_pb2.FromServer(**message).SerializeToString())
+"""
+
+
+def test_what_one_said_before_it_ended_counts_however_slowly_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A busy monitor took a keeper that had moved its session on for one that had lost it."""
+    receive = Channel.receive
+
+    async def slowly(channel: Channel) -> node_pb2.FromServer | None:
+        await asyncio.sleep(0.05)
+        return await receive(channel)
+
+    monkeypatch.setattr(Channel, "receive", slowly)
+    monkeypatch.setattr(api_server, "LAST_WORDS", 0.1)
+    server = asyncio.run(one_that_exits(f"exec {sys.executable} -c '{SPEAKS}' \"$@\""))
+    assert server.end_reason == "it has no heart"
 
 
 def test_a_signal_without_a_name_is_told_too() -> None:

@@ -19,6 +19,7 @@ int main() {
     cudaEvent_t event;
     RT_OK(cudaMalloc(&value, sizeof *value));
     RT_OK(cudaMemset(value, 0, sizeof *value));
+    RT_OK(cudaDeviceSynchronize()); // the stream below does not wait for the default one
     RT_OK(cudaDeviceGetDevResource(0, &all, cudaDevResourceTypeSm));
     RT_OK(cudaDevSmResourceSplitByCount(&half, &groups, &all, &rest, 0, all.sm.smCount / 2));
     RT_OK(cudaDevResourceGenerateDesc(&description, &half, 1));
