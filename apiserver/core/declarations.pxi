@@ -11,8 +11,8 @@ from libcpp.map cimport map as cpp_map
 from libcpp.set cimport set as cpp_set
 from libcpp.vector cimport vector
 from posix.mman cimport (
-    MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE, MADV_DONTNEED, madvise, mmap,
-    munmap
+    MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE, MADV_DONTNEED, MADV_HUGEPAGE,
+    madvise, mmap, munmap
 )
 from posix.stdlib cimport setenv
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec

@@ -157,6 +157,7 @@ cdef int clear_staging(Session *s) noexcept nogil:
 cdef void reserve_staging(Session *s) noexcept nogil:
     cdef int i
     s.staging.base = <uint8_t *>reserve(SLOT_SIZE * SLOT_COUNT)
+    madvise(s.staging.base, SLOT_SIZE * SLOT_COUNT, MADV_HUGEPAGE)  # each session waits until all of it is pinned
     s.staging.open = -1
     for i in range(SLOT_COUNT):
         s.staging.slots[i].base = s.staging.base + i * SLOT_SIZE

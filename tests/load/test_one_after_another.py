@@ -87,7 +87,7 @@ def many(monitor: harness.Monitor, count: int, chance: random.Random) -> Footpri
 @pytest.mark.parametrize(
     "count",
     [
-        pytest.param(300, id="300"),
+        pytest.param(100, id="100"),
         pytest.param(10_000, id="10000", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
 )

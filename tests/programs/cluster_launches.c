@@ -107,6 +107,7 @@ static void graphs(CUfunction plain, CUfunction must) {
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     config.hStream = stream;
     OK(cuMemsetD32(words, 0, BLOCKS));
+    OK(cuCtxSynchronize()); // the stream does not wait for the default one
     OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     OK(cuLaunchKernelEx(&config, plain, (void *[]){&words}, NULL));
     OK(cuStreamEndCapture(stream, &graph));

@@ -115,6 +115,7 @@ static void within_the_program(void) {
     CUgraphExec exec;
     CUDA_MEMCPY3D copy = copy_to_host(first, data, sizeof first);
     OK(cuMemsetD8(data, 5, sizeof first));
+    OK(cuCtxSynchronize()); // the graph's stream does not wait for the default one
     memset(third, 7, sizeof third);
     OK(cuGraphCreate(&graph, 0));
     OK(cuGraphAddMemcpyNode(&out, graph, NULL, 0, &copy, context));
