@@ -207,6 +207,19 @@ def record_of(secret: bytes, sequence: int, kind: int, content: bytes) -> bytes:
     return header + key.encrypt(nonce.to_bytes(12, "big"), content + bytes([kind]), header)
 
 
+@pytest.mark.parametrize("content", [(23, b""), (22, b"\x04\0\0\0")], ids=["empty", "ticket"])
+def test_who_sends_records_without_data_does_not_keep_us_reading(content: tuple[int, bytes]) -> None:
+    """The monitor's door reads what has come before it looks at others: it may be a few, and then no more."""
+    few, many = 32, 100
+    with pair() as (ours, _, wire, _):
+        said = (content,) * few + ((23, b"data"),)
+        wire.sendall(b"".join(record_of(OTHER, at, *each) for at, each in enumerate(said)))
+        assert ours.recv(100) == b"data"
+        wire.sendall(b"".join(record_of(OTHER, few + 1 + at, *content) for at in range(many)))
+        with pytest.raises(ConnectionAbortedError):
+            ours.recv(100, socket.MSG_DONTWAIT)
+
+
 def test_the_other_side_may_ask_for_another_key() -> None:
     """KeyUpdate with update_requested: its next key is taken, and ours is changed before the next record."""
     asked = bytes([24, 0, 0, 1, 1])
