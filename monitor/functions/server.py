@@ -95,7 +95,7 @@ class FunctionServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        with self._gate.answering(request.transport) as many:
+        with self._gate.answering(request.transport, request.content) as many:
             # A page of somebody else's in this machine's browser must neither read nor invoke.
             if self._local and not is_local(host := host_of(request)):
                 raise web.HTTPForbidden(text=f"{host} is not a name of this machine\n")

@@ -31,6 +31,7 @@ class _Material:
 
     stamp: Stamp
     server: ssl.SSLContext
+    page: ssl.SSLContext
     client: ssl.SSLContext
     certificate: bytes
     key: bytes = field(repr=False)
@@ -55,6 +56,12 @@ class Identity:
         for the client's certificate.
         """
         return self._look().server
+
+    def page_context(self) -> ssl.SSLContext:
+        """The same for connections that stay with Python's ssl. Secrets of the others are written down for
+        whoever goes on with them (`Shake`), and nobody would ever take what these leave there.
+        """
+        return self._look().page
 
     def client_context(self) -> ssl.SSLContext:
         """For one connection: TLS 1.3. The server must have a certificate of the authority for the name that
@@ -131,6 +138,7 @@ class Identity:
         try:
             return _Material(
                 stamp,
+                _context(ssl.PROTOCOL_TLS_SERVER, self._paths),
                 _context(ssl.PROTOCOL_TLS_SERVER, self._paths),
                 _context(ssl.PROTOCOL_TLS_CLIENT, self._paths),
                 *(path.read_bytes() for path in self._paths),

@@ -20,6 +20,7 @@
 #define INPUT_SIZE     (64u << 10)
 #define OUTPUT_SIZE    (BATCH * (PLAIN_MAX + OVERHEAD) + HEADER + SEALED_MAX)
 #define UPDATE_AFTER   (UINT64_C(1) << 23)
+#define DATALESS_MOST  32 /* records in succession without data: who sends them must not keep us reading */
 #define STATE_VERSION  1
 #define GCM_GET_TAG    0x10
 #define GCM_SET_TAG    0x11
@@ -40,7 +41,8 @@ struct gf_tls {
     const struct gf_crypto *crypto;
     uint16_t suite;
     struct half in, out;
-    int end; /* of what is received: 1 at the peer's word that it is over, -1 after a bad record */
+    int end;           /* of what is received: 1 at the peer's word that it is over, -1 after a bad record */
+    unsigned dataless; /* records that have come since the last one with data */
     _Atomic bool update_wanted; /* by the peer, of the key that we send with */
     uint64_t update_after;
     uint8_t *input; /* plain text that nobody took yet, then records */
@@ -313,7 +315,8 @@ static int take_record(struct gf_tls *tls, size_t size, uint8_t *data, size_t ro
     uint8_t *here = tls->input + tls->sealed + HEADER, kind;
     bool direct = size - HEADER - TAG <= room;
     int length = open_record(tls, size, direct ? data : here, &kind);
-    if (length < 0) {
+    tls->dataless = length > 0 && kind == DATA ? 0 : tls->dataless + 1;
+    if (length < 0 || tls->dataless > DATALESS_MOST) {
         return bad(tls);
     }
     if (kind != DATA) {

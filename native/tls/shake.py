@@ -7,7 +7,7 @@ import functools
 import os
 import ssl
 
-from ._records import Records
+from ._records import SUITES, Records
 
 LABELS = ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0")
 HANDSHAKE_RECORD = 22  # the first byte of whoever begins with TLS
@@ -74,9 +74,20 @@ class Shake:
                 self._hello += (came if self._server else answer)[: RANDOM.stop]
             self._secrets |= _keylog().take(self._hello[RANDOM])
             self._last_word = answer
-        if self.done and len(self._secrets) < len(LABELS):
-            raise ssl.SSLError("its ClientHello is not as it is usually said")
+        if self.done:
+            self._check()
         return answer
+
+    def _check(self) -> None:
+        if len(self._secrets) < len(LABELS):
+            raise ssl.SSLError("its ClientHello is not as it is usually said")
+        if (suite := self._suite()) not in SUITES:  # Python's ssl cannot be told which to agree on
+            raise ssl.SSLError(f"the cipher suite {suite} is not spoken here")
+
+    def _suite(self) -> str:
+        cipher = self._session.cipher()
+        assert cipher
+        return cipher[0]
 
     def last_word(self) -> bytes:
         """The alert that tells the other side why there is no connection."""
@@ -84,8 +95,6 @@ class Shake:
 
     def records(self) -> Records:
         """Return the encrypted connection. Only once `done`."""
-        cipher = self._session.cipher()
-        assert cipher
         client, server = (self._secrets[label] for label in LABELS)
         ours, theirs = (server, client) if self._server else (client, server)
-        return Records.begin(cipher[0], ours, theirs, self._in.read())
+        return Records.begin(self._suite(), ours, theirs, self._in.read())

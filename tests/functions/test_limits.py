@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -109,6 +110,26 @@ def test_bodies_are_bounded_whatever_is_said_of_them(server: Server) -> None:
     connection.request("POST", "/function/small", iter(chunks(9_000)), encode_chunked=True)
     assert len(connection.getresponse().read()) == 9_000
     connection.close()
+
+
+def test_halves_of_bodies_keep_nobody_out() -> None:
+    """Where all connections are such, the oldest goes: others are answered, who were heard whole."""
+    places = 8
+    with serving("--driver", "none", "--connections", str(places)) as server, contextlib.ExitStack() as stack:
+        server.deploy("busy", most=1)
+        held = Meeting(server, "busy")
+        held.come()
+        host, _, port = server.address.rpartition(":")
+        head = b"POST /function/busy HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n"
+        for _ in range(places - 1):
+            half = stack.enter_context(socket.create_connection((host, int(port)), DEADLINE))
+            half.sendall(head + b"Expect: 100-continue\r\n\r\n")
+            assert half.recv(100).split()[1] == b"100"
+            half.sendall(b"half")
+        for _ in range(places):
+            assert server.ask("GET", "/healthz").status == 200
+        held.go("heard")
+        assert held.asked.got().body == b"heard"
 
 
 def test_a_header_without_end_is_refused(server: Server) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import socket
 import ssl
 import sys
@@ -278,6 +279,17 @@ def test_older_tls_is_refused(secure: Monitor) -> None:
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with connect(secure) as connection, pytest.raises(ssl.SSLError):
         context.wrap_socket(connection)
+
+
+def test_a_cipher_suite_that_is_not_spoken_here_ends_its_own_connection(secure: Monitor) -> None:
+    """Python's ssl agrees on it. The records are not ours to write: it is told so by the end, and at once."""
+    if not (openssl := shutil.which("openssl")):
+        pytest.skip("needs OpenSSL's command: Python's ssl cannot ask for one suite alone")
+    address = secure.tcp.removeprefix("tls://")
+    asking = ["s_client", "-connect", address, "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256", "-ign_eof"]
+    outcome = run([openssl, *asking], native_environment(), timeout=20)
+    assert "Cipher is TLS_CHACHA20_POLY1305_SHA256" in outcome.stdout, outcome.stderr
+    assert "Exception in callback" not in secure.log.read_text()
 
 
 def test_the_handshake_shows_no_ticket(secure: Monitor) -> None:

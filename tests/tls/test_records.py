@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 import threading
@@ -13,8 +14,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from gpuferry.monitor.views.web.server import following
 from gpuferry.native.tls._records import NoTls, Records
-from gpuferry.native.tls.shake import Shake
+from gpuferry.native.tls.shake import Shake, _keylog
 from gpuferry.native.tls.stream import TlsSocket
 
 from tests.helpers.certificates import Certificates
@@ -101,6 +103,24 @@ def test_others_may_use_the_same_context(certificates: Certificates) -> None:
     with TlsSocket(here, server.records()) as ours, TlsSocket(there, client.records()) as theirs:
         ours.sendall(b"said")
         assert exactly(theirs, 4) == b"said"
+
+
+def test_connections_of_the_page_leave_no_secrets(certificates: Certificates) -> None:
+    """Strangers may have as many as they like, and nobody empties what they would be written to."""
+    identity = certificates.identity()
+    Shake(identity.server_context())
+    before = os.fstat(_keylog()._file).st_size
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    browser = ssl.create_default_context(cafile=str(certificates.authority))
+    ends = [
+        browser.wrap_bio(down, up, server_hostname="localhost"),
+        following(identity).wrap_bio(up, down, server_side=True),
+    ]
+    for end in (*ends, *ends):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    assert ends[1].version() == "TLSv1.3"
+    assert os.fstat(_keylog()._file).st_size == before
 
 
 def test_keys_are_changed_in_time(certificates: Certificates) -> None:
@@ -205,6 +225,19 @@ def record_of(secret: bytes, sequence: int, kind: int, content: bytes) -> bytes:
     nonce = int.from_bytes(expand(secret, "iv", 12), "big") ^ sequence
     key = AESGCM(expand(secret, "key", 16))
     return header + key.encrypt(nonce.to_bytes(12, "big"), content + bytes([kind]), header)
+
+
+@pytest.mark.parametrize("content", [(23, b""), (22, b"\x04\0\0\0")], ids=["empty", "ticket"])
+def test_who_sends_records_without_data_does_not_keep_us_reading(content: tuple[int, bytes]) -> None:
+    """The monitor's door reads what has come before it looks at others: it may be a few, and then no more."""
+    few, many = 32, 100
+    with pair() as (ours, _, wire, _):
+        said = (content,) * few + ((23, b"data"),)
+        wire.sendall(b"".join(record_of(OTHER, at, *each) for at, each in enumerate(said)))
+        assert ours.recv(100) == b"data"
+        wire.sendall(b"".join(record_of(OTHER, few + 1 + at, *content) for at in range(many)))
+        with pytest.raises(ConnectionAbortedError):
+            ours.recv(100, socket.MSG_DONTWAIT)
 
 
 def test_the_other_side_may_ask_for_another_key() -> None:

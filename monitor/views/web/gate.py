@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import structlog
+from aiohttp import StreamReader
 
 from ...service.acceptor import Acceptor
 
@@ -32,7 +33,7 @@ class Visit:
     connection: socket.socket
     address: str
     deadline: float
-    asked: bool = False  # a request of it is being answered
+    asked: bool = False  # a request of it, which is here whole, is being answered
     streams: bool = False  # that has no end
     tenant: str | None = None  # whose stream it is; None: not a tenant's
     task: asyncio.Task[None] | None = field(default=None, repr=False)
@@ -139,23 +140,36 @@ class Gate:
             self._by_transport.pop(visit.transport, None)
 
     @contextlib.contextmanager
-    def answering(self, transport: asyncio.BaseTransport | None) -> Iterator[Callable[[int], None]]:
+    def answering(
+        self, transport: asyncio.BaseTransport | None, body: StreamReader | None = None
+    ) -> Iterator[Callable[[int], None]]:
         """While a request on this transport is answered. The last bytes of the answer have time after
-        that, more if it is told that they are many.
+        that, more if it is told that they are many. As long as its body is not here the connection may go
+        where there are too many: to say half of it costs nothing.
         """
         visit = self._visit(transport)
         more = 0.0
+        over = False
+
+        def asked() -> None:
+            if visit and not over:
+                visit.asked = True
 
         def many(size: int) -> None:
             nonlocal more
             more = size / BYTES_PER_SECOND
 
         if visit:
-            visit.asked, visit.deadline = True, time.monotonic() + ANSWER_SECONDS
+            visit.deadline = time.monotonic() + ANSWER_SECONDS
             visit.streams = self._patient
+        if body:
+            body.on_eof(asked)
+        else:
+            asked()
         try:
             yield many
         finally:
+            over = True
             if visit:
                 visit.asked, visit.streams = False, False
                 visit.deadline = time.monotonic() + ANSWER_SECONDS + more

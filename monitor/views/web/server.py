@@ -272,7 +272,7 @@ def following(identity: Identity) -> ssl.SSLContext:
     context.num_tickets = 0
 
     def choose(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
-        connection.context = identity.server_context()
+        connection.context = identity.page_context()
 
     context.sni_callback = choose
     return context
