@@ -4,6 +4,7 @@
 #include "context.h"
 #include "device_limits.h"
 #include "driver_interop/interop.h"
+#include "driver_interop/stream_settings.h"
 #include "execute.h"
 #include "graph_exec.h"
 #include "green.h"
@@ -81,6 +82,7 @@ void sim_context_tear_down(struct sim_context *context) {
     sim_handle_close_all(SIM_ARRAY, context);
     sim_handle_close_all(SIM_MIPMAP, context);
     sim_memory_free_context(context);
+    gf_stream_settings_forget(&context->legacy->settings);
     atomic_store(&context->peers, 0);
     sim_contexts_recover(context->device);
     set_default_limits(context);
