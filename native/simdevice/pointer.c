@@ -58,6 +58,9 @@ static CUresult query(void *value, CUpointer_attribute attribute, uint64_t point
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         *(int *)value = range ? range->device->ordinal : CU_DEVICE_INVALID;
         break;
+    case CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL:
+        *(int *)value = -1; /* nothing here is of a part of a device */
+        break;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
         *(CUdeviceptr *)value = range ? range->base : 0;
