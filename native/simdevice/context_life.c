@@ -115,8 +115,9 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *parameters, int count, unsigned int flags,
                         CUdevice device) {
+    (void)parameters;
     SIM_TRY(check(context, flags, device));
-    if (parameters || count)
+    if (count != 0)
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
     return create(context, flags, device);
 }
@@ -130,7 +131,7 @@ CUresult cuCtxGetExecAffinity(CUexecAffinityParam *parameter, CUexecAffinityType
 
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsigned int flags,
                         CUdevice device) {
-    if (parameters && (parameters->execAffinityParams || parameters->numExecAffinityParams))
+    if (parameters && parameters->numExecAffinityParams != 0)
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
     if (parameters && parameters->cigParams)
         return CUDA_ERROR_NOT_SUPPORTED;
