@@ -6,6 +6,7 @@
 
 #include "channel.h"
 #include "driver_interop/interop.h"
+#include "driver_interop/stream_settings.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
@@ -144,6 +145,7 @@ static struct gf_object *end_contents(struct gf_context *context, uint64_t handl
     gf_context_storage_drop((CUcontext)handle);
     struct gf_object *ended = gf_object_end_owned(context);
     gf_window_free_context(handle);
+    gf_stream_settings_forget(&context->settings);
     gf_pools_waited(CUDA_SUCCESS); /* whoever ends a context waits for its work */
     void (*also)(uint64_t) = atomic_load(&at_end);
     if (also != NULL) {

@@ -227,7 +227,7 @@ CUresult gf_image_pick(const void *image, const struct gf_target *target, struct
 const void *gf_image_unwrap(const void *image, size_t *size) {
     struct wrapper wrapper;
     struct gf_fatbin container;
-    if (*size < sizeof wrapper) {
+    if (*size < sizeof wrapper || !gf_readable(image, sizeof wrapper)) {
         return image;
     }
     memcpy(&wrapper, image, sizeof wrapper);

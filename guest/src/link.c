@@ -13,6 +13,7 @@
 #include "objects.h"
 #include "stats.h"
 #include "steps.h"
+#include "wire/readable.h"
 #include "wire/sha256.h"
 
 #define NAME_MAX_SIZE 4096 /* names are for messages */
@@ -48,8 +49,10 @@ CUresult gf_link_add(struct gf_link *link, CUjitInputType type, const void *data
     if (result == CUDA_SUCCESS && atomic_load(&link->over) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    /* A text may end before its size does; nothing else may. */
+    size = type == CU_JIT_INPUT_PTX && size > 0 ? strnlen(data, size - 1) + 1 : size;
     data = gf_image_unwrap(data, &size);
-    if (result != CUDA_SUCCESS || data == NULL) {
+    if (result != CUDA_SUCCESS || data == NULL || !gf_readable(data, size)) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_IMAGE;
     }
     struct gf_req_sessionLinkAdd request = {

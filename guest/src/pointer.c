@@ -69,7 +69,7 @@ static struct subject look_up(uint64_t address) {
                              .base = allocation.address,
                              .size = allocation.size,
                              .id = allocation.id,
-                             .owner = allocation.pool == 0 ? allocation.owner : 0,
+                             .owner = allocation.owner,
                              .pool = allocation.pool,
                              .handle_types = pool_handle_types(allocation.pool),
                              .sync_memops = allocation.synchronous,

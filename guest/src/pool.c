@@ -30,7 +30,6 @@ bool gf_pool_open(void) {
 }
 
 CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handle, CUstream cuda_stream) {
-    struct gf_stream *object;
     uint64_t stream, found = 0;
     CUdevice device;
     CUresult result = gf_stream_device(cuda_stream, &device);
@@ -42,7 +41,7 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
     if (pool == NULL || pool->exporter != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = gf_stream_look_up(cuda_stream, &object, &stream);
+    result = gf_wire_stream(cuda_stream, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -62,9 +61,8 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
         *address = result == CUDA_SUCCESS ? node.dptr : *address;
         return result;
     }
-    if (result == CUDA_SUCCESS) {
-        uint64_t owner = object == NULL ? gf_context_current_handle() : object->object.owner;
-        result = gf_window_alloc(pool->device, size, owner, handle, stream, &found);
+    if (result == CUDA_SUCCESS) { /* of no context: it is there until it is freed */
+        result = gf_window_alloc(pool->device, size, 0, handle, stream, &found);
     }
     if (result == CUDA_SUCCESS) {
         *address = found;

@@ -62,9 +62,11 @@ bool gf_window_open(void) {
     area_size = size / (uint64_t)area_count / granularity * granularity;
     for (int i = 0; i < area_count; i++) {
         struct area *a = &areas[i];
-        a->untouched = base + (uint64_t)i * area_size;
-        if (!gf_backing_init(&a->backing, i, a->untouched, area_size) ||
-            !gf_blocks_init(&a->blocks, a->untouched, area_size)) {
+        /* What a program takes for device memory, a little before the first, is still an address of the
+         * window. */
+        a->untouched = base + (uint64_t)i * area_size + granularity;
+        if (!gf_backing_init(&a->backing, i, a->untouched, area_size - granularity) ||
+            !gf_blocks_init(&a->blocks, a->untouched, area_size - granularity)) {
             return false;
         }
     }

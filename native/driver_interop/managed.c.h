@@ -202,6 +202,11 @@ CUresult DRIVER(cuMemAdvise_v2)(CUdeviceptr devPtr, size_t count, CUmem_advise a
     /* the two about mostly reading, and forgetting the preferred location, name none */
     bool names_one =
         advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION || advice >= CU_MEM_ADVISE_SET_ACCESSED_BY;
+    bool processor =
+        location.type == CU_MEM_LOCATION_TYPE_DEVICE || location.type == CU_MEM_LOCATION_TYPE_HOST;
+    if (advice >= CU_MEM_ADVISE_SET_ACCESSED_BY && !processor) {
+        return CUDA_ERROR_INVALID_VALUE; /* a node of the host is where memory lies, not who looks at it */
+    }
     result = names_one ? managed_location(location) : CUDA_SUCCESS;
     result = result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result; /* not a prefetch's */
     return result == CUDA_SUCCESS ? managed_note(&memory, devPtr, count, advice, location) : result;

@@ -1,11 +1,21 @@
 #include "driver_interop/stream_settings.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const struct gf_stream_settings gf_stream_settings_initial = {
     .synchronization = CU_SYNC_POLICY_AUTO,
     .domains = {.default_ = 0, .remote = 1},
 };
+
+pthread_mutex_t gf_stream_settings_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void gf_stream_settings_forget(struct gf_stream_settings **settings) {
+    pthread_mutex_lock(&gf_stream_settings_lock);
+    free(*settings);
+    *settings = NULL;
+    pthread_mutex_unlock(&gf_stream_settings_lock);
+}
 
 CUresult gf_stream_settings_get(const struct gf_stream_settings *settings, int priority,
                                 CUstreamAttrID attribute, CUstreamAttrValue *value) {

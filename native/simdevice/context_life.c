@@ -4,6 +4,7 @@
 #include "context.h"
 #include "device_limits.h"
 #include "driver_interop/interop.h"
+#include "driver_interop/stream_settings.h"
 #include "execute.h"
 #include "graph_exec.h"
 #include "green.h"
@@ -81,6 +82,7 @@ void sim_context_tear_down(struct sim_context *context) {
     sim_handle_close_all(SIM_ARRAY, context);
     sim_handle_close_all(SIM_MIPMAP, context);
     sim_memory_free_context(context);
+    gf_stream_settings_forget(&context->legacy->settings);
     atomic_store(&context->peers, 0);
     sim_contexts_recover(context->device);
     set_default_limits(context);
@@ -113,8 +115,9 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *parameters, int count, unsigned int flags,
                         CUdevice device) {
+    (void)parameters;
     SIM_TRY(check(context, flags, device));
-    if (parameters || count)
+    if (count != 0)
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
     return create(context, flags, device);
 }
@@ -128,7 +131,7 @@ CUresult cuCtxGetExecAffinity(CUexecAffinityParam *parameter, CUexecAffinityType
 
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsigned int flags,
                         CUdevice device) {
-    if (parameters && (parameters->execAffinityParams || parameters->numExecAffinityParams))
+    if (parameters && parameters->numExecAffinityParams != 0)
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
     if (parameters && parameters->cigParams)
         return CUDA_ERROR_NOT_SUPPORTED;

@@ -155,11 +155,18 @@ static CUresult param_info(const struct sim_kernel_info *info, size_t index, siz
     return CUDA_SUCCESS;
 }
 
+/* Modules are loaded lazily: of what was only listed NVIDIA's driver does not know this yet. */
+static bool needs_loading(CUfunction_attribute attribute) {
+    return attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ||
+           attribute == CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES ||
+           attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+}
+
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction handle) {
     struct sim_function *function;
     SIM_TRY(sim_function_acquire(handle, &function));
-    /* Modules are loaded lazily: NVIDIA's driver knows nothing yet of what it only listed. */
-    bool known = function->module->library || atomic_load(&function->known) || sim_image_eager();
+    bool known = function->module->library || atomic_load(&function->known) || sim_image_eager() ||
+                 !needs_loading(attribute);
     CUresult result = known ? get_attribute(function->info, function->attributes, attribute, value)
                             : CUDA_ERROR_FUNCTION_NOT_LOADED;
     sim_release(function);

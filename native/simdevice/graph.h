@@ -150,6 +150,7 @@ CUresult sim_node_op(const struct sim_node *node, struct sim_op **op);
 CUresult sim_copy_op(const CUDA_MEMCPY3D *params, struct sim_op **op);
 CUresult sim_memset_op(const CUDA_MEMSET_NODE_PARAMS_v2 *params, struct sim_op **op);
 CUresult sim_host_op(const CUDA_HOST_NODE_PARAMS_v2 *params, struct sim_op **op);
+#define SIM_BATCH_MOST 256 /* words, before any of them is read */
 CUresult sim_batch_op(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *params, struct sim_op **op);
 CUresult sim_launch_op(struct sim_context *context, struct sim_function *function,
                        const CUlaunchConfig *config, void **params, void **extra, unsigned multiprocessors,

@@ -88,6 +88,10 @@ static CUresult check_shape(const CUlaunchConfig *c, const struct sim_function *
     return CUDA_SUCCESS;
 }
 
+static CUresult is_one_of(int value, int first, int last) {
+    return value >= first && value <= last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 /* What a launch can do about each attribute. */
 static CUresult check_attribute(struct sim_context *context, const CUlaunchAttribute *attribute,
                                 bool *cooperative) {
@@ -106,19 +110,29 @@ static CUresult check_attribute(struct sim_context *context, const CUlaunchAttri
                        1
                    ? CUDA_SUCCESS
                    : CUDA_ERROR_NOT_SUPPORTED;
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+        return is_one_of(attribute->value.syncPolicy, CU_SYNC_POLICY_AUTO, CU_SYNC_POLICY_BLOCKING_SYNC);
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        return is_one_of(attribute->value.clusterSchedulingPolicyPreference,
+                         CU_CLUSTER_SCHEDULING_POLICY_DEFAULT,
+                         CU_CLUSTER_SCHEDULING_POLICY_RUBIN_DSMEM_LOCALITY);
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        return is_one_of(attribute->value.memSyncDomain, CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT,
+                         CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
+    case CU_LAUNCH_ATTRIBUTE_PORTABLE_CLUSTER_SIZE_MODE:
+        return is_one_of(attribute->value.portableClusterSizeMode, CU_LAUNCH_PORTABLE_CLUSTER_MODE_DEFAULT,
+                         CU_LAUNCH_PORTABLE_CLUSTER_MODE_ALLOW_NON_PORTABLE);
+    case CU_LAUNCH_ATTRIBUTE_SHARED_MEMORY_MODE:
+        return is_one_of(attribute->value.sharedMemoryMode, CU_SHARED_MEMORY_MODE_DEFAULT,
+                         CU_SHARED_MEMORY_MODE_PREFER_OVERSIZED_SHARED_MEMORY);
     case CU_LAUNCH_ATTRIBUTE_IGNORE:
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: /* a permission to start early, which nobody
                                                                    need use */
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
-    case CU_LAUNCH_ATTRIBUTE_PORTABLE_CLUSTER_SIZE_MODE:
-    case CU_LAUNCH_ATTRIBUTE_SHARED_MEMORY_MODE:
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:

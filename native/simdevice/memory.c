@@ -147,6 +147,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
     SIM_REQUIRE(pointer && pitch && width && height && width <= SIM_MAX_PITCH);
     SIM_REQUIRE(element == 4 || element == 8 || element == 16);
     size_t aligned = sim_round_up(width, SIM_PITCH_ALIGNMENT), size;
+    SIM_REQUIRE(aligned <= SIM_MAX_PITCH);
     if (__builtin_mul_overflow(aligned, height, &size))
         return CUDA_ERROR_OUT_OF_MEMORY;
     SIM_TRY(cuMemAlloc_v2(pointer, size));

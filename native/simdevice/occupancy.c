@@ -100,10 +100,11 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *size, CUfunction handle
     return result;
 }
 
-/* 0: no such block. */
+/* 0: no such block, or no grid of them. */
 static uint64_t threads_of(const CUlaunchConfig *config) {
     const uint64_t most = SIM_MAX_THREADS_PER_BLOCK;
-    if (config->blockDimX > most || config->blockDimY > most || config->blockDimZ > most)
+    if (config->blockDimX > most || config->blockDimY > most || config->blockDimZ > most ||
+        !config->gridDimX || !config->gridDimY || !config->gridDimZ)
         return 0;
     uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
     return threads <= most ? threads : 0;

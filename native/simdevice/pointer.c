@@ -29,8 +29,7 @@ static CUresult query(void *value, CUpointer_attribute attribute, uint64_t point
     switch ((int)attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         /* stream-ordered memory and mappings are no context's: that is how programs tell them */
-        *(CUcontext *)value =
-            range && range->context && !pooled ? SIM_POINTER(CUcontext, range->context) : NULL;
+        *(CUcontext *)value = range && range->context ? SIM_POINTER(CUcontext, range->context) : NULL;
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(CUmemorytype *)value = !range ? 0 : on_host(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
@@ -58,6 +57,9 @@ static CUresult query(void *value, CUpointer_attribute attribute, uint64_t point
         break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         *(int *)value = range ? range->device->ordinal : CU_DEVICE_INVALID;
+        break;
+    case CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL:
+        *(int *)value = -1; /* nothing here is of a part of a device */
         break;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:

@@ -77,7 +77,6 @@ static void returned_late(void *owner, uint64_t size) {
 
 struct again {
     uint64_t base;
-    struct sim_context *context;
     size_t size;
 };
 
@@ -87,7 +86,6 @@ static bool allocate_again(struct sim_range *range, void *argument) {
     if (range->base != again->base || !range->freeing)
         return false;
     range->size = again->size;
-    sim_range_give(range, again->context);
     range->id = sim_memory_next_id();
     range->freeing = range->sync_memops = false;
     range->returned = returned;
@@ -103,7 +101,7 @@ static bool take_freed(struct sim_pool *pool, const struct sim_stream *stream, s
         next = op->next;
         if (op->stream != stream || pages_of(op->size) != bytes)
             continue;
-        struct again again = {.base = op->base, .context = stream->context, .size = size};
+        struct again again = {.base = op->base, .size = size};
         unlink_free(op);
         found = sim_ranges_change(&sim_memory, op->base, allocate_again, &again);
         if (found) {
@@ -127,11 +125,12 @@ static CUresult allocate(struct sim_pool *pool, const struct sim_stream *stream,
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (kept) {
         *base = kept->base;
-        allocate_again(kept, &(struct again){.base = *base, .context = stream->context, .size = size});
+        allocate_again(kept, &(struct again){.base = *base, .size = size});
         sim_ranges_insert(&sim_memory, kept);
         return CUDA_SUCCESS;
     }
-    struct sim_range *range = sim_memory_range(SIM_RANGE_POOL, pool->device, stream->context, size, 0);
+    /* Of no context: a pool is its device's, and what was allocated is there until it is freed. */
+    struct sim_range *range = sim_memory_range(SIM_RANGE_POOL, pool->device, NULL, size, 0);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (range) {
         range->owner = pool;
@@ -219,7 +218,7 @@ static CUresult free_now(struct sim_op *op) {
         unlink_free(this);
     pthread_mutex_unlock(&pool->lock);
     struct sim_range *range = waits ? sim_ranges_remove(&sim_memory, this->base, is_freeing) : NULL;
-    if (!range) /* it was allocated again, or went with its context */
+    if (!range) /* it was allocated again */
         return CUDA_SUCCESS;
     pthread_mutex_lock(&pool->lock);
     bool kept = sim_pool_keep(pool, range);
@@ -283,7 +282,7 @@ static bool is_ending(struct sim_range *range) {
 
 static CUresult free_plain_now(struct sim_op *op) {
     const struct plain_free *this = (const struct plain_free *)op;
-    struct sim_range range; /* it may have gone with its context */
+    struct sim_range range; /* it may have gone meanwhile */
     bool same = sim_ranges_find(&sim_memory, this->base, &range) && range.id == this->id;
     struct sim_range *removed = same ? sim_ranges_remove(&sim_memory, this->base, is_ending) : NULL;
     if (removed)

@@ -87,14 +87,6 @@ static void unlink_from_context(struct sim_range *range) {
     range->linked = false;
 }
 
-void sim_range_give(struct sim_range *range, struct sim_context *context) {
-    bool linked = range->linked;
-    unlink_from_context(range);
-    range->context = context;
-    if (linked)
-        link_to_context(range);
-}
-
 bool sim_ranges_find_of(struct sim_ranges *ranges, const struct sim_context *context, uint64_t *base) {
     pthread_rwlock_rdlock(&ranges->lock);
     bool found = context->ranges != NULL;

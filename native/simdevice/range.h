@@ -25,7 +25,7 @@ struct sim_range {
     int file;                    /* what its pages are of; 0: they are private */
     unsigned flags;              /* as given to the call that made it; of a mapping: its handle types */
     uint64_t id;                 /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
-    struct sim_context *context; /* NULL: no context's; changed by sim_range_give */
+    struct sim_context *context; /* NULL: no context's */
     struct sim_range *previous_of_context, *next_of_context;
     bool linked; /* these two are good: it is in the tree, and some context's */
     struct sim_device *device;
@@ -53,8 +53,6 @@ struct sim_range *sim_ranges_remove(struct sim_ranges *ranges, uint64_t base,
 bool sim_ranges_find(struct sim_ranges *ranges, uint64_t address, struct sim_range *copy);
 /* A copy of the first range that ends behind the address. */
 bool sim_ranges_find_next(struct sim_ranges *ranges, uint64_t address, struct sim_range *copy);
-/* Within `change`, or while it is in no tree: from now on it ends with this context. */
-void sim_range_give(struct sim_range *range, struct sim_context *context);
 /* The base of some range that ends with the context; false: there is none. */
 bool sim_ranges_find_of(struct sim_ranges *ranges, const struct sim_context *context, uint64_t *base);
 /* Calls `change` on the range that contains the address, alone with the tree; what it returns, or false if

@@ -3,17 +3,15 @@
 #include "stream.h"
 #include <stdlib.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all settings */
-
 CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID attribute, CUstreamAttrValue *value) {
     struct sim_stream *stream;
     SIM_REQUIRE(value);
     SIM_TRY(sim_stream_acquire(handle, &stream));
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gf_stream_settings_lock);
     CUresult result =
         gf_stream_settings_get(stream->settings ? stream->settings : &gf_stream_settings_initial,
                                stream->priority, attribute, value);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gf_stream_settings_lock);
     sim_release(stream);
     return result;
 }
@@ -29,11 +27,11 @@ CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID attribute, const C
     struct sim_stream *stream;
     SIM_REQUIRE(value);
     SIM_TRY(sim_stream_acquire(handle, &stream));
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gf_stream_settings_lock);
     CUresult result = make(stream);
     if (result == CUDA_SUCCESS)
         result = gf_stream_settings_set(stream->settings, attribute, value);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gf_stream_settings_lock);
     sim_release(stream);
     return result;
 }
@@ -43,11 +41,11 @@ CUresult cuStreamCopyAttributes(CUstream to_handle, CUstream from_handle) {
     SIM_TRY(sim_stream_acquire(to_handle, &to));
     CUresult result = sim_stream_acquire(from_handle, &from);
     if (result == CUDA_SUCCESS) {
-        pthread_mutex_lock(&lock);
+        pthread_mutex_lock(&gf_stream_settings_lock);
         result = make(to);
         if (result == CUDA_SUCCESS)
             *to->settings = from->settings ? *from->settings : gf_stream_settings_initial;
-        pthread_mutex_unlock(&lock);
+        pthread_mutex_unlock(&gf_stream_settings_lock);
         sim_release(from);
     }
     sim_release(to);

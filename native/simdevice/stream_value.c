@@ -5,8 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#define BATCH_MOST 256
-
 struct batch_op {
     struct sim_op op;
     unsigned count;
@@ -105,7 +103,7 @@ static CUresult check(const CUstreamBatchMemOpParams *word) {
 
 CUresult sim_batch_op(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *params, struct sim_op **out) {
     bool waits = false;
-    SIM_REQUIRE(params->paramArray && params->count <= BATCH_MOST && params->flags == 0);
+    SIM_REQUIRE(params->paramArray && params->count <= SIM_BATCH_MOST && params->flags == 0);
     for (unsigned i = 0; i < params->count; i++) {
         SIM_TRY(check(&params->paramArray[i]));
         waits |= is_wait(&params->paramArray[i]);

@@ -18,6 +18,7 @@ from codegen.load import load
 from codegen.wire import messages
 
 WINDOW = 0x200000000000
+FIRST = WINDOW + (2 << 20)  # what is handed out first: before it lie addresses of the window, too
 MIB = 1 << 20
 
 _MESSAGES = messages(load())

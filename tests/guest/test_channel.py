@@ -11,7 +11,7 @@ from gpuferry.specs._generated.frames import Frame as Op
 from gpuferry.specs._generated.frames import Refused
 
 from tests.guest.conftest import Guest
-from tests.guest.fake_server import MIB, OPS, WINDOW, Answer, FakeServer, Frame
+from tests.guest.fake_server import FIRST, MIB, OPS, Answer, FakeServer, Frame
 
 UNAVAILABLE, ILLEGAL_ADDRESS, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED = 46, 700, 701, 801
 
@@ -58,7 +58,7 @@ for size in (100, 70_000, 9 << 20, 1):
     sizes = [len(f.body) - 40 if f.name == "sessionCopyIn" else -1 for f in kinds]
     assert sizes == [100, -1, 70_000, -1, 4 * MIB, 4 * MIB, MIB, -1, 1, -1]
     copies = [frame for frame in kinds if frame.name == "sessionCopyIn"]
-    offsets = [struct.unpack_from("<QQ", frame.body)[1] - WINDOW for frame in copies]
+    offsets = [struct.unpack_from("<QQ", frame.body)[1] - FIRST for frame in copies]
     assert offsets == [0, 0, 0, 4 * MIB, 8 * MIB, 0]
     for frame, total in zip(copies, (100, 70_000, *[9 * MIB] * 3, 1), strict=True):
         assert set(frame.body[40:]) == {total % 251}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from tests.guest.conftest import Guest
-from tests.guest.fake_server import MIB, WINDOW, Answer, FakeServer, Frame
+from tests.guest.fake_server import FIRST, MIB, Answer, FakeServer, Frame
 
 MEMORY = ("sessionMemMap", "sessionMemUnmap", "sessionFence")
 
@@ -18,7 +18,7 @@ def requests(server: FakeServer) -> list[tuple[str, ...] | tuple[str, int, int]]
             found.append(("fence",))
         elif frame.name in MEMORY:
             address, size = struct.unpack("<QQ", frame.body)
-            found.append((frame.name[10:].lower(), (address - WINDOW) // MIB, size // MIB))
+            found.append((frame.name[10:].lower(), (address - FIRST) // MIB, size // MIB))
     return found
 
 
@@ -132,7 +132,7 @@ ok("cuMemcpy2D_v2", plane)
     )
     copy = next(frame for frame in server.frames if frame.name == "sessionCopyIn")
     host = bytes(range(240)) * 2
-    assert struct.unpack_from("<QQQQQ", copy.body) == (0, WINDOW + 2 * 512 + 8, 512, 7, 3)
+    assert struct.unpack_from("<QQQQQ", copy.body) == (0, FIRST + 2 * 512 + 8, 512, 7, 3)
     assert copy.body[40:] == b"".join(host[65 + 60 * row : 72 + 60 * row] for row in range(3))
 
 

@@ -94,6 +94,13 @@ static void occupancy(const char *what, CUfunction function, CUlaunchAttribute *
     printf("%s: %d, size %d; %d, clusters %d\n", what, of_size, size, of_clusters, clusters);
 }
 
+static void of_no_grid(CUfunction function) {
+    CUlaunchConfig config = {1, 0, 1, 256, 1, 1, 0, NULL, NULL, 0};
+    int found;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuOccupancyMaxPotentialClusterSize(&found, function, &config));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuOccupancyMaxActiveClusters(&found, function, &config));
+}
+
 static void graphs(CUfunction plain, CUfunction must) {
     CUstream stream;
     CUgraph graph;
@@ -277,6 +284,7 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuFuncSetAttribute(plain, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, 1));
 
     CUlaunchAttribute two = cluster_of(2, 1, 1), nine = cluster_of(9, 1, 1);
+    of_no_grid(plain);
     occupancy("no attribute", plain, NULL, 0);
     occupancy("of two", plain, &two, 1);
     occupancy("of nine", plain, &nine, 1);

@@ -40,7 +40,9 @@ int main(void) {
     unsigned version = 0;
     start();
     CUfunction count_up = kernel("count_up");
-    OK(cuCtxCreate(&created, NULL, CU_CTX_SCHED_AUTO, device));
+    CUexecAffinityParam unused = {.type = CU_EXEC_AFFINITY_TYPE_SM_COUNT, .param.smCount.val = 2};
+    CUctxCreateParams nothing = {.execAffinityParams = &unused, .numExecAffinityParams = 0};
+    OK(cuCtxCreate(&created, &nothing, CU_CTX_SCHED_AUTO, device));
     OK(cuCtxGetCurrent(&current));
     EXPECT(current == created && created != context);
     OK(cuModuleLoadData(&twin, kernels_ptx));

@@ -194,11 +194,24 @@ static void orders(void) {
     OK(cuMemFreeHost(mapped));
 }
 
+// What lies before the first memory of a program is no memory, of the host neither.
+static void before_the_first(CUdeviceptr memory) {
+    CUdeviceptr before = memory - 4096;
+    size_t size = 64, first = 0;
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuMemcpyBatchAsync(&memory, &before, &size, 1, &in_order, &first, 1, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuMemcpyBatchAsync(&before, &memory, &size, 1, &in_order, &first, 1, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy((CUdeviceptr)source[0], before, 64));
+}
+
 int main(void) {
     start();
+    CUdeviceptr first = allocate(64);
     for (int i = 0; i < COUNT * BYTES; i++)
         source[i / BYTES][i % BYTES] = (unsigned char)(i * 5 + i / 256);
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    before_the_first(first);
     pointers();
     boxes();
     places();

@@ -51,6 +51,8 @@ int main(void) {
         .writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32, .address = flag, .value = 7}};
     CUDA_BATCH_MEM_OP_NODE_PARAMS words = {.ctx = context, .count = 1, .paramArray = &write};
     OK(cuGraphAddBatchMemOpNode(&word, graph, &host_node, 1, &words));
+    words.count = 1u << 20; // more than there may be, of which one is there
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddBatchMemOpNode(&word, graph, &host_node, 1, &words));
     CUgraphNode both[] = {record, word};
     OK(cuGraphAddEmptyNode(&last, graph, both, 2));
 

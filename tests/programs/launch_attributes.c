@@ -24,6 +24,14 @@ static const struct {
     {"nvlink scheduling", {.id = CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING}},
     {"portable cluster", {.id = CU_LAUNCH_ATTRIBUTE_PORTABLE_CLUSTER_SIZE_MODE}},
     {"shared memory mode", {.id = CU_LAUNCH_ATTRIBUTE_SHARED_MEMORY_MODE}},
+    {"no policy", {.id = CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, .value.syncPolicy = 0}},
+    {"no cluster scheduling",
+     {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+      .value.clusterSchedulingPolicyPreference = 77}},
+    {"no memory domain", {.id = CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, .value.memSyncDomain = 77}},
+    {"no cluster mode",
+     {.id = CU_LAUNCH_ATTRIBUTE_PORTABLE_CLUSTER_SIZE_MODE, .value.portableClusterSizeMode = 77}},
+    {"no shared memory mode", {.id = CU_LAUNCH_ATTRIBUTE_SHARED_MEMORY_MODE, .value.sharedMemoryMode = 77}},
     {"unknown", {.id = (CUlaunchAttributeID)1000}},
 };
 

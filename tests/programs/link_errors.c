@@ -32,6 +32,9 @@ static void wrong_arguments(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuLinkAddData(state, CU_JIT_INPUT_PTX, (void *)caller_ptx,
                                                   sizeof caller_ptx, "input", 1, &target, &value));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuLinkComplete(state, NULL, &size));
+    // a text ends where it ends
+    OK(add(state, CU_JIT_INPUT_PTX, caller_ptx, (size_t)1 << 40));
+    FAILS(CUDA_ERROR_INVALID_IMAGE, add(state, CU_JIT_INPUT_CUBIN, caller_ptx, (size_t)1 << 40));
     OK(cuLinkDestroy(state));
 }
 

@@ -21,6 +21,8 @@ static void parts(void) {
     OK(cuMemAdvise(memory, SIZE, CU_MEM_ADVISE_SET_READ_MOSTLY, first));
     OK(cuMemAdvise(memory, HALF, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, host));
     OK(cuMemAdvise(memory, SIZE, CU_MEM_ADVISE_SET_ACCESSED_BY, host));
+    const CUmemLocation node = {CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}};
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAdvise(memory, SIZE, CU_MEM_ADVISE_SET_ACCESSED_BY, node));
     OK(cuMemAdvise(memory, SIZE, CU_MEM_ADVISE_SET_ACCESSED_BY, first));
     EXPECT(get(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, memory + 100, SIZE - 200) == 1);
     EXPECT(get(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, memory, HALF) == CU_DEVICE_CPU);

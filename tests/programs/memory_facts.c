@@ -1,4 +1,6 @@
 // How CUDA's driver answers in the corners of its memory calls, as others have measured it on GPUs.
+#include <limits.h>
+
 #include "driver.h"
 
 int main(void) {
@@ -15,6 +17,8 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAllocPitch(&memory, &pitch, 1, 0, 4));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAllocPitch(&memory, &pitch, 16, 1, 7));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAllocPitch(&memory, &pitch, 16, 1, 17));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuMemAllocPitch(&memory, &pitch, INT_MAX, 1, 4)); // rounded, it is too large
     OK(cuMemAlloc(&memory, 1000));
     EXPECT(memory % 256 == 0);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree((CUdeviceptr)(uintptr_t)pageable));

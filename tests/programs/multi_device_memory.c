@@ -140,7 +140,7 @@ static void described(void) {
     OK(cuMemRelease(handle));
 }
 
-// Memory of a stream's pool is of the stream's context, whichever is current.
+// Memory of a pool is of the stream's device, whichever is current, and outlives the reset of either.
 static void pooled(void) {
     CUdeviceptr kept;
     unsigned value = 0;
@@ -152,7 +152,12 @@ static void pooled(void) {
     OK(cuCtxSetCurrent(primary[1]));
     OK(cuMemcpyDtoH(&value, kept, 4));
     EXPECT(value == 7);
-    OK(cuMemFreeAsync(kept, stream[1]));
+    OK(cuDevicePrimaryCtxReset(1));
+    OK(cuDevicePrimaryCtxRetain(&primary[1], 1));
+    OK(cuCtxSetCurrent(primary[1]));
+    OK(cuMemcpyDtoH(&value, kept, 4));
+    EXPECT(value == 7);
+    OK(cuMemFreeAsync(kept, NULL));
 }
 
 int main(void) {

@@ -35,6 +35,9 @@ int main(void) {
     managed = -1; // all of it is written
     OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, inside));
     EXPECT(managed == 0);
+    int domain = 0;
+    OK(cuPointerGetAttribute(&domain, CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL, inside));
+    EXPECT(domain == -1);
     unsigned mapped = 0xffffffff, sync = 0xffffffff, on = 1, off = 0;
     OK(cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, inside));
     EXPECT(mapped == 1);

@@ -74,18 +74,24 @@ static void keeps(void) {
     OK(cuMemPoolDestroy(pool));
 }
 
-// What was taken in a context goes with it, and back to the device.
-static void goes_with_its_context(void) {
+// A pool is its device's: what was taken in a context that ends is there until it is freed.
+static void outlives_its_context(void) {
     CUcontext own;
     CUstream there;
     CUdeviceptr memory;
+    unsigned value = 0;
     size_t before = free_now();
     OK(cuCtxCreate(&own, NULL, 0, device));
     OK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
     OK(cuMemAllocAsync(&memory, 2 * MIB2, there));
+    OK(cuMemsetD32Async(memory, 7, 1, there));
     OK(cuStreamSynchronize(there));
     OK(cuCtxDestroy(own));
     OK(cuCtxSetCurrent(context));
+    OK(cuMemcpyDtoH(&value, memory, 4));
+    EXPECT(value == 7 && free_now() < before);
+    OK(cuMemFreeAsync(memory, stream));
+    OK(cuStreamSynchronize(stream));
     EXPECT(free_now() == before);
 }
 
@@ -196,7 +202,7 @@ int main(void) {
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     accounts();
     keeps();
-    goes_with_its_context();
+    outlives_its_context();
     properties();
     largest();
     current();

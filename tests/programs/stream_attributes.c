@@ -72,5 +72,21 @@ int main(void) {
     OK(cuCtxDetach(made));
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuCtxDetach(made));
     CALL(cuCtxGetApiVersion(made, &version));
+
+    // of a default stream they are its context's
+    CUcontext own;
+    value.syncPolicy = CU_SYNC_POLICY_SPIN;
+    OK(cuStreamSetAttribute(NULL, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &value));
+    OK(cuCtxCreate(&own, NULL, 0, device));
+    OK(cuStreamGetAttribute(NULL, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &again));
+    EXPECT(again.syncPolicy == first);
+    OK(cuCtxDestroy(own));
+    OK(cuStreamGetAttribute(NULL, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &again));
+    EXPECT(again.syncPolicy == CU_SYNC_POLICY_SPIN);
+    OK(cuDevicePrimaryCtxReset(device));
+    OK(cuDevicePrimaryCtxRetain(&context, device));
+    OK(cuCtxSetCurrent(context));
+    OK(cuStreamGetAttribute(NULL, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &again));
+    EXPECT(again.syncPolicy == first);
     return check_failed;
 }

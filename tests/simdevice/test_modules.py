@@ -32,7 +32,7 @@ needs_holes = pytest.mark.skipif(
 )
 OUT = ctypes.byref(ctypes.c_uint64())
 LAUNCH_FAILED = 719
-MAX_THREADS_PER_BLOCK, MULTIPROCESSOR_COUNT = 0, 16  # CU_FUNC_ATTRIBUTE_*, CU_DEVICE_ATTRIBUTE_*
+MAX_THREADS_PER_BLOCK, NUM_REGS, MULTIPROCESSOR_COUNT = 0, 4, 16  # CU_FUNC_ATTRIBUTE_*, CU_DEVICE_ATTRIBUTE_*
 COOPERATIVE_LAUNCH_TOO_LARGE = 720
 
 
@@ -425,13 +425,15 @@ def test_occupancy(cu: Driver, context: int) -> None:
 
 
 def test_a_function_that_is_only_listed_is_not_loaded(cu: Driver, context: int) -> None:
-    """Modules are loaded lazily: NVIDIA's driver gives no attributes before it is asked for or loaded."""
+    """Modules are loaded lazily: before that NVIDIA's driver does not know all of a function."""
     owner = module(cu)
     count = cu.out("cuModuleGetFunctionCount", owner, type=ctypes.c_uint)
     listed = (ctypes.c_uint64 * count)()
     cu.ok("cuModuleEnumerateFunctions", listed, count, owner)
     threads = ctypes.byref(ctypes.c_int())
     assert cu.status("cuFuncGetAttribute", threads, MAX_THREADS_PER_BLOCK, listed[0]) == NOT_LOADED
+    cu.ok("cuFuncGetAttribute", threads, NUM_REGS, listed[0])
+    assert cu.status("cuFuncGetAttribute", threads, -1, listed[0]) == INVALID_VALUE
     name = ctypes.c_char_p()
     cu.ok("cuFuncGetName", ctypes.byref(name), listed[0])
     assert name.value
