@@ -34,6 +34,8 @@ def exact() -> list[Row]:
                             Row(f"rcp.{mode}{tail}", f"{t} -> {t}", do.rcp),
                             Row(f"sqrt.{mode}{tail}", f"{t} -> {t}", do.sqrt),
                         ]
+                    if format_ is F64:  # ptxas takes this .ftz, and makes the code that it makes without
+                        rows.append(Row(f"rcp.{mode}.ftz.{t}", f"{t} -> {t}", do.rcp))
         near = Arithmetic(format_)
         rows += [
             Row(f"add.{t}", f"{t} {t} -> {t}", near.add),

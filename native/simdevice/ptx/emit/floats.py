@@ -77,10 +77,11 @@ def root(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind = m.type()
     mode, ftz = m.choice("approx", *_ROUNDINGS) or "rn", m.flag("ftz")
     d, x = e.operands(2)
-    if kind is F64 and ftz != (mode == "approx") and i.opcode != "rsqrt":
+    if kind is F64 and mode == "approx" and not ftz and i.opcode != "rsqrt":
         raise e.fail(".approx.f64 needs .ftz")
+    upper = kind is F64 and mode == "approx" and ftz  # of what is rounded ptxas ignores .ftz
     a = numbers.read(e, x, kind, ftz and kind is F32)
-    if kind is F64 and ftz:
+    if upper:
         a = _flush64(e, _truncate(e, a))
     exact = "rn" if mode == "approx" else mode
     if i.opcode == "sqrt":
@@ -89,7 +90,7 @@ def root(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         value = arithmetic(e, "div", kind, exact, "1.0", a)
     else:
         value = e.op(f"fdiv {kind.llvm} 1.0, {arithmetic(e, 'sqrt', kind, 'rn', a)}")
-    if kind is F64 and ftz:
+    if upper:
         value = _truncate(e, _flush64(e, value))
     numbers.write(e, d, kind, value, ftz and kind is F32)
 
