@@ -40,14 +40,14 @@ def test_jump_table() -> None:
     setp.gt.u32 %p0, %r10, 3;
     mov.u32 %r11, 99;
     @%p0 bra end;
-    targets: .branchtargets a, b, c, a;
+    targets: .branchtargets a, b<2>, a;
     brx.idx %r10, targets;
 a:
     mov.u32 %r11, 10;
     bra.uni end;
-b:
+b0:
     mov.u32 %r11, 20;
-c:
+b1:
     add.u32 %r11, %r11, 5;
 end:
 {store("%r11")}
