@@ -161,10 +161,9 @@ class Order:
 
 
 def take_order(m: Modifiers) -> Order:
-    found = m.choice("weak", "volatile", "relaxed", "acquire", "release", "mmio")
+    m.flag("mmio")  # with which there is one of the others
+    found = m.choice("weak", "volatile", "relaxed", "acquire", "release")
     m.choice(*SCOPES)
-    if found == "mmio":
-        m.choice("relaxed")
     if found in (None, "weak"):
         return Order("", "")
     return Order(
