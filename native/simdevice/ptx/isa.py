@@ -117,6 +117,7 @@ FORMS: dict[str, Form] = {
         implies={"xorsign": "abs", "abs": "xorsign"},
     ),
     **_forms("sad", "tttt", _INTEGERS),
+    **_forms("clmad", "tttt", "u64 s64", i="lo hi"),
     **_forms(
         "div",
         "ttt",
