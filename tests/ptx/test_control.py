@@ -214,6 +214,8 @@ def test_clocks_advance() -> None:
     mov.u32 %r12, %nsmid;
     setp.lt.u32 %p0, %r11, %r12;
     selp.u32 %r13, 1, 0, %p0;
+    mov.u32 %r14, %locality_domain_id;
+    add.u32 %r13, %r13, %r14;
     st.global.u32 [%x0+16], %r13;
     """
     (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(3, np.uint64))
