@@ -45,6 +45,11 @@ __global__ void twice(int *counter) {
     atomicAdd(counter, 2);
 }
 
+// Of use where graphs can be made for it; elsewhere it keeps nobody from running the other kernels.
+__global__ void launch_graph(cudaGraphExec_t graph, int *status) {
+    *status = cudaGraphLaunch(graph, cudaStreamGraphFireAndForget);
+}
+
 typedef void (*kernel)(int *);
 __device__ kernel chosen[] = {count, twice};
 
@@ -246,6 +251,16 @@ int main() {
         different += bytes_of[i] != expected;
     }
     EXPECT(different == 0);
+
+    cudaGraph_t graph;
+    cudaGraphExec_t launched;
+    RT_OK(cudaGraphCreate(&graph, 0));
+    if (cudaGraphInstantiate(&launched, graph, cudaGraphInstantiateFlagDeviceLaunch) ==
+        cudaErrorNotSupported) {
+        launch_graph<<<1, 1>>>(NULL, cells);
+        RT_OK(cudaDeviceSynchronize());
+        EXPECT(cells[0] == cudaErrorNotSupported);
+    }
 
     launch_what_stops<<<1, 1>>>(cells);
     RT_FAILS(cudaErrorLaunchFailure, cudaDeviceSynchronize());

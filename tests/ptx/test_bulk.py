@@ -103,13 +103,13 @@ def test_zeros(unit: str, space: str) -> None:
     assert out.tolist() == [0 if 2 <= index < 20 else 0x01010101 for index in range(32)]
 
 
+@pytest.mark.parametrize("order", ["mmio.release.sys", "release.gpu"])
 @pytest.mark.parametrize("unit", UNITS)
-def test_to_devices_elsewhere(unit: str) -> None:
+def test_to_devices_elsewhere(unit: str, order: str) -> None:
     """st.async and red.async of global memory, whose order is that of a release."""
     text = kernel(
-        UNITS[unit]
-        + "    mad.wide.u32 %x10, %r0, 4, %x0; st.async.mmio.release.sys.global.u32 [%x10], %r0;\n"
-        "    red.async.mmio.release.sys.global.add.u32 [%x0+128], %r0;",
+        UNITS[unit] + f"    mad.wide.u32 %x10, %r0, 4, %x0; st.async.{order}.global.u32 [%x10], %r0;\n"
+        f"    red.async.{order}.global.add.u32 [%x0+128], %r0;",
         pointers=1,
     )
     (out,) = driver.run(text, "k", np.zeros(33, np.uint32), block=(32,))

@@ -40,14 +40,14 @@ def test_jump_table() -> None:
     setp.gt.u32 %p0, %r10, 3;
     mov.u32 %r11, 99;
     @%p0 bra end;
-    targets: .branchtargets a, b, c, a;
+    targets: .branchtargets a, b<2>, a;
     brx.idx %r10, targets;
 a:
     mov.u32 %r11, 10;
     bra.uni end;
-b:
+b0:
     mov.u32 %r11, 20;
-c:
+b1:
     add.u32 %r11, %r11, 5;
 end:
 {store("%r11")}
@@ -214,6 +214,8 @@ def test_clocks_advance() -> None:
     mov.u32 %r12, %nsmid;
     setp.lt.u32 %p0, %r11, %r12;
     selp.u32 %r13, 1, 0, %p0;
+    mov.u32 %r14, %locality_domain_id;
+    add.u32 %r13, %r13, %r14;
     st.global.u32 [%x0+16], %r13;
     """
     (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(3, np.uint64))

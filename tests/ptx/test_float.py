@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import mpmath
 import pytest
 
 from .formats import BF16, F16, F32, F64, Arithmetic, Format
@@ -34,6 +35,8 @@ def exact() -> list[Row]:
                             Row(f"rcp.{mode}{tail}", f"{t} -> {t}", do.rcp),
                             Row(f"sqrt.{mode}{tail}", f"{t} -> {t}", do.sqrt),
                         ]
+                    if format_ is F64:  # ptxas takes this .ftz, and makes the code that it makes without
+                        rows.append(Row(f"rcp.{mode}.ftz.{t}", f"{t} -> {t}", do.rcp))
         near = Arithmetic(format_)
         rows += [
             Row(f"add.{t}", f"{t} {t} -> {t}", near.add),
@@ -250,6 +253,8 @@ def approximate() -> list[Row]:
         math.nan,
     ]
     angles = [F32.convert(v) for v in (0.0, 0.125, 0.5, 0.75, 1.0, 1.25, -0.5, -1.0, 2.0, 2.5, 3.0)]
+    cycles = [0.0, -0.0, 0.25, 0.5, 0.75, -1.25, 2.0, 0.125, 0.3, -0.45, 0.6, 3.9, 1e-20, 100.1, -12345.678]
+    cycles = [F32.convert(v) for v in (*cycles, 2.0**30, math.inf, -math.inf, math.nan)]
     return [
         Row(
             "rcp.approx.f32",
@@ -316,6 +321,20 @@ def approximate() -> list[Row]:
         Row("cos.approx.f32", "f32 -> f32", math.cos, inputs=(angles,), max_ulps=32),
         Row("sin.approx.ftz.f32", "f32 -> f32", math.sin, inputs=(angles,), max_ulps=32),
         Row("cos.approx.ftz.f32", "f32 -> f32", math.cos, inputs=(angles,), max_ulps=32),
+        Row(
+            "sin.approx.2pi.ftz.f32",
+            "f32 -> f32",
+            lambda x: float(mpmath.sinpi(2 * mpmath.mpf(x))) if math.isfinite(x) and x else x - x or x,
+            inputs=(cycles,),
+            max_ulps=4,
+        ),
+        Row(
+            "cos.approx.2pi.ftz.f32",
+            "f32 -> f32",
+            lambda x: float(mpmath.cospi(2 * mpmath.mpf(x))) if math.isfinite(x) else math.nan,
+            inputs=(cycles,),
+            max_ulps=4,
+        ),
         Row("tanh.approx.f32", "f32 -> f32", math.tanh, inputs=(angles,), max_ulps=2**13),
         Row(
             "ex2.approx.f16",

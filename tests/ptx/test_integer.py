@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+
 import pytest
 
 from .table import BLOCK, Row, Table
@@ -231,6 +234,10 @@ def fns(x: int, base: int, offset: int) -> int:
     return 0xFFFFFFFF
 
 
+def carryless(x: int, y: int) -> int:
+    return functools.reduce(operator.xor, (x << bit for bit in range(64) if y >> bit & 1), 0)
+
+
 def fields() -> list[Row]:
     rows = []
     positions = [0, 1, 5, 16, 31, 32, 33, 63, 64, 255, 256 + 4]
@@ -274,6 +281,8 @@ def fields() -> list[Row]:
             fns,
             inputs=([0, 1, 0x80000001, 0xF0F0, 0xFFFFFFFF], [0, 3, 15, 31], [0, 1, 2, 8, 32, -1, -2, -32]),
         ),
+        Row("clmad.lo.u64", "u64 u64 u64 -> u64", lambda x, y, z: (carryless(x, y) ^ z) & mask("u64")),
+        Row("clmad.hi.u64", "u64 u64 u64 -> u64", lambda x, y, z: carryless(x, y) >> 64 ^ z),
         Row(
             "bmsk.clamp.b32",
             "u32 u32 -> u32",

@@ -278,6 +278,8 @@ def test_cache_and_order_modifiers() -> None:
         "ld.volatile.global.u32",
         "ld.relaxed.gpu.global.u32",
         "ld.acquire.sys.global.u32",
+        "ld.mmio.acquire.sys.global.u32",
+        "ld.acquire.mmio.sys.global.u32",
         "ld.global.ca.u32",
         "ld.global.cg.u32",
         "ld.global.L1::evict_last.u32",
@@ -288,6 +290,7 @@ def test_cache_and_order_modifiers() -> None:
         "st.volatile.global.u32",
         "st.relaxed.gpu.global.u32",
         "st.release.gpu.global.u32",
+        "st.mmio.release.sys.global.u32",
         "st.global.cs.u32",
     ]
     kernels = [

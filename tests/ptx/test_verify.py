@@ -84,6 +84,9 @@ WRONG = {
     "sqrt.rn.ftz.f64 %g1, %g2;": "Illegal modifier '.ftz'",
     "ex2.approx.ftz.f16 %h1, %h2;": "Illegal modifier '.ftz'",
     "tanh.approx.ftz.f32 %f1, %f2;": "Illegal modifier '.ftz'",
+    "lg2.approx.2pi.ftz.f32 %f1, %f2;": "Illegal modifier '.2pi'",
+    "sin.approx.2pi.f32 %f1, %f2;": "requires one of .ftz",
+    "clmad.lo.u32 %r1, %r2, %r3, %r4;": "Unexpected instruction types specified for 'clmad",
     "setp.lo.s32 %p1, %r1, %r2;": "Illegal modifier '.lo'",
     "setp.lt.b32 %p1, %r1, %r2;": "Illegal modifier '.lt'",
     "setp.equ.s32 %p1, %r1, %r2;": "Illegal modifier '.equ'",
@@ -168,6 +171,8 @@ add.s32.sat %r1, %r2, %r3;  add.rn.f16 %h1, %h2, %h3;  max.f32 %f1, %r2, 1.0;  m
 max.xorsign.abs.bf16x2 %r1, %r2, %r3;  mad.hi.sat.s32 %r1, %r2, %r3, %r4;  rsqrt.approx.ftz.f64 %g1, %g2;
 max.NaN.abs.f32 %f1, %f2, %f3, %f4;
 rcp.rn.ftz.f64 %g1, %g2;  setp.lo.u16 %p1, %h1, %h2;  setp.eq.f16x2 %p1|%p2, %r2, %r3;
+sin.approx.2pi.ftz.f32 %f1, %f2;  cos.approx.ftz.2pi.f32 %f1, %f2;  clmad.hi.s64 %x1, %x2, 3, %x4;
+ld.mmio.acquire.sys.u32 %r1, [%x1];  st.mmio.release.sys.u32 [%x1], %r1;  mov.u32 %r1, %locality_domain_id;
 ld.mmio.relaxed.sys.global.u32 %r1, [%x1];  ld.volatile.global.v2.u32 {%r1, %r2}, [%x1];
 bar.sync %r1, %r2;  bar.red.popc.u32 %r1, 0, %p1;  bar.red.and.pred %p1, 0, 64, !%p2;  bar.cta.sync 0;
 bar.warp.sync 0xffffffff;  barrier.cta.red.popc.aligned.u32 %r1, 0, %p1;

@@ -568,5 +568,16 @@ def _asked() -> str:
     return "".join(parts)
 
 
+# cudaErrorNotSupported, as the host hears that instantiates a graph for it: what else an image holds can run.
+_GRAPHS = """
+.visible .func (.param .b32 status) cudaGraphLaunch(.param .b64 graph, .param .b64 stream)
+{
+    st.param.b32 [status], 801;
+    ret;
+}
+"""
+
 # Each is joined to a module that needs something of it.
-TEXTS = tuple(_HEAD + text for text in (_COOPERATIVE_GROUPS, _launches(), _bytes(), _boxes(), _asked()))
+TEXTS = tuple(
+    _HEAD + text for text in (_COOPERATIVE_GROUPS, _launches(), _bytes(), _boxes(), _asked(), _GRAPHS)
+)

@@ -58,13 +58,27 @@ def _label(cursor: Cursor, name: str, items: list[Item]) -> None:
     following = cursor.peek()
     if following in (".branchtargets", ".calltargets"):
         cursor.at += 1
-        targets = [each for each in cursor.until(";") if each != ","]
-        items.append(Targets(name, targets))
+        items.append(Targets(name, _targets(cursor)))
     elif following == ".callprototype":
         cursor.at += 1
         items.append(prototype(cursor, name))
     else:
         items.append(Label(name, cursor.line))
+
+
+def _targets(cursor: Cursor) -> list[str]:
+    """`a, b<2>` is a, b0 and b1."""
+    targets = []
+    while not cursor.accept(";"):
+        name = cursor.name()
+        if cursor.accept("<"):
+            count = min(cursor.integer(), len(cursor.tokens))  # so many labels are not there
+            targets += [f"{name}{index}" for index in range(count)]
+            cursor.expect(">")
+        else:
+            targets.append(name)
+        cursor.accept(",")
+    return targets
 
 
 def _directive(cursor: Cursor, token: str, items: list[Item]) -> None:

@@ -226,6 +226,16 @@ uint16_t sim_fp_fma_bf16(uint16_t a, uint16_t b, uint16_t c) {
     return (uint16_t)sim_fp_encode(fma_odd(x, y, z), FORMAT_BF16, 0, 0);
 }
 
+uint64_t sim_int_clmul(uint64_t a, uint64_t b, uint32_t high) {
+    uint64_t low = 0, top = 0;
+    for (; b; b &= b - 1) {
+        unsigned bit = (unsigned)__builtin_ctzll(b);
+        low ^= a << bit;
+        top ^= bit ? a >> (64 - bit) : 0;
+    }
+    return high ? top : low;
+}
+
 uint32_t sim_int_fns(uint32_t mask, uint32_t base, uint32_t offset) {
     int32_t steps = (int32_t)offset;
     if (base > 31)

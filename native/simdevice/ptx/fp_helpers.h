@@ -28,6 +28,8 @@ uint16_t sim_fp_fma_bf16(uint16_t a, uint16_t b, uint16_t c);
 uint32_t sim_fp_encode(double value, uint32_t format, uint32_t mode, uint32_t finite);
 float sim_fp_decode(uint32_t bits, uint32_t format);
 uint32_t sim_int_fns(uint32_t mask, uint32_t base, uint32_t offset);
+/* Half of the product without carries of a and b. */
+uint64_t sim_int_clmul(uint64_t a, uint64_t b, uint32_t high);
 void sim_mma(uint32_t shape, uint32_t types, uint32_t flags, uint32_t lane, uint32_t words, uint32_t b_word,
              const uint32_t *fragments, const uint32_t *c, uint32_t *d);
 /* The same for a whole warp: word w of lane l of a fragment is [w * 32 + l]. */
@@ -68,6 +70,7 @@ void sim_copy_masked(uint8_t *to, const uint8_t *from, uint64_t size, uint32_t m
     X(sim_fp_encode)                                                                                         \
     X(sim_fp_decode)                                                                                         \
     X(sim_int_fns)                                                                                           \
+    X(sim_int_clmul)                                                                                         \
     X(sim_mma)                                                                                               \
     X(sim_mma_warp)                                                                                          \
     X(sim_mma_sparse)                                                                                        \

@@ -117,6 +117,7 @@ FORMS: dict[str, Form] = {
         implies={"xorsign": "abs", "abs": "xorsign"},
     ),
     **_forms("sad", "tttt", _INTEGERS),
+    **_forms("clmad", "tttt", "u64 s64", i="lo hi"),
     **_forms(
         "div",
         "ttt",
@@ -136,8 +137,9 @@ FORMS: dict[str, Form] = {
     **_forms("rcp", "tt", "f32 f64", all=f"{_ROUNDED} approx"),
     **_forms("sqrt", "tt", "f32 f64", only={"ftz approx": "f32"}, all=f"{_ROUNDED} approx"),
     **_forms("rsqrt", "tt", "f32 f64", all="approx"),
-    **_forms("sin cos lg2", "tt", "f32", all="approx"),
-    **_forms("ex2", "tt", f"f32 {_HALVES}", only={"ftz": "f32 bf16 bf16x2"}, all="approx"),
+    **_forms("sin cos", "tt", "f32", implies={"2pi": "ftz"}, all="approx"),
+    **_forms("lg2", "tt", "f32", only={"2pi": ""}, all="approx"),
+    **_forms("ex2", "tt", f"f32 {_HALVES}", only={"ftz": "f32 bf16 bf16x2", "2pi": ""}, all="approx"),
     **_forms("tanh", "tt", f"f32 {_HALVES}", only={"ftz": ""}, all="approx"),
     **_forms("and or xor", "ttt", "pred b16 b32 b64"),
     **_forms("not", "tt", "pred b16 b32 b64"),
@@ -301,7 +303,7 @@ PLAIN = frozenset(FORMS) - {"cvt"} | _words("bmsk dp2a dp4a fns lop3 set slct sz
 MODIFIERS = frozenset(TYPES) | _words(
     f"""
     {_ROUNDED} {_COMPARED} rna rni rzi rmi rpi rs ftz sat satfinite relu approx full cc lo hi wide NaN xorsign
-    abs oob and or xor l r clamp wrap f4e b4e rc8 ecl ecr rc16 shiftamt finite infinite number notanumber
+    abs oob and or xor l r clamp wrap f4e b4e rc8 ecl ecr rc16 shiftamt 2pi finite infinite number notanumber
     normal subnormal uni to v2 v4 v8 global const local param shared generic weak volatile relaxed acquire
     release mmio cta cluster gpu sys ca cg cs cv lu wb wt nc unified async bulk
     pack
@@ -316,7 +318,7 @@ SPECIAL_PREDICATE = "%is_explicit_cluster"
 _SPECIAL = re.compile(
     r"%(?:n?(?:tid|ctaid|clusterid)|cluster_n?cta(?:id|rank)|laneid|n?warpid|n?smid|gridid|WARP_SZ|clock(?:_hi|64)?"
     r"|lanemask_(?:eq|lt|le|ge|gt)|pm\d(?:_64)?|envreg\d+|globaltimer(?:_lo|_hi)?|is_explicit_cluster"
-    r"|(?:total|aggr|dynamic)_smem_size|reserved_smem_offset_\w+|current_graph_exec)\Z"
+    r"|(?:total|aggr|dynamic)_smem_size|reserved_smem_offset_\w+|current_graph_exec|locality_domain_id)\Z"
 )
 
 

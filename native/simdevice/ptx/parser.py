@@ -24,6 +24,9 @@ _TUNING = {
     "minnctapersm",
     "maxnreg",
     "maxnctapersm",
+    "minperctamemory",
+    "local_maxnreg",
+    "language",
     "reqnctapercluster",
     "maxclusterrank",
 }

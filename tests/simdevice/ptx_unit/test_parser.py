@@ -35,7 +35,9 @@ def test_versions() -> None:
 
 def test_launch_bounds() -> None:
     text = HEADER + ".entry a() .maxntid 32, 4 .minnctapersm 2 { ret; } .entry b() .reqntid 8, 8, 2 { ret; }"
-    first, second = parse(text).kernels
+    text += ".func (.param .b32 r) f() .local_maxnreg 64 { ret; }"  # __local_maxnreg__(64)
+    text += ".entry c() .maxnreg 32 .minperctamemory 1024 .language 1 { ret; }"
+    first, second, _ = parse(text).kernels
     assert (first.max_threads, first.required) == (128, (0, 0, 0))
     assert (second.max_threads, second.required) == (128, (8, 8, 2))
 

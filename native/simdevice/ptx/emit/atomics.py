@@ -9,7 +9,7 @@ from ..types import BF16, F16, F32, Type
 from . import numbers
 from .function import FunctionEmitter
 from .mbarrier import update
-from .memory import SCOPES, pointer, take_hints
+from .memory import COUNTED, SCOPES, pointer, take_hints
 from .modifiers import Modifiers
 from .registry import opcode
 from .spaces import SHARED, in_cluster, take_space
@@ -165,9 +165,11 @@ def flushes(e: FunctionEmitter, kind: Type, space: str, where: str) -> str:
 
 @opcode("atom", "red")
 def atomic(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    if m.flag("async") and not m.flag("mmio"):
-        _reduce_async(e, m)
-        return
+    if m.flag("async"):
+        if m.flag(COUNTED):
+            _reduce_async(e, m)
+            return
+        m.flag("mmio")
     order = _ORDERS[m.choice("relaxed", "acquire", "release", "acq_rel")]
     m.choice(*SCOPES)
     space = take_space(m)
@@ -210,7 +212,6 @@ def _reduce_async(e: FunctionEmitter, m: Modifiers) -> None:
     m.need("relaxed")
     m.need("cluster")
     m.choice("shared::cluster")
-    m.need("mbarrier::complete_tx::bytes")
     operation, kind = m.need(*OPERATIONS), m.type()
     target, source, barrier = e.operands(3)
     where = pointer(e, target, "cluster", kind.bytes).value

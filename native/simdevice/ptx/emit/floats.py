@@ -77,10 +77,11 @@ def root(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind = m.type()
     mode, ftz = m.choice("approx", *_ROUNDINGS) or "rn", m.flag("ftz")
     d, x = e.operands(2)
-    if kind is F64 and ftz != (mode == "approx") and i.opcode != "rsqrt":
+    if kind is F64 and mode == "approx" and not ftz and i.opcode != "rsqrt":
         raise e.fail(".approx.f64 needs .ftz")
+    upper = kind is F64 and mode == "approx" and ftz  # of what is rounded ptxas ignores .ftz
     a = numbers.read(e, x, kind, ftz and kind is F32)
-    if kind is F64 and ftz:
+    if upper:
         a = _flush64(e, _truncate(e, a))
     exact = "rn" if mode == "approx" else mode
     if i.opcode == "sqrt":
@@ -89,7 +90,7 @@ def root(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         value = arithmetic(e, "div", kind, exact, "1.0", a)
     else:
         value = e.op(f"fdiv {kind.llvm} 1.0, {arithmetic(e, 'sqrt', kind, 'rn', a)}")
-    if kind is F64 and ftz:
+    if upper:
         value = _truncate(e, _flush64(e, value))
     numbers.write(e, d, kind, value, ftz and kind is F32)
 
@@ -105,11 +106,34 @@ def _flush64(e: FunctionEmitter, value: str) -> str:
 def transcendental(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind = m.type()
     m.need("approx")
-    ftz = m.flag("ftz")
+    ftz, cycles = m.flag("ftz"), m.flag("2pi")
     _only_f32(e, kind, True)
     d, x = e.operands(2)
     a = numbers.read(e, x, kind, ftz)
-    numbers.write(e, d, kind, e.call("float", _LIBM[i.opcode], f"float {a}", attributes=PURE), ftz)
+    if cycles:
+        value = _of_cycles(e, i.opcode, a)
+    else:
+        value = e.call("float", _LIBM[i.opcode], f"float {a}", attributes=PURE)
+    numbers.write(e, d, kind, value, ftz)
+
+
+def _of_cycles(e: FunctionEmitter, name: str, a: str) -> str:
+    """The sine or cosine of so many turns, as the sine of a quarter at most: what is exact comes out so."""
+    size = e.intrinsic("llvm.fabs.f32", "float", f"float {a}")
+    part = e.op(f"fsub float {size}, {e.intrinsic('llvm.roundeven.f32', 'float', f'float {size}')}")
+    half = e.intrinsic("llvm.fabs.f32", "float", f"float {part}")
+    if name == "cos":
+        angle = e.op(f"fsub float 0.25, {half}")
+    else:
+        rest = e.op(f"fsub float 0.5, {half}")
+        near = e.op(f"select i1 {e.op(f'fcmp olt float {half}, {rest}')}, float {half}, float {rest}")
+        angle = e.intrinsic("llvm.copysign.f32", "float", f"float {near}", f"float {part}")
+    angle = e.op(f"fmul float {angle}, 0x401921FB60000000")  # 2 pi
+    value = e.call("float", "sinf", f"float {angle}", attributes=PURE)
+    if name == "cos":
+        return value
+    sign = e.intrinsic("llvm.copysign.f32", "float", "float 1.0", f"float {a}")
+    return e.op(f"fmul float {value}, {sign}")
 
 
 @opcode("abs", "neg", of="float")

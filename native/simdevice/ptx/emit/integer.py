@@ -157,6 +157,17 @@ def sad(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     e.write(d, kind, e.op(f"add {kind.llvm} {difference}, {e.read(z, kind)}"))
 
 
+@opcode("clmad")
+def clmad(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    """Sums are without carries as well."""
+    kind = integer_type(e, m, 64)
+    high = m.need("lo", "hi") == "hi"
+    d, x, y, z = e.operands(4)
+    arguments = (f"i64 {e.read(x, kind)}", f"i64 {e.read(y, kind)}", f"i32 {int(high)}")
+    product = e.call("i64", "sim_int_clmul", *arguments, attributes=" nounwind willreturn memory(none)")
+    e.write(d, kind, e.op(f"xor i64 {product}, {e.read(z, kind)}"))
+
+
 @opcode("div", "rem")
 def div(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     kind = integer_type(e, m)

@@ -16,6 +16,7 @@ from .spaces import SHARED, keep_constants, read_address, take_space
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 HINTS = ("L1::", "L2::")
+COUNTED = "mbarrier::complete_tx::bytes"  # what is asynchronous without it is done when it is issued
 # The spaces of variables that an instruction on a space may name.
 _NAMED = {
     **{space: (space,) for space in ("global", "const", "local", "shared")},
@@ -161,10 +162,9 @@ class Order:
 
 
 def take_order(m: Modifiers) -> Order:
-    found = m.choice("weak", "volatile", "relaxed", "acquire", "release", "mmio")
+    m.flag("mmio")  # with which there is one of the others
+    found = m.choice("weak", "volatile", "relaxed", "acquire", "release")
     m.choice(*SCOPES)
-    if found == "mmio":
-        m.choice("relaxed")
     if found in (None, "weak"):
         return Order("", "")
     return Order(
@@ -268,7 +268,7 @@ def load(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 
 @opcode("st")
 def store(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    if m.flag("async") and not m.flag("mmio"):
+    if m.flag("async") and m.flag(COUNTED):
         _store_async(e, m)
         return
     if m.flag("bulk"):
@@ -292,7 +292,6 @@ def _store_async(e: FunctionEmitter, m: Modifiers) -> None:
     """Whose bytes are counted on an mbarrier of the block that they go to."""
     m.flag("weak")
     m.choice("shared::cluster")
-    m.need("mbarrier::complete_tx::bytes")
     count, kind = take_vector(m), take_storage(e, m)
     target, source, barrier = e.operands(3)
     size = kind.bytes * count

@@ -11,6 +11,7 @@ _CONSTANTS = {
     "%reserved_smem_offset_cap": 1024,  # SIM_SHARED_BEHIND
     **{f"%pm{index}": 0 for index in range(8)},
     "%current_graph_exec": 0,
+    "%locality_domain_id": 0,  # the device is one
 }
 _RANKS = {
     "%lanemask_eq": "shl i32 1, {lane}",
