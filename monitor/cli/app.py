@@ -19,7 +19,7 @@ from .errors import CliError, Exit
 from .flags import CommandByTopic, ConfigFile, Flags, with_options
 from .functions import app as functions_app
 from .parameters import Control, Json, Timeout, TokenFile
-from .quick import QUICK
+from .quick import QUICK, VERSION
 from .server import app as server_app
 from .service import service_app
 from .session import app as session_app
@@ -37,6 +37,13 @@ SETTINGS: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 app = typer.Typer(**SETTINGS)
+
+
+@app.callback()
+def options(version: Annotated[bool, typer.Option(VERSION, help=QUICK["version"])] = False) -> None:
+    """Run unmodified CUDA programs on GPUs that are elsewhere."""
+    if version:  # behind another option; `cli.main` sees it in the first place
+        raise typer.Exit(import_module(".version", __package__).main([]))
 
 
 def _delegate(name: str, summary: str) -> None:

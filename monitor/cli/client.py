@@ -18,14 +18,15 @@ from gpuferry.specs._generated import control_pb2_grpc
 
 from ..service.dial import dial, why_unreachable
 
+NOT_FOUND = "see `gpuferry session list`"
 Metadata = tuple[tuple[str, str], ...]
 
 
 @contextmanager
 def monitor_client(
-    control: str | None, token_file: str | None
+    control: str | None, token_file: str | None, not_found: str = NOT_FOUND
 ) -> Iterator[tuple[control_pb2_grpc.MonitorStub, Metadata]]:
-    """A stub and the metadata for its calls; gRPC's errors come out as ours."""
+    """A stub and the metadata for its calls; gRPC's errors come out as ours. `not_found`: what to do then."""
     found = locate(control, token_file, "GPUFERRY_CONTROL")
     try:
         published = endpoint.published()
@@ -50,7 +51,7 @@ def monitor_client(
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
             raise CliError(Exit.NO_CAPACITY, error.details() or "") from None
         if code is grpc.StatusCode.NOT_FOUND:
-            raise CliError(Exit.NOT_FOUND, error.details() or "", "see `gpuferry session list`") from None
+            raise CliError(Exit.NOT_FOUND, error.details() or "", not_found) from None
         if code is grpc.StatusCode.UNIMPLEMENTED:
             what = (
                 f"the monitor at {found.address} is older than this gpuferry, and does not know the command"

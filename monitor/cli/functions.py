@@ -106,6 +106,12 @@ def _what(what: list[str]) -> dict[str, Any]:
 
 def _program(name: str, hint: str = "") -> str:
     found = shutil.which(name)
+    if found is None and os.path.isdir(name):
+        raise CliError(Exit.USAGE, f"{name}: it is a folder", hint)
+    if found is None and os.path.dirname(name) and os.path.exists(name):
+        raise CliError(
+            Exit.USAGE, f"{name}: it cannot be executed", hint or f"`chmod +x {name}`, if it is a program"
+        )
     if found is None:
         raise CliError(Exit.NOT_FOUND, f"{name}: no such program", hint)
     return os.path.abspath(found)

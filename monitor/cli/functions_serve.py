@@ -19,6 +19,7 @@ def run_functions(flags: Mapping[str, str | None], file: str | None) -> None:
     from ..service import logs
     from ..settings.folders import state_directory
     from ..settings.monitor import check_clear, is_loopback
+    from .checks.secrecy import warn_of_exposed
     from .functions_client import runtime
 
     chosen = load(FunctionsOptions, "functions", flags, file).values
@@ -32,6 +33,7 @@ def run_functions(flags: Mapping[str, str | None], file: str | None) -> None:
             "`gpuferry token new > FILE`, then --token-file FILE, or listen on 127.0.0.1",
         )
     logs.hide(token.decode())
+    warn_of_exposed(chosen)
     config = FunctionsConfig(
         **fields_of(chosen),
         runtime=runtime(),

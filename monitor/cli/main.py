@@ -9,7 +9,7 @@ from importlib import import_module
 from gpuferry.guest.paths import LibraryMissing
 
 from .errors import CliError, Exit, reason, say
-from .quick import QUICK, help_without_extras, lacks
+from .quick import QUICK, VERSION, help_without_extras, lacks
 
 DAEMONS = {"monitor", "registry", "apiserver"}  # whose log is the place for a traceback
 SERVES = ["functions", "serve"]  # a daemon too
@@ -22,6 +22,8 @@ TLS_1_3_ONLY = {"GRPC_SSL_CIPHER_SUITES": "ECDHE-PSK-CHACHA20-POLY1305"}
 def main() -> int:
     """The console script. Returns the exit status."""
     arguments = sys.argv[1:]
+    if arguments[:1] == [VERSION]:
+        arguments[0] = "version"
     if arguments[:1] and (arguments[0] in DAEMONS or arguments[:2] == SERVES):
         # They fork to execute something else. gRPC would start its threads in the child meanwhile, and such a
         # child died of them now and then. It reads this when it is imported.

@@ -15,11 +15,12 @@ from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import control_pb2, migration_pb2
 
 from ..views.stats.plain import as_json, word
-from .client import Metadata, monitor_client
+from .client import NOT_FOUND, Metadata, monitor_client
 from .errors import CliError, Exit, say
 
 SCHEMA = "gpuferry.migration/1"
 FILE_SCHEMA = "gpuferry.file/1"
+NO_FILE = "it is looked for on the monitor's machine, by the name that `gpuferry session suspend` was given"
 INSPECT_SECONDS = 5.0  # for an answer
 GPU = re.compile(r"gpu:(\d+(?:,\d+)*)")
 ANY = "gpu:any"
@@ -103,10 +104,16 @@ def _refused(error: grpc.RpcError, what: str) -> CliError | None:
 
 
 def follow(
-    control: str | None, token_file: str | None, json_wanted: bool, what: str, still: str, call: Call
+    control: str | None,
+    token_file: str | None,
+    json_wanted: bool,
+    what: str,
+    still: str,
+    call: Call,
+    not_found: str = NOT_FOUND,
 ) -> control_pb2.Migration:
     """Show how a migration goes until it is done. Raises CliError, with where the session is `still`."""
-    with monitor_client(control, token_file) as (stub, metadata):
+    with monitor_client(control, token_file, not_found) as (stub, metadata):
         steps = call(stub, metadata)
         try:
             if json_wanted:
@@ -209,6 +216,7 @@ def resume(
         f"the session in {file} cannot go on",
         "it is still suspended there",
         lambda stub, metadata: stub.ResumeSession(request, metadata=metadata),
+        not_found=NO_FILE,
     )
     if not json_wanted:
         print(report(done))
@@ -218,7 +226,7 @@ def resume(
 def inspect(file: str, control: str | None, token_file: str | None, json_wanted: bool) -> None:
     """Print whose session is in a file."""
     path = os.path.abspath(os.path.expanduser(file))
-    with monitor_client(control, token_file) as (stub, metadata):
+    with monitor_client(control, token_file, NO_FILE) as (stub, metadata):
         request = control_pb2.InspectFileRequest(file=path)
         try:
             reply = stub.InspectFile(request, metadata=metadata, timeout=INSPECT_SECONDS)

@@ -48,6 +48,7 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
         choose_token,
         without_effect,
     )
+    from .checks.secrecy import warn_of_exposed
 
     settings = load(MonitorOptions, "monitor", flags, file)
     chosen = settings.values
@@ -61,6 +62,7 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
             _check_path(path)
     token, given = choose_token(chosen.token_file)
     logs.hide(token.decode())
+    warn_of_exposed(chosen)
     has_tenants = lets_somebody_in(chosen)
     check_exposure(chosen, given or has_tenants)
     check_turns(chosen)

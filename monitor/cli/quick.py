@@ -23,6 +23,7 @@ _EXTRAS = {
     "simulate": "simulate",
 }
 _HELP = {"-h", "--help"}
+VERSION = "--version"  # what people type at any program; the verb says more
 
 
 def lacks(verb: str, package: str) -> CliError:
@@ -46,6 +47,7 @@ def help_without_extras(arguments: list[str], package: str) -> int:
     )
     for verb, summary in QUICK.items():
         print(f"  {verb:8} {summary}.")
+    print(f"\n  {VERSION}  {QUICK['version']}.")
     print("\nThe commands of operators and servers: pip install 'gpuferry[cli]', 'gpuferry[server]'.")
     return Exit.OK if arguments else Exit.USAGE
 

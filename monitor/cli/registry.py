@@ -18,6 +18,7 @@ def run_registry(flags: Mapping[str, str | None], file: str | None) -> None:
     from ..service import logs
     from ..settings.folders import state_directory
     from ..settings.monitor import choose_token
+    from .checks.secrecy import warn_of_exposed
 
     chosen = load(RegistryOptions, "registry", flags, file).values
     logs.configure(chosen.log_level, chosen.log_format)
@@ -33,6 +34,7 @@ def run_registry(flags: Mapping[str, str | None], file: str | None) -> None:
         key = make_cluster_key(state)
     for secret in (token, key):
         logs.hide(secret.decode())
+    warn_of_exposed(chosen)
     config = RegistryConfig(
         **fields_of(chosen),
         runtime=runtime_of(runtime_directory()),

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 
+from gpuferry.guest.units import exact_size
+
 from ..service.waiting import within
 from .deployment import Deployment
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
@@ -22,6 +24,7 @@ from .stream import Stream
 from .wrapper import HEAD, HEAD_MOST, pack
 
 ENDING_SECONDS = 1.0  # between the end of its socket and that of a process
+LITTLE_MEMORY = 64 << 20  # what does not start with less may want more, and its last words rarely say so
 _numbers = count(1)
 Heard = Callable[[int, str, str], None]
 Begins = Callable[[Answer], Stream]
@@ -61,6 +64,8 @@ class Replica(ABC):
         """The error of a process that ended too early, with its last words: its log may be nobody's."""
         assert self.process
         words = f": {self._last[:500]}" if self._last else ""
+        if 0 < self.deployment.memory < LITTLE_MEMORY:
+            words += f"; it may have {exact_size(self.deployment.memory)} of memory (--memory)"
         return StartFailed(f"its process ended before it {what}: {self.process.status}{words}")
 
     async def start(self, environment: Mapping[str, str]) -> None:

@@ -352,6 +352,8 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
             )
         except KeyError:
             text = f"no session of this monitor is suspended in {request.file}: its program may have ended"
+            if not os.path.lexists(request.file):
+                text = f"there is no file {request.file}"
             await context.abort(grpc.StatusCode.NOT_FOUND, text)
             return
         except CannotMove as error:

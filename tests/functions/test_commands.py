@@ -86,6 +86,8 @@ def test_what_is_wrong_is_said_with_its_status(server: Server, tmp_path: Path) -
     [
         (["deploy", "f", "empty.py"], 2, "empty.py: it is empty"),
         (["deploy", "f", "fine.py", "--python", "no-such-python"], 3, "no-such-python: no such program"),
+        (["deploy", "f", "fine.py", "--python", "./fine.py"], 2, "`chmod +x ./fine.py`"),
+        (["deploy", "f", "fine.py", "--python", "/tmp"], 2, "/tmp: it is a folder"),
         (["deploy", "f", "fine.py", "--", "ls"], 2, "fine.py: a Python file takes no arguments"),
         (["deploy", "f", "."], 2, ".: it is a folder"),
         (["deploy", "f", "fine.py", "--env", "=x"], 2, "--env '=x': NAME=VALUE is wanted"),

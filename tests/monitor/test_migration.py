@@ -326,7 +326,12 @@ def test_a_file_tells_whose_session_it_is(monitor: harness.Monitor, tmp_path: Pa
         assert (told["session"], told["device_name"], told["suspended"]) == (number, "Fake 0", True)
         assert told["host"] == socket.gethostname()
         assert "version" in monitor.run("session", "inspect", str(tmp_path / "snapshot")).stdout
-        assert monitor.run("session", "inspect", str(tmp_path / "none")).returncode == 3
+        for verb in ("inspect", "resume"):
+            none = monitor.run("session", verb, str(tmp_path / "none"))
+            assert none.returncode == 3
+            assert none.stderr.startswith(
+                f"gpuferry: there is no file {tmp_path / 'none'}\n  it is looked for on"
+            )
         (tmp_path / "other").write_text("other")
         other = monitor.run("session", "inspect", str(tmp_path / "other"))
         assert other.returncode == 1

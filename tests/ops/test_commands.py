@@ -245,6 +245,8 @@ def test_version(call: Call) -> None:
     assert found["schema"] == "gpuferry.version/1"
     assert found["spec"] == spec_hash()
     assert call("version").stdout.startswith(f"gpuferry {found['gpuferry']}, ")
+    assert call("--version").stdout == call("version").stdout
+    assert "--version" in call("--help").stdout
 
 
 @pytest.mark.parametrize("words", ["gpuferry mon", "gpuferry config "])

@@ -115,12 +115,14 @@ def test_files_that_others_can_read(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     (state / "tls").mkdir(mode=0o700, parents=True)
     state.chmod(0o700)
     files = [state / "gpuferry.db", state / "cluster.key", state / "tls" / "gpu-a.key", tmp_path / "password"]
+    files.append(tmp_path / "snapshots.key")
     for file in files:
         file.touch(0o600)
     monkeypatch.setenv("GPUFERRY_STATE_DIR", str(state))
     monkeypatch.setenv("GPUFERRY_REGISTRY_ETCD_USER", "gpus")
-    monkeypatch.setenv("GPUFERRY_REGISTRY_ETCD_PASSWORD_FILE", str(files[-1]))
-    names = ("state folder", "etcd_password_file")
+    monkeypatch.setenv("GPUFERRY_REGISTRY_ETCD_PASSWORD_FILE", str(files[-2]))
+    monkeypatch.setenv("GPUFERRY_SNAPSHOT_KEY_FILE", str(files[-1]))
+    names = ("state folder", "etcd_password_file", "snapshot_key_file")
     assert [detail for name in names for detail in said(name)] == []
     for file in (state, *files):
         file.chmod(0o750 if file.is_dir() else 0o640)

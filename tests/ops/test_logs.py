@@ -108,6 +108,7 @@ def test_no_secret_however_it_comes_there(capsys: pytest.CaptureFixture[str], fo
 def test_a_monitors_log_at_its_loudest(tmp_path: Path) -> None:
     token_file = tmp_path / "token"
     token_file.write_text(SECRET + "\n")
+    token_file.chmod(0o644)
     with harness.monitor("--log-level", "debug", "--token-file", str(token_file)) as monitor:
         monitor.wait_idle(2)
         with FakeGuest(monitor.address, SECRET):
@@ -123,5 +124,8 @@ def test_a_monitors_log_at_its_loudest(tmp_path: Path) -> None:
     entries = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     assert {"listening", "session started"} <= {entry["event"] for entry in entries}
     assert all({"ts", "level", "event"} <= entry.keys() for entry in entries)
+    assert [entry["reason"] for entry in entries if entry["event"] == "a secret can be read"] == [
+        f"{token_file}: others can read it (mode 0644)"
+    ]
     assert SECRET not in text
     assert not [line for line in command_lines if SECRET.encode() in line]

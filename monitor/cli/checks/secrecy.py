@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from .check import Check
 SECURE = (TLS_SCHEME, "https://")
 WITH_TLS = "give it --tls-cert, --tls-key and --tls-ca: `gpuferry tls init`, `gpuferry tls issue NAME`"
 SECRETS = ("token_file", "cluster_key_file", "page_key_file")
-KEPT = ("etcd_password_file", "etcd_key")  # secrets that others made
+KEPT = ("snapshot_key_file", "etcd_password_file", "etcd_key")  # secrets that others made
 
 
 def readable_by_others(what: str, file: Path) -> Check | None:
@@ -59,9 +59,24 @@ def secrets(values: Any) -> Iterator[Check]:
     for name in SECRETS:
         if file := getattr(values, name, None):
             yield secret_file(name, Path(file))
-    for name in KEPT:
+    yield from exposed(values, KEPT)
+
+
+def exposed(values: Any, names: Sequence[str]) -> Iterator[Check]:
+    """The findings of secrets in files that others can read, by the names of their settings."""
+    for name in names:
         if (file := getattr(values, name, None)) and (found := readable_by_others(name, Path(file))):
             yield found
+
+
+def warn_of_exposed(values: Any) -> None:
+    """Log which secrets of a daemon others can read. It starts all the same: what mounts secrets into
+    containers gives them such modes, and nobody else may be there.
+    """
+    import structlog
+
+    for found in exposed(values, (*SECRETS, *KEPT)):
+        structlog.get_logger().warning("a secret can be read", setting=found.name, reason=found.detail)
 
 
 def variables() -> Iterator[Check]:
