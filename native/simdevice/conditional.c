@@ -88,33 +88,31 @@ CUresult sim_conditional_prepare(const struct sim_graph *graph, struct sim_exec 
 
 struct conditional_op {
     struct sim_op op;
-    struct sim_exec *exec; /* the launch keeps it alive */
-    struct sim_node *node;
+    const struct sim_node *node; /* the launch keeps it alive */
+    uint32_t count;
+    struct sim_op *steps[]; /* of one body after the other; NULL: nothing to do */
 };
 
 /* The nodes of a body one after the other, in this thread. */
-static CUresult run_body(struct conditional_op *outer, unsigned body) {
-    const struct sim_plan *plan = &outer->node->body_plans[body];
-    for (uint32_t i = 0; i < plan->step_count; i++) {
-        struct sim_node *node = plan->steps[i].node;
-        struct sim_op *op = NULL;
-        if (!node || node->disabled)
+static CUresult run_body(const struct conditional_op *outer, unsigned body) {
+    const struct sim_plan *plans = outer->node->body_plans;
+    struct sim_op *const *steps = outer->steps;
+    for (unsigned i = 0; i < body; i++)
+        steps += plans[i].step_count;
+    for (uint32_t i = 0; i < plans[body].step_count; i++) {
+        if (!steps[i] || !steps[i]->class->run)
             continue;
-        pthread_mutex_lock(&outer->exec->lock);
-        CUresult result = node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL
-                              ? sim_conditional_op(outer->exec, node, &op)
-                              : sim_node_op(node, &op);
-        pthread_mutex_unlock(&outer->exec->lock);
-        SIM_TRY(result);
-        if (!op)
-            continue;
-        op->stream = outer->op.stream;
-        if (op->class->run)
-            result = op->class->run(op);
-        sim_op_discard(op);
-        SIM_TRY(result);
+        steps[i]->stream = outer->op.stream;
+        SIM_TRY(steps[i]->class->run(steps[i]));
     }
     return CUDA_SUCCESS;
+}
+
+static void drop(struct sim_op *op) {
+    const struct conditional_op *outer = (const struct conditional_op *)op;
+    for (uint32_t i = 0; i < outer->count; i++)
+        if (outer->steps[i])
+            sim_op_discard(outer->steps[i]);
 }
 
 static uint32_t value_of(const struct sim_condition *condition) {
@@ -122,7 +120,7 @@ static uint32_t value_of(const struct sim_condition *condition) {
 }
 
 static CUresult run(struct sim_op *op) {
-    struct conditional_op *outer = (struct conditional_op *)op;
+    const struct conditional_op *outer = (const struct conditional_op *)op;
     const struct sim_node *node = outer->node;
     uint32_t value = value_of(node->condition);
     switch (node->params.conditional.type) {
@@ -137,16 +135,32 @@ static CUresult run(struct sim_op *op) {
     }
 }
 
-static const struct sim_op_class conditional_class = {.run = SIM_WORK(run), .may_block = true};
+static const struct sim_op_class conditional_class = {.run = SIM_WORK(run), .drop = drop, .may_block = true};
 
-CUresult sim_conditional_op(struct sim_exec *exec, struct sim_node *node, struct sim_op **out) {
-    struct conditional_op *op = sim_op_new(sizeof *op, &conditional_class);
+static CUresult body_op(const struct sim_node *node, struct sim_op **op) {
+    if (!node || node->disabled)
+        return CUDA_SUCCESS;
+    return node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? sim_conditional_op(node, op)
+                                                               : sim_node_op(node, op);
+}
+
+CUresult sim_conditional_op(const struct sim_node *node, struct sim_op **out) {
+    uint32_t count = 0;
+    for (unsigned i = 0; i < node->body_count; i++)
+        count += node->body_plans[i].step_count;
+    struct conditional_op *op = sim_op_new(sizeof *op + count * sizeof *op->steps, &conditional_class);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    op->exec = exec;
     op->node = node;
-    *out = &op->op;
-    return CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < node->body_count && result == CUDA_SUCCESS; i++)
+        for (uint32_t j = 0; j < node->body_plans[i].step_count && result == CUDA_SUCCESS; j++)
+            result = body_op(node->body_plans[i].steps[j].node, &op->steps[op->count++]);
+    if (result == CUDA_SUCCESS)
+        *out = &op->op;
+    else
+        sim_op_discard(&op->op);
+    return result;
 }
 
 struct defaults_op {

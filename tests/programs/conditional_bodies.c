@@ -254,6 +254,58 @@ static void captured(void) {
     OK(cuEventDestroy(event));
 }
 
+// Behind the launch, before the stream is there, the program frees the memory that a body uses, unloads the
+// module and lets go of the graph.
+static void gone_behind(void) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode node;
+    CUstream side;
+    CUmodule own;
+    CUdeviceptr gate, pooled, plain;
+    unsigned found[3] = {0};
+    OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc(&gate, 4));
+    OK(cuMemAlloc(&plain, 4));
+    OK(cuMemAllocAsync(&pooled, 4, side));
+    OK(cuMemsetD32Async(gate, 0, 1, side));
+    OK(cuMemsetD32Async(pooled, 6, 1, side));
+    OK(cuMemsetD32Async(value, 500, 1, side)); // the loop is long, for a driver may wait for it to unload
+    OK(cuStreamSynchronize(side));
+    OK(cuGraphCreate(&graph, 0));
+    CUgraphConditionalHandle handle = add_condition(graph, 1);
+    CUgraph body = *add_conditional(graph, NULL, handle, CU_GRAPH_COND_TYPE_WHILE, 1, &node);
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = plain, .value = 7, .elementSize = 4, .width = 1, .height = 1};
+    CUDA_MEMCPY3D copies[2] = {{.srcDevice = pooled, .dstDevice = counter},
+                               {.srcDevice = plain, .dstDevice = other}};
+    OK(cuGraphAddMemsetNode(&node, body, NULL, 0, &fill, context));
+    for (unsigned i = 0; i < 2; i++) {
+        copies[i].srcMemoryType = copies[i].dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        copies[i].WidthInBytes = 4;
+        copies[i].Height = copies[i].Depth = 1;
+        OK(cuGraphAddMemcpyNode(&node, body, &node, 1, &copies[i], context));
+    }
+    CUfunction last = set_kernel();
+    OK(cuFuncGetModule(&own, last));
+    add_kernel(body, node, last, (void *[]){&handle, &value});
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuStreamWaitValue32(side, gate, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuGraphLaunch(exec, side));
+    OK(cuMemFreeAsync(pooled, side));
+    OK(cuMemFreeAsync(plain, side));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamWriteValue32(stream, gate, 1, 0));
+    OK(cuModuleUnload(own));
+    OK(cuStreamSynchronize(side));
+    OK(cuMemcpyDtoH(&found[0], counter, 4));
+    OK(cuMemcpyDtoH(&found[1], other, 4));
+    OK(cuMemcpyDtoH(&found[2], value, 4));
+    EXPECT(found[0] == 6 && found[1] == 7 && found[2] == ~0u);
+    OK(cuMemFree(gate));
+    OK(cuStreamDestroy(side));
+}
+
 // Values are of a context, and of no use when it is gone.
 static void other_contexts(void) {
     CUcontext own;
@@ -385,5 +437,6 @@ int main(void) {
     more_bodies(2, 64);
     more_bodies(64, 2);
     other_contexts();
+    gone_behind();
     return check_failed;
 }
