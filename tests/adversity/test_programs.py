@@ -118,7 +118,9 @@ def test_an_api_server_that_is_killed(
         program.must("fill", address, MIB, 0)
         program.must("spin", address)
         program.tell("sync")
-    os.kill(server_of(monitor, program), signal.SIGKILL)
+    server = server_of(monitor, program)
+    os.kill(server, signal.SIGKILL)
+    harness.wait_until(lambda: not harness.alive({server}), "end of it")
     if waiting:
         assert program.answer()[0] != 0
     fails_until_the_end(program, address)
@@ -140,8 +142,8 @@ def test_the_monitor_is_killed(tmp_path: Path) -> None:
         below = harness.descendants(monitor.process.pid)
         monitor.process.kill()
         monitor.process.wait()
-        fails_until_the_end(program, address)
         harness.wait_until(lambda: not harness.alive(below), "end of all processes")
+        fails_until_the_end(program, address)
 
 
 def test_each_device_has_its_own_memory() -> None:
