@@ -15,6 +15,7 @@ from . import options
 
 DEFAULT = "default"  # the name under which limits for tenants that have none of their own are set
 NONE = options.NONE
+TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")  # the names that tenants may have
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/([smh]))?")
@@ -187,6 +188,8 @@ def limits_of(setting: Mapping[str, str]) -> dict[str, Limits]:
     """The limits by tenant that such a setting means. ValueError names the tenant whose limits are wrong."""
     found = {}
     for name, text in setting.items():
+        if not TENANT.fullmatch(name):
+            raise ValueError(f"{name!r} is no tenant's name: lower-case letters, digits, - and _, at most 63")
         try:
             found[name] = parse_limits(_split(text))
         except ValueError as error:

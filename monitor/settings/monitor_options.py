@@ -14,6 +14,8 @@ from . import limits, options, scopes
 from .common import Encryption, Logs
 from .options import option
 
+POOL_MOST = 4096  # as many as jails have users; a slip of the hand would make servers until memory ends
+
 DEFAULT_LISTEN = "127.0.0.1:7700"
 DEFAULT_HTTP = "127.0.0.1:7780"
 AUTO = "auto"
@@ -71,9 +73,11 @@ class Devices:
     """Devices, and the API servers that are kept ready on them."""
 
     device: str = option(options.choice("auto", "gpu", "sim"), "auto", "What to offer", "GPUFERRY_DEVICE")
-    pool: int = option(options.count(1), 2, "API servers per device, created ahead")
+    pool: int = option(options.count(1, POOL_MOST), 2, "API servers per device, created ahead")
     min_idle: int = option(
-        options.count(0), 0, "API servers per device that are idle at any time, as far as memory allows"
+        options.count(0, POOL_MOST),
+        0,
+        "API servers per device that are idle at any time, as far as memory allows",
     )
     memory: int = option(options.size(), 0, "Quota of a session that asks for none; 0: an equal share")
     headroom: int | None = option(

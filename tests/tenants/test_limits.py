@@ -55,6 +55,7 @@ def test_what_a_file_says_holds(tmp_path: Path) -> None:
         ('[tenants.acme]\ncalls = "10/week"\n', "acme: calls: '10/week' is no rate: write 10/s"),
         ("[tenants.acme]\nweight = 0\n", "acme: weight: 0 is out of range: 0.01 to 100"),
         ('[tenants.acme]\nwall = "soon"\n', "acme: wall: 'soon' is no duration: write 90"),
+        ("[tenants.Acme]\nsessions = 4\n", "'Acme' is no tenant's name: lower-case letters"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_line(tmp_path: Path, content: str, complaint: str) -> None:
@@ -63,6 +64,11 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line(tmp_path: Path, content: 
     with pytest.raises(UsageError) as caught:
         load(MonitorOptions, "monitor", {}, str(file))
     assert f"{file}:2: tenants: {complaint}" in str(caught.value)
+
+
+def test_a_pool_that_no_machine_could_have_is_too_many() -> None:
+    with pytest.raises(UsageError, match="at most 4096 are possible"):
+        load(MonitorOptions, "monitor", {"pool": "99999999999999"})
 
 
 def test_a_flag_says_the_same() -> None:
