@@ -298,6 +298,10 @@ static const union slot clusters_table[64] = {[0] = {.size = sizeof clusters_tab
                                               [13] = SLOT(forget_places)};
 #pragma GCC diagnostic pop
 
+/* Of profilers, with no slot. CUPTI finds that out by the size and gives up; refused, it asks again without
+ * end. */
+static const union slot profiler_table[1] = {{.size = sizeof profiler_table}};
+
 struct table {
     unsigned char id[16];
     const union slot *slots; /* NULL: known, and refused on purpose */
@@ -324,6 +328,8 @@ static const struct table tables[] = {
      functions_table},
     {{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca},
      clusters_table},
+    {{0x7c, 0xb6, 0x3f, 0x9b, 0x9c, 0xa4, 0x8e, 0x42, 0xa4, 0x84, 0xbe, 0xb6, 0x6e, 0x6a, 0xed, 0x7f},
+     profiler_table},
     /* NVRTC's probe: it takes a refusal well. */
     {{0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41, 0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3, 0x28}, NULL},
 };

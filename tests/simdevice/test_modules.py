@@ -461,6 +461,11 @@ def test_cufft_comes_to_the_functions_of_a_module(cu: Driver, context: int) -> N
     assert each(context, 4711, note, 0) == 0
 
 
+def test_cupti_is_told_that_there_is_nothing_for_profilers(cu: Driver, context: int) -> None:
+    """Refused the table, it asks again until the stack is full; with slots that refuse, it follows NULL."""
+    assert slots(cu, "7cb63f9b9ca48e42a484beb66e6aed7f")[0] == ctypes.sizeof(ctypes.c_void_p)
+
+
 def test_cublas_asks_where_multiprocessors_lie(cu: Driver, context: int) -> None:
     """As lists that it gives back: as many groups and places in them as there are multiprocessors."""
     table = slots(cu, "1734dc26800d47458726c0f1e7dd8bca")
