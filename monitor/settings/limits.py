@@ -15,7 +15,7 @@ from . import options
 
 DEFAULT = "default"  # the name under which limits for tenants that have none of their own are set
 NONE = options.NONE
-TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")  # the names that tenants may have
+TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")  # as is_tenant of tokens says, which is above this
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/([smh]))?")

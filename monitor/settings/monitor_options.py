@@ -14,7 +14,7 @@ from . import limits, options, scopes
 from .common import Encryption, Logs
 from .options import option
 
-POOL_MOST = 4096  # as many as jails have users; a slip of the hand would make servers until memory ends
+POOL_MOST = 4096  # as many as jails have users; with absurd numbers a monitor hung, and heeded no SIGTERM
 
 DEFAULT_LISTEN = "127.0.0.1:7700"
 DEFAULT_HTTP = "127.0.0.1:7780"

@@ -12,6 +12,7 @@ import pytest
 from gpuferry.monitor.door.mac import mac
 from gpuferry.monitor.door.tokens import proof
 from gpuferry.monitor.door.tokens.book import TOKENS_MOST, TokenBook, TooMany, new_record
+from gpuferry.monitor.settings.limits import TENANT
 from gpuferry.monitor.store.sqlite import SqliteStore
 from gpuferry.specs._generated.frames import KEY_CLIENT
 from hypothesis import given
@@ -57,8 +58,8 @@ def test_a_token_is_long_and_says_whose_it_is() -> None:
 @pytest.mark.parametrize(("name", "fine"), [("a", True), ("a-b_9", True), ("x" * 63, True)])
 @pytest.mark.parametrize("bad", ["", "x" * 64, "A", "a.b", "a/b", "-a", "ä", "a b", "a\n"])
 def test_names_of_tenants(name: str, fine: bool, bad: str) -> None:
-    assert proof.is_tenant(name) is fine
-    assert not proof.is_tenant(bad)
+    assert proof.is_tenant(name) is bool(TENANT.fullmatch(name)) is fine
+    assert not (proof.is_tenant(bad) or TENANT.fullmatch(bad))
 
 
 def test_the_store_holds_neither_token_nor_client_key(tmp_path: Path) -> None:
