@@ -245,6 +245,22 @@ all:
     assert out.tolist() == [0x99999999, 0x22222222, 0x44444444, 0x99999999] * 8
 
 
+@pytest.mark.parametrize("unit", UNITS)
+def test_lanes_that_met_go_on_in_their_order(unit: str) -> None:
+    """Tiles of several warps in cooperative groups rely on it: lane 0 resets what the others look at next."""
+    body = f"""{UNITS[unit]}
+    setp.ne.u32 %p0, %r0, 0;
+    bar.warp.sync 0xffffffff;
+    @%p0 bra look;
+    st.relaxed.gpu.global.u32 [%x1], 7;
+look:
+    ld.relaxed.gpu.global.u32 %r10, [%x1];
+{store("%r10")}
+    """
+    out, _ = driver.run(kernel(body), "k", np.zeros(32, np.uint32), np.zeros(1, np.uint32), block=(32,))
+    assert (out == 7).all()
+
+
 def test_exited_lanes_do_not_hold_up_a_full_mask() -> None:
     body = f"""
     setp.ge.u32 %p0, %r0, 24;

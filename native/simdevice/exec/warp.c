@@ -141,7 +141,8 @@ static void compute(enum sim_warp_op op, struct sim_fiber *any, uint32_t arrived
     }
 }
 
-/* Ends a meeting; all its lanes but `self`, which runs, are woken. */
+/* Ends a meeting: its lanes go on in their order, so that the first one is never overtaken by the one that
+ * came last. Of `self`, which runs, the caller switches away. */
 static void conclude(struct sim_cta *cta, struct sim_warp *warp, struct sim_meeting *meeting,
                      struct sim_fiber *self) {
     struct sim_fiber *lanes = &cta->fibers[(uint32_t)(warp - cta->warps) * WARP];
@@ -152,6 +153,8 @@ static void conclude(struct sim_cta *cta, struct sim_warp *warp, struct sim_meet
     FOR_EACH_LANE(i, arrived) {
         if (&lanes[i] != self)
             sim_cta_wake(cta, &lanes[i]);
+        else
+            sim_cta_ready(cta, self);
     }
 }
 
@@ -173,10 +176,12 @@ static void meet(struct sim_thread *t, enum sim_warp_op op, uint32_t key) {
             warp->spins = 0;
     }
     meeting->arrived |= 1u << t->linear % WARP;
-    if (complete(warp, meeting))
-        conclude(cta, warp, meeting, fiber);
-    else
+    if (!complete(warp, meeting)) {
         sim_cta_wait(cta, fiber);
+        return;
+    }
+    conclude(cta, warp, meeting, fiber);
+    sim_context_switch(&fiber->context, &cta->worker->base);
 }
 
 void sim_warp_exited(struct sim_fiber *fiber) {
