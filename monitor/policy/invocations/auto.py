@@ -122,7 +122,8 @@ class Auto(FlowPolicy):
         """How much of its score counts among its kind: less if its function had more than the others had."""
         gain = self._patience + self._now - head.arrival
         behind = LEAD * max(0.0, self._fair.lead(flow)) + LATE * self._pasts[flow].had.at(self._now)
-        claim = gain / (gain + self._patience * behind / max(self._run_cost(flow), 1e-6))
+        lost = self._patience * behind / max(self._run_cost(flow), 1e-6)
+        claim = gain / (gain + lost) if gain + lost > 0 else 1.0  # without patience, of who came just now
         return claim * AT_HOME if self._at_home(flow, card) else claim
 
     def _left(self, card: Card) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpuferry.monitor.policy.invocations import POLICIES, build
+from gpuferry.monitor.policy.invocations import POLICIES, Function, Invocation, Run, Start, build
 from gpuferry.monitor.policy.invocations.build import options_of, read_options
 
 
@@ -68,3 +68,13 @@ def test_what_is_none_is_told_with_those_that_are(name: str, option: str, text: 
 def test_values_out_of_range_are_refused(name: str, option: str, value: object) -> None:
     with pytest.raises(ValueError, match=option):
         build(name, **{option: value})
+
+
+def test_without_patience_who_came_just_now_runs_where_it_is_resident() -> None:
+    policy = build("auto", patience=0.0)
+    policy.on_gpu(0, 100, 0.0)
+    policy.on_function(Function("f", 10), 0.0)
+    policy.on_replica(1, "f", 0, 0.0)
+    called = Invocation(1, "f", 5.0)
+    policy.on_arrival(called, 5.0)
+    assert policy.next() == Run(called, 0, 1, Start.WARM)
