@@ -247,10 +247,15 @@ def _server(
 def _size(option: str, text: str | None) -> int | None:
     from gpuferry.guest.units import parse_size
 
+    if text is None:
+        return None
     try:
-        return parse_size(text) if text else None
+        size: int = parse_size(text)
     except ValueError as error:
         raise CliError(Exit.USAGE, f"{option}: {error}") from None
+    if not size:
+        raise CliError(Exit.USAGE, f"{option} {text}: more than 0 is wanted")
+    return size
 
 
 def _bandwidth(text: str | None) -> float | None:

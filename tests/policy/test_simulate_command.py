@@ -136,6 +136,8 @@ def test_a_bandwidth_is_given_or_measured() -> None:
         (["--policy", "nothing"], 2, "--policy nothing: no such thing"),
         (["--queue", "nothing"], 2, "choose from fcfs, backfill"),
         (["--memory", "much"], 2, "no size"),
+        (["--memory", "0"], 2, "--memory 0: more than 0 is wanted"),
+        (["--bandwidth", "0"], 2, "--bandwidth 0: more than 0 is wanted"),
         (["--bandwidth", "fast"], 2, "--bandwidth: "),
         (["dgsf-heavy", "--azure", "x.csv"], 2, "exclude each other"),
         (["--azure", "x.csv", "--minutes", "0-5"], 2, "minutes 1 to 1440"),
