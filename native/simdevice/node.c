@@ -128,8 +128,9 @@ CUresult sim_node_keep(struct sim_node *node, const struct sim_node_work *work) 
     case CU_GRAPH_NODE_TYPE_HOST:
         return p->host.ctx ? context_or(p->host.ctx, NULL, &node->context) : CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-        SIM_REQUIRE(p->memOp.paramArray && p->memOp.count && p->memOp.count <= SIM_BATCH_MOST);
+        SIM_REQUIRE(p->memOp.paramArray && p->memOp.count);
         SIM_TRY(context_or(p->memOp.ctx, work->context, &node->context));
+        SIM_REQUIRE(p->memOp.count <= SIM_BATCH_MOST);
         return keep_array(node, (const void **)&p->memOp.paramArray,
                           p->memOp.count * sizeof *p->memOp.paramArray);
     case CU_GRAPH_NODE_TYPE_GRAPH:

@@ -322,8 +322,8 @@ def test_processes_take_turns_on_a_device_if_wanted(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it was given back
 
 
-def test_a_folder_of_turns_must_be_there() -> None:
-    assert output("print(cu.cuInit(0))", GPUFERRY_SIM_TURNS="/nonexistent") == "1"
+def test_a_folder_of_turns_must_be_there(tmp_path: Path) -> None:
+    assert output("print(cu.cuInit(0))", GPUFERRY_SIM_TURNS=str(tmp_path / "none")) == "1"
 
 
 @pytest.mark.sanitize

@@ -51,7 +51,7 @@ static bool is_limited(int kind, unsigned long long *bytes) {
 bool sim_private_take(size_t size) {
     unsigned long long limit;
     size_t taken = atomic_fetch_add(&private, size) + size;
-    if (!is_limited(RLIMIT_DATA, &limit) || taken <= limit / 2)
+    if (!is_limited(RLIMIT_DATA, &limit) || taken <= limit / 4 * 3)
         return true;
     sim_private_give(size);
     return false;

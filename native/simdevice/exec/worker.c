@@ -12,7 +12,7 @@
 #include <xmmintrin.h>
 
 /* Beside a thread's local memory: spilled registers, vprintf, libm, a signal handler of the program's. */
-enum { STACK = 60 << 10, WARP_STACK = 512 << 10 };
+enum { STACK = 60 << 10, WARP_STACK = 128 << 10 };
 /* Beside its variables, where addresses are checked: arguments whose addresses are taken. */
 enum { LOCAL = 16 << 10 };
 

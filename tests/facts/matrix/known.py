@@ -35,4 +35,9 @@ KNOWN: tuple[Known, ...] = (
         r"cuMemFree_v2",
         "an earlier case's allocation has the address: those of the window are used again at once",
     ),
+    Known(
+        r"with a context|in another context|of a destroyed context|after a reset|in a capture",
+        r"cuMemFree",
+        "the function of 32 bits is given half of an address, which is 0 natively",
+    ),
 )
