@@ -26,7 +26,9 @@ Metadata = tuple[tuple[str, str], ...]
 def monitor_client(
     control: str | None, token_file: str | None, not_found: str = NOT_FOUND
 ) -> Iterator[tuple[control_pb2_grpc.MonitorStub, Metadata]]:
-    """A stub and the metadata for its calls; gRPC's errors come out as ours. `not_found`: what to do then."""
+    """A stub and the metadata for its calls; gRPC's errors come out as ours. `not_found`: the hint
+    of the error when the monitor does not know what it is asked for.
+    """
     found = locate(control, token_file, "GPUFERRY_CONTROL")
     try:
         published = endpoint.published()

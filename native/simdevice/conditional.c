@@ -137,14 +137,7 @@ static CUresult run(struct sim_op *op) {
 
 static const struct sim_op_class conditional_class = {.run = SIM_WORK(run), .drop = drop, .may_block = true};
 
-static CUresult body_op(const struct sim_node *node, struct sim_op **op) {
-    if (!node || node->disabled)
-        return CUDA_SUCCESS;
-    return node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? sim_conditional_op(node, op)
-                                                               : sim_node_op(node, op);
-}
-
-CUresult sim_conditional_op(const struct sim_node *node, struct sim_op **out) {
+static CUresult conditional_op(const struct sim_node *node, struct sim_op **out) {
     uint32_t count = 0;
     for (unsigned i = 0; i < node->body_count; i++)
         count += node->body_plans[i].step_count;
@@ -154,13 +147,22 @@ CUresult sim_conditional_op(const struct sim_node *node, struct sim_op **out) {
     op->node = node;
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < node->body_count && result == CUDA_SUCCESS; i++)
-        for (uint32_t j = 0; j < node->body_plans[i].step_count && result == CUDA_SUCCESS; j++)
-            result = body_op(node->body_plans[i].steps[j].node, &op->steps[op->count++]);
+        for (uint32_t j = 0; j < node->body_plans[i].step_count && result == CUDA_SUCCESS; j++) {
+            const struct sim_node *within = node->body_plans[i].steps[j].node;
+            struct sim_op **step = &op->steps[op->count++];
+            if (within && !within->disabled)
+                result = sim_exec_op(within, step);
+        }
     if (result == CUDA_SUCCESS)
         *out = &op->op;
     else
         sim_op_discard(&op->op);
     return result;
+}
+
+CUresult sim_exec_op(const struct sim_node *node, struct sim_op **op) {
+    return node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? conditional_op(node, op)
+                                                               : sim_node_op(node, op);
 }
 
 struct defaults_op {

@@ -9,8 +9,8 @@ struct sim_exec;
 CUresult sim_conditional_prepare(const struct sim_graph *graph, struct sim_exec *exec,
                                  CUgraphInstantiateResult *why);
 
-/* The operation that runs the node's bodies, all of whose operations are made with it. The node is of an
- * executable graph whose lock is held; the graphs' is not. */
-CUresult sim_conditional_op(const struct sim_node *node, struct sim_op **op);
+/* The operation of a node of an executable graph whose lock is held; the graphs' is not. That of a
+ * conditional one runs its bodies, all of whose operations are made with it. */
+CUresult sim_exec_op(const struct sim_node *node, struct sim_op **op);
 /* The operation that gives the graph's values their defaults; *op NULL: there are none. The same locks. */
 CUresult sim_conditional_defaults_op(struct sim_exec *exec, struct sim_op **op);

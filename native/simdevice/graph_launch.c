@@ -29,10 +29,7 @@ static CUresult make_ops(struct sim_exec *exec, struct sim_op **ops) {
             continue;
         if (!node->context)
             SIM_TRY(sim_context_check(exec->plan.lanes[exec->plan.steps[i].lane].context));
-        if (node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
-            SIM_TRY(sim_conditional_op(node, &ops[i]));
-        else
-            SIM_TRY(sim_node_op(node, &ops[i]));
+        SIM_TRY(sim_exec_op(node, &ops[i]));
     }
     return CUDA_SUCCESS;
 }

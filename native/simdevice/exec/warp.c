@@ -176,12 +176,11 @@ static void meet(struct sim_thread *t, enum sim_warp_op op, uint32_t key) {
             warp->spins = 0;
     }
     meeting->arrived |= 1u << t->linear % WARP;
-    if (!complete(warp, meeting)) {
+    if (complete(warp, meeting)) {
+        conclude(cta, warp, meeting, fiber);
+        sim_context_switch(&fiber->context, &cta->worker->base);
+    } else
         sim_cta_wait(cta, fiber);
-        return;
-    }
-    conclude(cta, warp, meeting, fiber);
-    sim_context_switch(&fiber->context, &cta->worker->base);
 }
 
 void sim_warp_exited(struct sim_fiber *fiber) {

@@ -67,7 +67,7 @@ def _label(cursor: Cursor, name: str, items: list[Item]) -> None:
 
 
 def _targets(cursor: Cursor) -> list[str]:
-    """`a, b<2>` is a, b0 and b1."""
+    """The labels up to the semicolon. `b<2>` stands for two of them, b0 and b1."""
     targets = []
     while not cursor.accept(";"):
         name = cursor.name()
