@@ -209,6 +209,13 @@ cdef void give_up_credit(Session *s, Gpu *gpu) noexcept nogil:
         write_seat(s, gpu)
 
 
+cdef void hand_over(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
+    """Memory that this process made counts as the lease's from here on. book.lock and the file's are held."""
+    gpu.admitted -= size
+    gpu.kept -= min(gpu.kept, size)     # the guest says so in its next message
+    give_up_credit(s, gpu)
+
+
 cdef void discharge(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
     """Gives back bytes of the device's memory that had been admitted."""
     pthread_mutex_lock(&s.book.lock)

@@ -416,7 +416,7 @@ cdef int unmap_behind_work(Session *s, Gpu *gpu, uint64_t address, uint64_t size
 
 cdef int end_mappings(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept nogil:
     """`unback`; from here on the memory counts no more. What aliases show counts where it is."""
-    cdef uint64_t own = 0 if ends_alias(s, page_of(s, address)) else size - leave_extents(s, address, size)
+    cdef uint64_t own = 0 if ends_alias(s, page_of(s, address)) else size - leave_extents(s, gpu, address, size)
     cdef int status = unback(s, address, size)
     discharge(s, gpu, own)
     return status
@@ -435,6 +435,14 @@ cdef void run_unmap(Session *s, Task *task) noexcept nogil:
     link[0] = task.next_unmap
     pthread_cond_broadcast(&s.changed)
     pthread_mutex_unlock(&s.lock)
+
+
+cdef int on_sessionMemoryReturned(Session *s, Frame *f) noexcept nogil:
+    """Behind all that is being taken away."""
+    if s.window.unmaps == NULL:
+        return cu.CUDA_SUCCESS
+    submit(s, &s.window.lane, new_task(TASK_RETURNED, f, s.device.primary))
+    return DEFERRED
 
 
 cdef int unmap_all(Session *s) noexcept nogil:

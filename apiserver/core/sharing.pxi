@@ -456,26 +456,39 @@ cdef int on_sessionImportEvent(Session *s, Frame *f, gf_req_sessionImportEvent *
     return status
 
 
-cdef uint64_t leave_extents(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    """Mappings that are ending are this process's no more, says the book. How much of them others have claimed."""
+cdef uint64_t leave_extents(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept nogil:
+    """Mappings that are ending are this process's no more, says the book. How much of them does not count as this
+    process's any more: others have claimed it, or have what this one made."""
     cdef uint64_t page = page_of(s, address)
     cdef uint64_t end = page + (size >> PAGE_BITS)
     cdef uint64_t others = 0
     cdef uint64_t ended = 0
     cdef uint32_t extent
+    cdef uint64_t bytes
     if s.sharing.extents == NULL:
         return 0
     pthread_mutex_lock(&s.book.lock)
+    if s.book.file >= 0:
+        flock(s.book.file, LOCK_EX)     # whoever adds up finds it with this process, or left to the others
     while page < end:
+        bytes = <uint64_t>s.window.pages[page] << PAGE_BITS
         if s.sharing.extents[page] > 0:
             extent = s.sharing.extents[page] - 1
             s.sharing.extents[page] = 0
             if s.sharing.opened != NULL and s.sharing.opened[extent] > 0:
                 s.sharing.opened[extent] -= 1
-                others += <uint64_t>s.window.pages[page] << PAGE_BITS
+                others += bytes
                 ended += 1
-            leave_extent(s, extent)
+                leave_extent(s, extent)
+            elif s.book.extents != NULL and others_have(s, extent):
+                leave_extent(s, extent)
+                hand_over(s, gpu, bytes)
+                others += bytes
+            else:
+                leave_extent(s, extent)
         page += s.window.pages[page]
+    if s.book.file >= 0:
+        flock(s.book.file, LOCK_UN)
     pthread_mutex_unlock(&s.book.lock)
     pthread_mutex_lock(&s.lock)
     s.sharing.imported -= ended

@@ -177,6 +177,7 @@ cdef enum TaskKind:
     TASK_LOAD
     TASK_LINK
     TASK_UNMAP
+    TASK_RETURNED
     TASK_HOST_CALL
 
 cdef struct Lane:               # tasks in order; s.lock

@@ -162,6 +162,8 @@ cdef void run_task(Session *s, Task *task) noexcept nogil:
         run_load(s, task)
     elif task.kind == TASK_LINK:
         run_link(s, task)
+    elif task.kind == TASK_RETURNED:
+        reply(s, &task.frame, cu.CUDA_SUCCESS, 0, NO_PIECE)
     elif task.kind == TASK_HOST_CALL:
         ask_guest(s, task)
     else:

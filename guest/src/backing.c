@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "channel.h"
 #include "gpuferry/messages.h"
@@ -10,8 +11,10 @@
 #include "hooks.h"
 #include "session.h"
 
-#define RUN_MAX       32 /* granules mapped by one request, which can only be unmapped as a whole */
-#define CACHE_MINIMUM (64ull << 20) /* backing without allocations that is kept all the same */
+#define RUN_MAX        32 /* granules mapped by one request, which can only be unmapped as a whole */
+#define CACHE_MINIMUM  (64ull << 20) /* backing without allocations that is kept all the same */
+#define CLAIMS         20
+#define CLAIM_PAUSE_NS 5000000
 
 /* One granule of backing. */
 struct gf_granule {
@@ -164,44 +167,59 @@ static CUresult claim(struct gf_backing *backing, uint64_t wanted, uint64_t *lef
     return result;
 }
 
-/* Others may claim what this process does not have any more. */
-static void keep_what_is_held(struct gf_backing *backing) {
-    if (claims && backing->credit > held(backing)) {
-        backing->credit = held(backing);
-        struct gf_req_sessionMemoryKeepOn request = {.credit = backing->credit, .device = backing->device};
-        struct gf_req_sessionMemoryKeep plain = {request.credit};
-        if (backing->device == 0) {
-            gf_send_struct(GF_OP_sessionMemoryKeep, &plain);
-        } else {
-            gf_send_struct(GF_OP_sessionMemoryKeepOn, &request);
-        }
+/* Others may claim what this process does not have any more. False: it has all that it had. */
+static bool keep_what_is_held(struct gf_backing *backing) {
+    if (!claims || backing->credit <= held(backing)) {
+        return false;
     }
+    backing->credit = held(backing);
+    struct gf_req_sessionMemoryKeepOn request = {.credit = backing->credit, .device = backing->device};
+    struct gf_req_sessionMemoryKeep plain = {request.credit};
+    if (backing->device == 0) {
+        gf_send_struct(GF_OP_sessionMemoryKeep, &plain);
+    } else {
+        gf_send_struct(GF_OP_sessionMemoryKeepOn, &request);
+    }
+    return true;
+}
+
+/* Room for so many bytes more below the limit, in place of backing that nobody uses. */
+static bool replace(struct gf_backing *backing, uint64_t bytes, uint64_t limit) {
+    uint64_t wanted = held(backing) + bytes;
+    if (wanted > limit) {
+        uint64_t excess = (wanted - limit + gf_session.granularity - 1) / gf_session.granularity;
+        if (excess > backing->trimmable) {
+            return false;
+        }
+        trim(backing, backing->trimmable - excess);
+    }
+    return true;
 }
 
 /* Room for so many bytes more, if need be in place of backing that nobody uses. */
 static CUresult make_room(struct gf_backing *backing, uint64_t bytes) {
-    uint64_t limit = gf_session.quota, left;
-    if (bytes > limit) {
+    const struct timespec pause = {.tv_nsec = CLAIM_PAUSE_NS};
+    uint64_t quota = gf_session.quota, wanted = held(backing) + bytes, left;
+    if (bytes > quota) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (shared_by_now()) {
-        CUresult result = held(backing) + bytes <= backing->credit
-                              ? CUDA_SUCCESS
-                              : claim(backing, held(backing) + bytes, &left);
+    if (!shared_by_now()) {
+        return replace(backing, bytes, quota) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (int i = 1;; i++) {
+        CUresult result = wanted <= backing->credit ? CUDA_SUCCESS : claim(backing, wanted, &left);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && replace(backing, bytes, backing->credit)) {
+            result = CUDA_SUCCESS;
+        }
         if (result != CUDA_ERROR_OUT_OF_MEMORY) {
             return result;
         }
-        limit = backing->credit;
-    }
-    if (held(backing) + bytes > limit) {
-        uint64_t excess =
-            (held(backing) + bytes - limit + gf_session.granularity - 1) / gf_session.granularity;
-        if (excess > backing->trimmable) {
+        if (wanted > quota || i == CLAIMS) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        trim(backing, backing->trimmable - excess);
+        nanosleep(&pause,
+                  NULL); /* a process that has just ended may have it yet: its server must hear of it */
     }
-    return CUDA_SUCCESS;
 }
 
 /* Backing for granules first…last, which are marked live. */
@@ -266,7 +284,7 @@ CUresult gf_backing_use(struct gf_backing *backing, uint64_t address, uint64_t s
     return result;
 }
 
-void gf_backing_leave(struct gf_backing *backing, uint64_t address, uint64_t size, bool exported) {
+bool gf_backing_leave(struct gf_backing *backing, uint64_t address, uint64_t size, bool exported) {
     uint64_t first = granule_at(backing, address), last = granule_at(backing, address + size - 1);
     for (uint64_t i = first; i <= last; i++) {
         set_live(backing, i, -1);
@@ -283,12 +301,12 @@ void gf_backing_leave(struct gf_backing *backing, uint64_t address, uint64_t siz
     if (backing->trimmable * gf_session.granularity > cache) {
         trim(backing, cache / gf_session.granularity / 2);
     }
-    keep_what_is_held(backing);
+    return keep_what_is_held(backing);
 }
 
-void gf_backing_give_back(struct gf_backing *backing) {
+bool gf_backing_give_back(struct gf_backing *backing) {
     trim(backing, 0);
-    keep_what_is_held(backing);
+    return keep_what_is_held(backing);
 }
 
 bool gf_backing_charge(struct gf_backing *backing, uint64_t bytes) {
@@ -297,9 +315,9 @@ bool gf_backing_charge(struct gf_backing *backing, uint64_t bytes) {
     return fits;
 }
 
-void gf_backing_refund(struct gf_backing *backing, uint64_t bytes) {
+bool gf_backing_refund(struct gf_backing *backing, uint64_t bytes) {
     backing->elsewhere -= bytes;
-    keep_what_is_held(backing);
+    return keep_what_is_held(backing);
 }
 
 CUresult gf_backing_info(struct gf_backing *backing, uint64_t limit, uint64_t *used, uint64_t *usable) {

@@ -25,10 +25,10 @@ bool gf_backing_init(struct gf_backing *backing, int device, uint64_t base, uint
 /* An allocation takes these addresses: there is memory behind them from here on. */
 CUresult gf_backing_use(struct gf_backing *backing, uint64_t address, uint64_t size);
 /* It is over. Memory that no other one needs may stay for the next, unless it was exported: others may have
- * it. */
-void gf_backing_leave(struct gf_backing *backing, uint64_t address, uint64_t size, bool exported);
+ * it. Like the two below: whether other processes of the lease may claim something then. */
+bool gf_backing_leave(struct gf_backing *backing, uint64_t address, uint64_t size, bool exported);
 /* Gives back all memory that no allocation needs. */
-void gf_backing_give_back(struct gf_backing *backing);
+bool gf_backing_give_back(struct gf_backing *backing);
 /* There is no memory behind these addresses, which no allocation has. */
 void gf_backing_clear(struct gf_backing *backing, uint64_t address, uint64_t size);
 /* Whether no memory behind these addresses was asked for together with that of others which are in use. */
@@ -36,6 +36,6 @@ bool gf_backing_is_apart(struct gf_backing *backing, uint64_t address, uint64_t 
 
 /* Takes bytes from the quota for what lies elsewhere, and gives them back. False: there are not so many. */
 bool gf_backing_charge(struct gf_backing *backing, uint64_t bytes);
-void gf_backing_refund(struct gf_backing *backing, uint64_t bytes);
+bool gf_backing_refund(struct gf_backing *backing, uint64_t bytes);
 /* Bytes that allocations have, and may have: `limit`, unless other processes have the lease too. */
 CUresult gf_backing_info(struct gf_backing *backing, uint64_t limit, uint64_t *used, uint64_t *usable);

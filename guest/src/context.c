@@ -145,6 +145,7 @@ static struct gf_object *end_contents(struct gf_context *context, uint64_t handl
     gf_context_storage_drop((CUcontext)handle);
     struct gf_object *ended = gf_object_end_owned(context);
     gf_window_free_context(handle);
+    gf_window_settle();
     gf_stream_settings_forget(&context->settings);
     gf_pools_waited(CUDA_SUCCESS); /* whoever ends a context waits for its work */
     void (*also)(uint64_t) = atomic_load(&at_end);

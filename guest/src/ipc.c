@@ -212,5 +212,7 @@ CUresult gf_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, uns
 }
 
 CUresult gf_cuIpcCloseMemHandle(CUdeviceptr dptr) {
-    return gf_ipc_close(dptr, GF_IPC_MEMORY) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    bool closed = gf_ipc_close(dptr, GF_IPC_MEMORY);
+    gf_window_settle();
+    return closed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

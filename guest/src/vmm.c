@@ -291,6 +291,7 @@ CUresult gf_cuMemRelease(CUmemGenericAllocationHandle handle) {
         end_if_unused(allocation);
     }
     pthread_mutex_unlock(&lock);
+    gf_window_settle();
     return result;
 }
 
@@ -414,7 +415,9 @@ CUresult gf_mapping_end(uint64_t ptr, uint64_t size, bool locked) {
 }
 
 CUresult gf_cuMemUnmap(CUdeviceptr ptr, size_t size) {
-    return gf_mapping_end(ptr, size, false);
+    CUresult result = gf_mapping_end(ptr, size, false);
+    gf_window_settle();
+    return result;
 }
 
 static bool valid_access(const CUmemAccessDesc *desc) {

@@ -42,6 +42,7 @@ static bool is_reserved; /* in this process: there is nothing else at its addres
 static _Atomic bool streams_may_wait;
 static _Atomic uint64_t work;    /* device work enqueued so far */
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
+static _Atomic bool given_back;  /* to the other processes of the lease, which may not know it yet */
 
 bool gf_window_open(void) {
     uint64_t base = gf_session.window_base, size = gf_session.window_size;
@@ -109,9 +110,21 @@ bool gf_window_charge(int device, uint64_t bytes) {
     return fits;
 }
 
+static void note_given_back(bool any) {
+    if (any) {
+        atomic_store(&given_back, true);
+    }
+}
+
+void gf_window_settle(void) {
+    if (atomic_load_explicit(&given_back, memory_order_relaxed) && atomic_exchange(&given_back, false)) {
+        gf_call_struct(GF_OP_sessionMemoryReturned, NULL, 0, NULL, 0);
+    }
+}
+
 void gf_window_refund(int device, uint64_t bytes) {
     pthread_mutex_lock(&lock);
-    gf_backing_refund(&areas[device].backing, bytes);
+    note_given_back(gf_backing_refund(&areas[device].backing, bytes));
     pthread_mutex_unlock(&lock);
 }
 
@@ -311,6 +324,7 @@ void gf_window_import_end(uint64_t address, bool mapped) {
     struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
     if (block != NULL && block->imported) {
         end_import(block, mapped);
+        note_given_back(mapped); /* if nobody else has it */
     }
     pthread_mutex_unlock(&lock);
 }
@@ -394,7 +408,7 @@ static void give(struct gf_block *block, uint64_t stream) {
     uint64_t address = block->address, size = block->size;
     gf_pool_count(block->pool, -counted(block));
     gf_blocks_give(&a->blocks, block, atomic_load(&work), stream);
-    gf_backing_leave(&a->backing, address, size, exported);
+    note_given_back(gf_backing_leave(&a->backing, address, size, exported));
 }
 
 CUresult gf_window_free(uint64_t address, uint64_t stream) {
@@ -422,7 +436,7 @@ static void free_owned(struct area *a, uint64_t owner) {
         block = block->after;
     }
     if (any || area_count == 1) {
-        gf_backing_give_back(&a->backing);
+        note_given_back(gf_backing_give_back(&a->backing));
     }
 }
 
@@ -498,7 +512,7 @@ CUresult gf_window_info(int device, uint64_t *free, uint64_t *total) {
 void gf_window_trim(int device) {
     pthread_mutex_lock(&lock);
     if (!gf_host_calls_pending()) { /* the server would have to wait for the device before pages come back */
-        gf_backing_give_back(&areas[device].backing);
+        note_given_back(gf_backing_give_back(&areas[device].backing));
     }
     pthread_mutex_unlock(&lock);
 }

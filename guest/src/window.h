@@ -57,6 +57,10 @@ int gf_window_device(uint64_t address);
 /* Bytes of the device's quota that are free, and all of it. */
 CUresult gf_window_info(int device, uint64_t *free, uint64_t *total);
 
+/* Returns when the other processes of a lease may claim what this one freed. Whoever calls it holds no lock:
+ * the devices may be at work in what was freed. */
+void gf_window_settle(void);
+
 /* Gives the server back what no allocation of the device has. */
 void gf_window_trim(int device);
 

@@ -114,3 +114,30 @@ def test_what_was_on_its_way_and_never_came(opener: Opener) -> None:
     opener.engine.call("give_up_imports")
     assert opener.guest.answer(asked).status == INVALID_VALUE
     assert opener.has == 0
+
+
+def test_what_its_maker_unmaps_counts_once(tmp_path: Path, engine: Engine) -> None:
+    """From there on it counts as the lease's, for the process that has it open, and no more as the maker's."""
+    guest = engine.session()
+    book = Book(tmp_path, 1)
+    book.make()
+    with book.open() as file:
+        engine.call("open_book", SEAT, False, descriptors=[file.fileno()])
+        address = guest.map(1)
+        assert guest.call("sessionMemoryClaim", wanted=PAGE).status == 0
+        token = secrets.token_bytes(32)
+        assert guest.call("sessionExportMemory", address=address, size=PAGE, token=token).status == 0
+        assert engine.call("export", token, 0)[:2] == (0, PAGE)
+
+        def says() -> tuple[int, int, int]:
+            """What the maker has claimed, and what it and the other have of the extent."""
+            file.seek(0)
+            page = file.read()
+            claimed = Seat.unpack(page[SEAT * Seat.SIZE :][: Seat.SIZE]).claimed
+            return claimed, page[HAS + SEAT * EXTENTS + EXTENT], page[HAS + EXTENT]
+
+        assert says() == (PAGE, HAS_MADE, HAS_OPENED)
+        assert guest.call("sessionMemUnmap", address=address, size=PAGE).status == 0
+        assert says() == (0, 0, HAS_OPENED)
+    guest.close()
+    engine.ended()

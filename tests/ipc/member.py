@@ -14,6 +14,7 @@ LAZY_ENABLE_PEER_ACCESS = 1
 DISABLE_TIMING, INTERPROCESS = 2, 4
 NON_BLOCKING, EQUAL = 1, 1
 LINEAR, BYTES = 2, 1
+SPARE = 512  # MiB
 SAMPLER = (ctypes.c_ubyte * 104)()  # points
 SAMPLER[16] = 1  # CU_TRSF_READ_AS_INTEGER
 FETCH = b""".version 7.0
@@ -76,6 +77,7 @@ class Member:
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL("libcuda.so.1")
+        self.spare = 0
         self.call("cuInit", 0)
         self.use(0)
 
@@ -99,6 +101,25 @@ class Member:
     def free(self, address: int) -> int:
         self.call("cuMemFree_v2", ctypes.c_uint64(address))
         self.call("cuCtxSynchronize")
+        return 0
+
+    def free_behind(self, address: int, fills: int) -> int:
+        """Without a call after it. Before it so many fills of other memory stand in a stream."""
+        if fills and not self.spare:
+            self.spare = self.allocate(SPARE)
+        stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
+        for value in range(fills):
+            spare, size = ctypes.c_uint64(self.spare), ctypes.c_size_t(SPARE << 20)
+            self.call("cuMemsetD8Async", spare, value, size, stream)
+        self.call("cuMemFree_v2", ctypes.c_uint64(address))
+        return 0
+
+    def drop_spare(self) -> int:
+        """What `free_behind` filled goes too."""
+        if self.spare:
+            self.free(self.spare)
+        self.spare = 0
         return 0
 
     def write(self, address: int, value: int) -> int:

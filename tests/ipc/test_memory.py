@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.helpers.monitor import Monitor
 from tests.helpers.running import guest_environment, native_environment
 
@@ -126,3 +128,34 @@ def test_on_the_device_itself() -> None:
         assert opener.read(opened) == 4
         assert opener.open(handle) == -INVALID_VALUE
         assert opener.close(opened) == 0
+
+
+@pytest.mark.parametrize("fills", [0, 8])
+def test_what_one_frees_another_may_have_at_once(three: list[Member], fills: int) -> None:
+    """When the call that frees it has returned, though a stream was at work behind it."""
+    one, other, _ = three
+    for _ in range(10 if fills == 0 else 2):
+        assert one.free_behind(one.allocate(4608), fills) == 0
+        memory = other.allocate(4608)
+        assert memory > 0
+        assert other.free_behind(memory, 0) == 0
+        assert one.drop_spare() == 0
+
+
+def test_what_one_closes_last_another_may_have_at_once(three: list[Member]) -> None:
+    maker, opener, _ = three
+    for _ in range(10):
+        memory = maker.allocate(4608)
+        opened = opener.open(maker.handle(memory))
+        assert maker.free_behind(memory, 0) == opener.close(opened) == 0
+        memory = maker.allocate(4608)
+        assert memory > 0
+        assert maker.free_behind(memory, 0) == 0
+
+
+@pytest.mark.parametrize("how", ["end", "kill"])
+def test_what_an_ended_process_had_another_may_have_at_once(three: list[Member], how: str) -> None:
+    one, other, _ = three
+    assert other.allocate(4608) > 0
+    getattr(other, how)()
+    assert one.allocate(4608) > 0

@@ -4,8 +4,8 @@
 # Home: book
 # Changed by: -
 # Read by: shared_moves sharing
-# Offers: admit begin_book claim_memory claimed discharge enter_extent has_extent is_covered is_first_of_orphan keep_memory
-#   maker_of others_have share_lease take_orphan tell_shared
+# Offers: admit begin_book claim_memory claimed discharge enter_extent hand_over has_extent is_covered is_first_of_orphan
+#   keep_memory maker_of others_have share_lease take_orphan tell_shared
 
 cdef struct Book:
     pthread_mutex_t lock
