@@ -117,7 +117,7 @@ def test_what_was_on_its_way_and_never_came(opener: Opener) -> None:
 
 
 def test_what_its_maker_unmaps_counts_once(tmp_path: Path, engine: Engine) -> None:
-    """From there on it counts as the lease's, for the process that has it open, and no more as the maker's."""
+    """It counts for the process that has it open from there on, and no more for its maker."""
     guest = engine.session()
     book = Book(tmp_path, 1)
     book.make()
