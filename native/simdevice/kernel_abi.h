@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 11
+#define SIM_KERNEL_ABI 12
 
 struct sim_block;
 
@@ -73,11 +73,16 @@ enum sim_kernel_rows {
 };
 
 /* A compiled object defines exactly these symbols, each a const uint32_t, and the function of its form, and
- * that of warps where sim_kernel_rows names blocks: sim_kernel_abi    SIM_KERNEL_ABI sim_kernel_form   an
- * enum sim_kernel_form sim_kernel_rows   an enum sim_kernel_rows sim_kernel_quick  1: made in little time,
- * and slower than it could be sim_kernel_stack  bytes that its functions take of a stack, each once Compiled
- * with LLVM's large code model, static relocation: the loader needs R_X86_64_64 and PC-relative ones inside
- * the object.
+ * that of warps where sim_kernel_rows names blocks:
+ * - sim_kernel_abi: SIM_KERNEL_ABI
+ * - sim_kernel_form: an enum sim_kernel_form
+ * - sim_kernel_rows: an enum sim_kernel_rows
+ * - sim_kernel_quick: 1: made in little time, and slower than it could be
+ * - sim_kernel_stack: bytes that its functions take of a stack, each once
+ * - sim_kernel_local: bytes that they take of a lane's local memory, where addresses are checked
+ *
+ * Compiled with LLVM's large code model, static relocation: the loader needs R_X86_64_64 and PC-relative ones
+ * inside the object.
  *
  * Address spaces: global, const, local, param and generic addresses are host addresses (cvta is the identity,
  * and so is a .local variable's address). A shared-space address is an offset from block->shared, 0 = first

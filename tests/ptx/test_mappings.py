@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import paths
+from tests.helpers import paths, programs, toolchain
+from tests.helpers.running import native_environment
 
 from .ptx import RECURSION, kernel, store
 
@@ -157,3 +158,17 @@ def test_private_memory_bounds_how_many_blocks_run_at_once(
     )
     assert done.stdout.strip() == printed, done.stderr
     assert printed == "right" or "MiB of private memory: raise its limit (ulimit -d" in done.stderr
+
+
+def test_a_full_cooperative_launch_where_kernels_are_held_to_their_memory() -> None:
+    """With as much private memory as a jail has: local memory, too, is taken by what a kernel needs."""
+    program = programs.program("cooperative_full")
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -d 4194304 && exec "$0"', toolchain.program(program.source, program.flags)],
+        env=native_environment() | {"GPUFERRY_SIM_CHECK": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

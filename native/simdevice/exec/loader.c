@@ -244,12 +244,14 @@ static bool resolve(struct loading *l, struct sim_object *object) {
     const uint32_t *abi = defined(l, "sim_kernel_abi", 4), *form = defined(l, "sim_kernel_form", 4);
     const uint32_t *rows = defined(l, "sim_kernel_rows", 4);
     const uint32_t *quick = defined(l, "sim_kernel_quick", 4), *stack = defined(l, "sim_kernel_stack", 4);
+    const uint32_t *local = defined(l, "sim_kernel_local", 4);
     if (abi == NULL || *abi != SIM_KERNEL_ABI || form == NULL || *form > SIM_FORM_WARPS || rows == NULL ||
-        *rows > SIM_ROWS_OR_LINES || quick == NULL || stack == NULL)
+        *rows > SIM_ROWS_OR_LINES || quick == NULL || stack == NULL || local == NULL)
         return FAIL(l, "made for another kernel ABI");
     object->rows = (enum sim_kernel_rows) * rows;
     object->quick = *quick != 0;
     object->stack = *stack;
+    object->local = *local;
     object->form = (enum sim_kernel_form) * form;
     for (int i = SIM_FORM_LOOP; i <= SIM_FORM_WARPS; i++) {
         if (i != (int)object->form && (i != SIM_FORM_WARPS || object->rows == SIM_ROWS_NONE))

@@ -13,8 +13,6 @@
 
 /* Beside a thread's local memory: spilled registers, vprintf, libm, a signal handler of the program's. */
 enum { STACK = 60 << 10, WARP_STACK = 128 << 10 };
-/* Beside its variables, where addresses are checked: arguments whose addresses are taken. */
-enum { LOCAL = 16 << 10 };
 
 /* Blocks whose threads do nothing but spin may wait for one that has not started, as long as a device would
  * hold it beside them. For so long nothing moves before the next one starts. */
@@ -347,7 +345,7 @@ void sim_worker_run(struct sim_worker *worker, struct sim_run *run) {
     worker->stacks = &worker->pools[lanes == 1];
     if (sim_private_is_short())
         sim_workers_trim();
-    sim_stacks_require(worker->stacks, stack, sim_kernels_checked() ? lanes * (LOCAL + own) : 0);
+    sim_stacks_require(worker->stacks, stack, sim_kernels_checked() ? lanes * (code->local + own) : 0);
     if (code->form == SIM_FORM_LOOP)
         run_loop(worker);
     else

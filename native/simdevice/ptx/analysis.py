@@ -173,15 +173,24 @@ class Program:
             for index, body in self.bodies.items()
         }
 
+    @property
+    def is_recursive(self) -> bool:
+        """Whether a function may be called while it runs."""
+        left = set(self.bodies)
+        while leaves := {index for index in left if not left & self._called(index)}:
+            left -= leaves
+        return bool(left)
+
+    def _called(self, index: int) -> set[int]:
+        return {each.index for callees in self.bodies[index].callees.values() for each in callees}
+
     def calling(self, found: set[int]) -> set[int]:
         """These functions, and all that come to them through what they call."""
         changed = True
         while changed:
             changed = False
-            for index, body in self.bodies.items():
-                if index not in found and any(
-                    each.index in found for callees in body.callees.values() for each in callees
-                ):
+            for index in self.bodies:
+                if index not in found and found & self._called(index):
                     found.add(index)
                     changed = True
         return found

@@ -22,7 +22,7 @@ from .module import Module
 from .warp import Shape, kernel_functions
 from .warp.record import Recorder
 
-KERNEL_ABI = 11
+KERNEL_ABI = 12
 LOOP, THREADS, WARPS = range(3)  # enum sim_kernel_form
 DUMP = "GPUFERRY_SIM_DUMP"
 UNIT = "GPUFERRY_SIM_UNIT"  # for tests: every kernel in warps, or none
@@ -70,6 +70,7 @@ def kernel_ir(kernel: KernelContext) -> str:
             f"@sim_kernel_form = constant i32 {form}",
             f"@sim_kernel_rows = constant i32 {int(rows)}",
             f"@sim_kernel_quick = constant i32 {int(kernel.quick)}",
+            f"@sim_kernel_local = constant i32 {kernel.local_bytes}",
             f"@{STACK} = constant i32 0",
             *declarations,
             *functions,

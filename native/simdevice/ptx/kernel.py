@@ -9,6 +9,8 @@ from .model import Function, Variable
 from .module import Module, parameter_offsets
 from .usage import taken
 
+_UNBOUNDED = 16 << 10  # bytes for what is known only when it runs, beside the stack limit
+
 
 class KernelContext:
     """Layouts, declarations and numbers of one kernel."""
@@ -26,6 +28,8 @@ class KernelContext:
         self.quick = False  # the code is to be made in little time
         self.interleaved = False  # lanes that wait come back to their turn from wherever others stand
         self.helpers: dict[str, str] = {}  # functions that an object brings along, by name
+        self._frames: dict[int, int] = {}
+        self._takes_more = False
 
     @cached_property
     def pointed_constants(self) -> list[Variable]:
@@ -47,6 +51,20 @@ class KernelContext:
     def callees(self, function: Function, position: int) -> list[Function]:
         """What the call at a position of a body may reach."""
         return self.program.bodies[function.index].callees.get(position, [])
+
+    def take_frame(self, function: Function, size: int) -> None:
+        """So many bytes of a lane's local memory are the function's while it runs."""
+        self._frames[function.index] = max(size, self._frames.get(function.index, 0))
+
+    def take_more(self) -> None:
+        """And as many as the program says when it runs."""
+        self._takes_more = True
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory for all of its functions, each once, and for how deep they may call themselves."""
+        known = sum(size for index, size in self._frames.items() if index in self.program.bodies)
+        return known + (_UNBOUNDED if self._takes_more or self.program.is_recursive else 0)
 
     def declare(self, name: str, text: str) -> None:
         self.declared.setdefault(name, text)

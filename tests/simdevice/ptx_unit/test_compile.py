@@ -55,6 +55,27 @@ def test_an_object_defines_what_the_engine_looks_for() -> None:
     assert RUN_THREAD not in found
 
 
+def local(body: str, functions: str = "") -> int:
+    """Bytes of a lane's local memory that a kernel takes where addresses are checked."""
+    module = parse(f"{HEADER}{functions}.visible .entry k()\n{{\n{body}\n    ret;\n}}\n")
+    context = KernelContext(module, module.kernel("k"), checked=True)
+    found = re.search(r"@sim_kernel_local = constant i32 (\d+)", kernel_ir(context))
+    assert found
+    return int(found[1])
+
+
+def test_local_memory_is_known_unless_a_function_calls_itself() -> None:
+    array = ".local .align 4 .b8 own[400]; .reg .b64 %x;\n mov.u64 %x, own; st.local.u32 [%x], 1;"
+    once = f".func one()\n{{\n{array}\n    ret;\n}}\n"
+    deep = ".func deep()\n{\n    call deep;\n    ret;\n}\n"
+    taken = ".reg .b64 %x; alloca.u64 %x, 64; st.local.u32 [%x], 1;"
+    assert local("") == 0
+    assert 400 <= local(array) < 500
+    assert 800 <= local(array + "\n    call one;\n    call one;", once) < 1000
+    assert local("call deep;", deep) >= 16 << 10
+    assert local(taken) >= 16 << 10
+
+
 def test_a_cpu_by_name() -> None:
     assert compile_kernel(parse(SAXPY), "saxpy", "x86-64")[:4] == b"\x7fELF"
 

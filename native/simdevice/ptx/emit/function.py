@@ -348,6 +348,7 @@ class FunctionEmitter(Writer):
         """The function's text. `prologue` takes its frame, if it needs one."""
         entry = self.entry
         if self.frame.size:
+            self.kernel.take_frame(self.function, self.frame.taken(reach.LARGEST_ALIGN))
             self.kernel.declare("sim_rt_overflow", "void @sim_rt_overflow(ptr) cold noreturn")
             # It branches, and of the stack LLVM keeps in registers, and aligns, what the first block takes.
             taken = [line for line in entry if " = alloca " in line]

@@ -57,6 +57,7 @@ def _stop_unless(e: Writer, condition: str, address: str) -> None:
 
 
 ALIGN = 16
+LARGEST_ALIGN = 64  # of what a warp takes at once
 
 
 class Frame:

@@ -50,6 +50,7 @@ def _alignment(e: FunctionEmitter, operand: object) -> int:
 def _from_frame(e: FunctionEmitter, size: str, align: int) -> str:
     """What is left of local memory gives `size` bytes, or the grid ends."""
     e.frame.place(1, reach.ALIGN)  # a function that has a frame gives back what it took
+    e.kernel.take_more()
     top = e.op("load i64, ptr %frame.top, align 8")
     room = e.op(f"sub i64 %frame.limit, {top}")
     first = e.op(f"and i64 {e.op(f'add i64 {top}, {align - 1}')}, {-align}")

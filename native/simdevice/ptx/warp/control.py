@@ -417,7 +417,7 @@ def function_text(e: WarpEmitter) -> str:
 
 def _frame_prologue(frame: reach.Frame) -> list[str]:
     """Takes a frame of every lane's local memory: %frame, pointers."""
-    size = frame.taken(64)  # each lane's memory, and what is taken of it, are a multiple
+    size = frame.taken(reach.LARGEST_ALIGN)  # each lane's memory, and what is taken of it, are a multiple
     places = "<" + ", ".join(f"i64 {lane}" for lane in range(WARP)) + ">"
     wide = vector("i64")
     zeros = f"<{WARP} x i32> zeroinitializer"
@@ -444,5 +444,5 @@ def _frame_prologue(frame: reach.Frame) -> list[str]:
         f"  %frame.all = shufflevector {wide} %frame.one, {wide} poison, {zeros}",
         f"  %frame.each = mul {wide} %frame.all, {places}",
         f"  %frame.free = getelementptr i8, ptr %frame.base, {wide} %frame.each",
-        *frame.aligned(64, vector("ptr"), wide, "splat (i64 {})"),
+        *frame.aligned(reach.LARGEST_ALIGN, vector("ptr"), wide, "splat (i64 {})"),
     ]
