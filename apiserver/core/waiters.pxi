@@ -110,7 +110,7 @@ cdef void *waiter_main(void *argument) noexcept nogil:
     while True:
         s.waiters.idle += 1
         while s.waiters.ready == NULL and not s.waiters.stopping:
-            pthread_cond_wait(&s.waiters.work, &s.lock)
+            wait_for_at_most(&s.waiters.work, &s.lock, 1000000000)      # before 2.41 glibc may lose a signal
         s.waiters.idle -= 1
         if s.waiters.ready == NULL:
             break

@@ -6,7 +6,7 @@
 # Read by: connection contents memory receive records residence residency restore_ops scrub send service staging
 #   stillness turn waiters
 # Offers: begin_service begin_state drain_session end_service end_session hold_session latch leave_session malformed
-#   prepare_wake release_session restore_latched stand_still take_latched
+#   prepare_wake release_session restore_latched stand_still take_latched wait_for_at_most
 
 cdef struct State:
     pthread_t dispatcher
