@@ -14,6 +14,7 @@ from gpuferry.guest.endpoint import Endpoint
 from gpuferry.guest.paths import simulated_driver
 
 from tests.adversity.program import pattern
+from tests.helpers import processes
 from tests.monitor.harness import Monitor
 
 ANSWER_SECONDS = 60.0
@@ -54,7 +55,8 @@ class Program:
         """Status and result of the oldest call that was not answered yet."""
         assert self.process.stdout
         if not select.select([self.process.stdout], [], [], seconds)[0]:
-            raise Hangs(f"{self.process.pid}: no answer within {seconds:g} s; {self._said()}")
+            stand = processes.where_they_stand()
+            raise Hangs(f"{self.process.pid}: no answer within {seconds:g} s; {self._said()}\n{stand}")
         line = self.process.stdout.readline()
         assert line, f"the program is gone: {self.process.wait()}, {self.process.stderr.read()!r}"  # type: ignore[union-attr]
         status, _, result = line.decode().strip().partition(" ")

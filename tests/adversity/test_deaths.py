@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.adversity.sessions import PAGE, Bystander, back_again, each_promise, open_session, session
+from tests.helpers import processes
 from tests.helpers.tokens import token_of
 from tests.monitor import harness
 
@@ -87,7 +88,7 @@ def test_the_end_of_the_monitor_is_the_end_of_all(number: signal.Signals) -> Non
         with guest.socket:
             guest.map(4)
             guest.sync()
-            below = harness.descendants(monitor.process.pid)
+            below = processes.descendants(monitor.process.pid)
             assert len(below) >= 3
             monitor.channel.close()
             monitor.process.send_signal(number)
@@ -159,7 +160,7 @@ def test_without_another_monitor_all_ends() -> None:
         monitor.wait_idle(2)
         guest = open_session(monitor)
         servers = {server.pid: bool(server.session) for server in monitor.status().servers}
-        below = harness.descendants(monitor.process.pid)
+        below = processes.descendants(monitor.process.pid)
         other = Bystander(guest)
         monitor.channel.close()
         monitor.process.kill()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.adversity.running import Program, digest, native, remote, zeros
 from tests.adversity.sessions import Bystander, back_again, each_promise, session
+from tests.helpers import processes
 from tests.helpers.proxy import Proxy
 from tests.monitor import harness
 
@@ -139,7 +140,7 @@ def test_the_monitor_is_killed(tmp_path: Path) -> None:
         program.must("fill", address, MIB, 1)
         program.must("spin", address)  # ends at once: but it had to be compiled
         program.must("sync")
-        below = harness.descendants(monitor.process.pid)
+        below = processes.descendants(monitor.process.pid)
         monitor.process.kill()
         monitor.process.wait()
         harness.wait_until(lambda: not harness.alive(below), "end of all processes")

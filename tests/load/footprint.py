@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.monitor.harness import descendants
+from tests.helpers.processes import descendants
 
 
 @dataclass(frozen=True)

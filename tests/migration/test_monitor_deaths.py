@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from gpuferry.specs._generated import control_pb2
 
+from tests.helpers import processes
 from tests.migration.rounds import (
     Program,
     destination_waits,
@@ -211,7 +212,7 @@ def test_the_monitor_is_killed_while_a_session_is_suspended(tmp_path: Path) -> N
 def keeper_of(monitor: harness.Monitor) -> int:
     (pid,) = [
         pid
-        for pid in harness.descendants(monitor.process.pid)
+        for pid in processes.descendants(monitor.process.pid)
         if (command := Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))[0].rpartition(b"/")[2]
         != b"bwrap"
         and b"gpuferry.apiserver.keeper" in command

@@ -21,6 +21,7 @@ from gpuferry.monitor.cli.identity import known_identity
 from gpuferry.monitor.service.dial import dial
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
+from tests.helpers import processes
 from tests.helpers.logs import shown_on_failure
 from tests.helpers.monitor import QUIET
 from tests.helpers.points import daemon
@@ -81,33 +82,19 @@ def run(command: list[str], settings: dict[str, str]) -> subprocess.CompletedPro
         return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
-def descendants(pid: int) -> set[int]:
-    """Processes below `pid`, itself included, that are not zombies."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                state, parent = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:2]
-                if state != b"Z":
-                    parents[int(entry.name)] = int(parent)
-    found = {pid} & parents.keys()
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:
     """For what nothing announces, such as the end of somebody else's process."""
     deadline = time.monotonic() + seconds
     while not (result := condition()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{what}: not within {seconds:g} s\n{processes.where_they_stand()}")
         time.sleep(0.01)
     return result
 
 
 def alive(pids: set[int]) -> set[int]:
     """Those that still run."""
-    return {pid for pid in pids if pid in descendants(pid)}
+    return {pid for pid in pids if pid in processes.descendants(pid)}
 
 
 @contextlib.contextmanager
@@ -116,7 +103,7 @@ def killed_on_failure(process: subprocess.Popen[Any]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for pid in descendants(process.pid):
+        for pid in processes.descendants(process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         raise
@@ -167,7 +154,9 @@ class Monitor:
                 if condition(status):
                     return status
         except grpc.RpcError as error:
-            raise AssertionError(f"{what}: not within {seconds:g} s; log:\n{self.log.read_text()}") from error
+            stand = processes.where_they_stand()
+            text = f"{what}: not within {seconds:g} s; log:\n{self.log.read_text()}\n{stand}"
+            raise AssertionError(text) from error
         finally:
             watching.cancel()
         raise AssertionError(f"{what}: the monitor stopped; log:\n{self.log.read_text()}")
@@ -290,7 +279,7 @@ def _started(
             ours.close()
             below = set[int]()
             for one in (process, *successors):
-                below |= descendants(one.pid)
+                below |= processes.descendants(one.pid)
                 if one.poll() is None:
                     one.terminate()
             try:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from gpuferry.guest.paths import front, guest_library
 
+from tests.helpers import processes
 from tests.helpers.tokens import token_of
 from tests.helpers.warm import CLI
 from tests.monitor import harness
@@ -283,7 +284,7 @@ def test_a_killed_local_run_leaves_no_monitor(short: str) -> None:
     with process, harness.killed_on_failure(process):
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
-        below = harness.descendants(process.pid)
+        below = processes.descendants(process.pid)
         program = {pid for pid in below if b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()}
         process.kill()
         harness.wait_until(lambda: not harness.alive(below - program), "end of the private monitor")

@@ -14,6 +14,7 @@ from gpuferry.specs._generated import frames, operations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers import processes
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, outcome, read_greeting
 
@@ -75,7 +76,7 @@ def test_wrong_token(monitor: harness.Monitor) -> None:
 def test_the_token_is_not_in_the_log_nor_in_argv(monitor: harness.Monitor) -> None:
     refused(monitor, token="0" * 64)
     assert monitor.token not in monitor.log.read_text()
-    for pid in harness.descendants(monitor.process.pid):
+    for pid in processes.descendants(monitor.process.pid):
         with open(f"/proc/{pid}/cmdline") as file:
             assert monitor.token not in file.read()
 

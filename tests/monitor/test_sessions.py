@@ -13,6 +13,7 @@ import pytest
 from gpuferry.monitor.door import handshake
 from gpuferry.specs._generated import control_pb2, frames
 
+from tests.helpers import processes
 from tests.monitor import harness
 from tests.monitor.fake_apiserver import MEMORY
 from tests.monitor.fake_guest import (
@@ -119,7 +120,7 @@ def test_a_killed_api_server_is_replaced(monitor: harness.Monitor, busy: bool) -
 def test_a_killed_api_server_takes_its_helpers_along() -> None:
     with harness.monitor("--pool", "1", GPUFERRY_FAKE_CHILD="1") as monitor:
         pid = monitor.wait_idle(1).servers[0].pid
-        group = harness.descendants(pid)
+        group = processes.descendants(pid)
         assert len(group) == 2
         os.kill(pid, signal.SIGKILL)
         harness.wait_until(lambda: not harness.alive(group), "end of the helpers")
@@ -438,7 +439,7 @@ def test_the_end_leaves_nothing(number: signal.Signals) -> None:
         FakeGuest(monitor.address, monitor.token) as guest,
     ):
         monitor.wait_idle(1)
-        below = harness.descendants(monitor.process.pid)
+        below = processes.descendants(monitor.process.pid)
         assert len(below) >= 5
         monitor.channel.close()
         monitor.process.send_signal(number)
@@ -492,7 +493,7 @@ def test_a_second_signal_ends_it_now() -> None:
 def test_a_killed_monitor_takes_its_api_servers_along() -> None:
     with harness.monitor("--pool", "2") as monitor, FakeGuest(monitor.address, monitor.token) as guest:
         monitor.wait_idle(1)
-        below = harness.descendants(monitor.process.pid)
+        below = processes.descendants(monitor.process.pid)
         monitor.process.kill()
         monitor.process.wait(harness.DEADLINE)
         harness.wait_until(lambda: not harness.alive(below), "end of all processes")

@@ -12,6 +12,7 @@ import structlog
 from gpuferry.monitor.cli.errors import say
 from gpuferry.monitor.service import logs
 
+from tests.helpers import processes
 from tests.helpers.tokens import token_of
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused
@@ -117,7 +118,7 @@ def test_a_monitors_log_at_its_loudest(tmp_path: Path) -> None:
             FakeGuest(monitor.address, "not-the-token-of-this-monitor")
         command_lines = [
             Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
-            for pid in harness.descendants(monitor.process.pid)
+            for pid in processes.descendants(monitor.process.pid)
         ]
         monitor.stop()
         text = monitor.log.read_text()

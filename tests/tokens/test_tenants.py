@@ -19,7 +19,7 @@ from gpuferry.monitor.store.sqlite import SqliteStore
 from gpuferry.specs._generated import control_pb2
 from gpuferry.specs._generated.frames import KEY_CLIENT
 
-from tests.helpers import page
+from tests.helpers import page, processes
 from tests.helpers.tokens import token_of
 from tests.monitor import harness
 from tests.registry.guest import Guest, Identity, Refused, Request, ask
@@ -246,7 +246,7 @@ def test_no_secret_is_in_logs_arguments_or_metrics(monitor: harness.Monitor) -> 
         places = {"log": monitor.log.read_text(), "metrics": metrics, "endpoint": endpoint}
         places["status"] = str(monitor.status())
         places["list"] = str(listed(monitor))
-        for pid in harness.descendants(monitor.process.pid):
+        for pid in processes.descendants(monitor.process.pid):
             places[f"arguments of {pid}"] = Path(f"/proc/{pid}/cmdline").read_text()
             if pid != monitor.process.pid:
                 places[f"environment of {pid}"] = Path(f"/proc/{pid}/environ").read_text()
