@@ -130,7 +130,10 @@ class Custody:
         if moved.HasField("report"):
             migration.report = moved.report
         if moved.moved:
-            if migration.destination:
+            if migration.destination in migration.released and not migration.taken_over:
+                migration.source_let_go = True  # and who never said that he has it says nothing any more
+                self._weigh(migration)
+            elif migration.destination:
                 self.take_over(migration)
             elif isinstance(migration.target, ToServer):  # a suspended session, and its keeper is the source
                 self._gone(migration)

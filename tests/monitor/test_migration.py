@@ -279,6 +279,18 @@ def test_a_session_that_nobody_has_is_over(monitor: harness.Monitor) -> None:
     monitor.wait_for(lambda s: not s.sessions, "end of the session")
 
 
+def test_who_says_that_it_moved_to_one_that_has_given_up_has_no_session_any_more(
+    monitor: harness.Monitor,
+) -> None:
+    """Its destination had ended its part: nothing ended the session, and its memory counted for ever."""
+    with guest(monitor, "pretends"):
+        moving = begin(monitor, session(monitor).id)
+        monitor.wait_for(lambda s: s.devices[1].pool_idle == 1, "the destination is ready again")
+        Path(monitor.runtime, "go").touch()
+        assert result(moving).state == STATE.MIGRATION_STATE_FAILED
+        monitor.wait_for(lambda s: not s.sessions, "end of the session")
+
+
 def test_suspend_and_resume(monitor: harness.Monitor, tmp_path: Path) -> None:
     file = str(tmp_path / "snapshot")
     with guest(monitor) as one:
