@@ -130,7 +130,10 @@ class Custody:
         if moved.HasField("report"):
             migration.report = moved.report
         if moved.moved:
-            if migration.destination:
+            if migration.destination in migration.released and not migration.taken_over:
+                migration.source_let_go = True  # and who never said that he has it says nothing any more
+                self._weigh(migration)
+            elif migration.destination:
                 self.take_over(migration)
             elif isinstance(migration.target, ToServer):  # a suspended session, and its keeper is the source
                 self._gone(migration)
@@ -272,12 +275,12 @@ class Custody:
         """One of the two is gone, or has given up: what does that mean?"""
         if migration.taken_over or migration.session_over:
             return
-        if migration.state is not State.RUNNING and not migration.source_let_go:
+        source_gone = migration.source is None or migration.source in migration.released
+        if migration.state is not State.RUNNING and not (migration.source_let_go or source_gone):
             return
         if migration.source is None and not migration.source_let_go:
             self.await_verdict(migration)
             return
-        source_gone = migration.source is None or migration.source in migration.released
         destination_gone = migration.destination in migration.released
         if (source_gone or migration.source_let_go) and destination_gone:
             reason = migration.reason or "its API server ended while it moved"
@@ -298,7 +301,7 @@ class Custody:
             migration.timer = None
 
     def _no_verdict(self, migration: Migration) -> None:
-        if migration.taken_over or migration.settled:
+        if migration.taken_over or migration.session_over or migration.settled:
             return
         if migration.source is None:  # nobody waits for it any longer
             migration.source_let_go = True

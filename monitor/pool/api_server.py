@@ -352,6 +352,7 @@ class ApiServer:
                 self.served = True
                 self._events.session_started(message.started.session)
             elif kind == "ended":
+                self._check_may_be_over(message.ended.session)
                 self._ended = message.ended.session
                 self._must_clear(f"not ready in time after session {self._ended}")
                 self._events.session_ended(self, message.ended)
@@ -451,6 +452,15 @@ class ApiServer:
         if self.state is not State.STARTING and not over:
             raise ChannelBroken(f"ready {f'in the middle of session {held}' if held else 'once more'}")
 
+    def _check_may_be_over(self, session: int) -> None:
+        """Raise ChannelBroken if that is not the session that it has, or it has said so before: its turns
+        would be counted anew, and its time to be ready, as often as it likes.
+        """
+        held = self.session or self.restoring or session
+        if session in (0, self._ended) or session != held:
+            again = "again" if session == self._ended else "and is not its own"
+            raise ChannelBroken(f"it said that session {session} is over, {again}")
+
     def _make_idle(self) -> None:
         self._let_next_start()
         self._is_clear()
@@ -515,7 +525,7 @@ class ApiServer:
 
     def serve(self, session: int) -> None:
         """The API server is about to serve this session."""
-        self.session, self.restoring = session, 0
+        self.session, self.restoring, self._ended = session, 0, 0
         self._given.append(session)
         self.state = State.BUSY
         self._events.session_granted(self, session)
@@ -523,7 +533,7 @@ class ApiServer:
 
     def expect(self, session: int) -> None:
         """The API server is about to take this session over, and does not have it yet."""
-        self.session, self.restoring = 0, session
+        self.session, self.restoring, self._ended = 0, session, 0
         self._given.append(session)
         self.state = State.BUSY
         self._events.session_granted(self, session)

@@ -399,7 +399,7 @@ class Steward(PoolListener):
         """
         memory, sizes = self.books.memory().get(device, 0), []
         for one in self.books.on(device):
-            used = size if one is grows else min(self.wishes.used(one), one.quota)
+            used = size if one is grows else self.wishes.used(one)
             if self.wishes.stays(one):
                 memory -= used
             else:
@@ -411,7 +411,7 @@ class Steward(PoolListener):
         whole = 0
         for one in self.books:
             if not self.wishes.stays(one):
-                used = size if one is grows else min(self.wishes.used(one), one.quota)
+                used = size if one is grows else self.wishes.used(one)
                 whole += max(used, one.copy_bytes)
         return self._copies.room >= whole
 

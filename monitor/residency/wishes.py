@@ -168,14 +168,15 @@ class Wishes:
 
     def used(self, entry: Entry) -> int:
         """Return how many bytes the session has on each of its devices, or would have there; of several, as
-        on the one where it has most.
+        on the one where it has most. Never more than it was granted, whatever its API server says: others
+        would be left no room.
         """
         server = self._servers.get(entry.server)
         if server is None or server.stats.session != entry.session:
             return 0
         if len(entry.devices) > 1:
-            return max(server.stats.mapped_on, default=0)
-        return server.stats.memory_mapped
+            return min(max(server.stats.mapped_on, default=0), entry.quota)
+        return min(server.stats.memory_mapped, entry.quota)
 
     # -- what it gets
 

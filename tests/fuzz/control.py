@@ -13,7 +13,8 @@ from pathlib import Path
 import structlog
 from google.protobuf.message import DecodeError
 from gpuferry.monitor.assembly import Monitor, build, occupy
-from gpuferry.monitor.pool.api_server import ApiServer
+from gpuferry.monitor.moves.migration import ToDevice
+from gpuferry.monitor.pool.api_server import ApiServer, State
 from gpuferry.monitor.pool.channel import ChannelBroken, Descriptor, read_message
 from gpuferry.monitor.pool.health import Health
 from gpuferry.monitor.pool.returns import Returns
@@ -78,6 +79,21 @@ class World:
         server._events.server_returned(server, returned)
         return self._monitor.broker.sessions[number]
 
+    def on_its_way(self) -> tuple[int, ApiServer, ApiServer]:
+        """A session that is being moved: its number, its source, its destination."""
+        source, number = self._server(0), next(self._numbers)
+        self._session(source, number)
+        destination = self._server(1)
+        destination.state = State.IDLE
+        destination._events.server_ready(destination)
+        assert self._monitor.broker.migrate(number, ToDevice(1), migration_pb2.Strategy.STRATEGY_STOP, 0.0)
+        return number, source, destination
+
+    def ends(self, server: ApiServer) -> None:
+        """The API server's process is gone."""
+        self._monitor.pool.servers.pop(server.key, None)
+        server._events.server_lost(server)
+
     async def attack(self) -> list[bytes]:
         """One API server with a session says something; then it is gone. Raises whatever the monitor does."""
         server, number = self._server(0), next(self._numbers)
@@ -91,8 +107,7 @@ class World:
             if server.state.value == "idle":
                 assert server.session not in self._monitor.broker.sessions, "idle, and its session goes on"
         finally:
-            self._monitor.pool.servers.pop(server.key, None)
-            server._events.server_lost(server)
+            self.ends(server)
         await asyncio.sleep(0)
         self.is_whole(number)
         return said
@@ -109,8 +124,7 @@ class World:
                     (server.expect if returned.grant.restore else server.serve)(returned.grant.session)
                     server._events.server_returned(server, returned)
         finally:
-            self._monitor.pool.servers.pop(server.key, None)
-            server._events.server_lost(server)
+            self.ends(server)
         await asyncio.sleep(0)
         self.stands_by()
 

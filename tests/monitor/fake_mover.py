@@ -7,6 +7,7 @@ What it does is up to the session's function name:
     stuck         will not be moved: "a kernel runs on"
     silent        is taken over by nobody: the destination never says so, and ends when it is told to
     lost          the destination dies when it should take over
+    pretends      has its destination give up, and once the file `go` is there says that it has moved
     earlier       its keeper is as in gpuferry 0.1: comes to the next monitor, says not how the file begins
 
 The destination, if the file `refuse` is there, ends instead of taking over.
@@ -169,6 +170,14 @@ class FakeMover(FakeServer):
         self.tell(moving=moving(order.session, 1))
         if function == "stuck":
             raise GivenUp("a kernel runs on")
+        if function == "pretends":
+            link.shutdown(socket.SHUT_RDWR)
+            while not runtime("go").exists():
+                time.sleep(0.01)
+            self.wake.send(b"\0")
+            assert self.idle.wait(60)
+            self.guest.close()
+            return
         while function == "gated" and not runtime("go").exists():
             if self.cancelled:
                 raise GivenUp(self.cancelled)

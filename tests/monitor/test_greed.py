@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import signal
@@ -11,9 +12,14 @@ from pathlib import Path
 
 import pytest
 from gpuferry.monitor.jail.figures import LARGEST, Figures
+from gpuferry.monitor.pool.api_server import ApiServer, Neighbourhood, PoolListener
+from gpuferry.monitor.pool.channel import ChannelBroken
+from gpuferry.monitor.pool.health import Health
 from gpuferry.monitor.service.files import emptied_if_larger
 from gpuferry.monitor.sessions.book import SIZE, Book
+from gpuferry.specs._generated import node_pb2
 
+from tests.fuzz.control import Said
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest
 from tests.monitor.test_programs import Process, some_program, whole
@@ -51,6 +57,25 @@ def test_who_is_never_ready_again_is_ended(monitor: harness.Monitor) -> None:
         pass
     harness.wait_until(lambda: not harness.alive(before), "its end")
     monitor.wait_idle(1)
+
+
+@pytest.mark.parametrize("sessions", [(7, 7), (0,)])
+def test_a_session_is_over_once_and_is_its_own(sessions: tuple[int, ...]) -> None:
+    """Each time it had as long again to be ready, with all that it has in nobody's books, and its turns were
+    counted anew, so that no limit of its time held.
+    """
+
+    async def hear() -> None:
+        ended = (node_pb2.SessionEnded(session=each, clean=True) for each in sessions)
+        server = ApiServer((0,), Health(), lambda _: None, PoolListener(), Neighbourhood(tenants=True))
+        server._channel = Said(  # type: ignore[assignment]
+            node_pb2.FromServer(ended=each).SerializeToString() for each in ended
+        )
+        server.serve(7)
+        await server._read()
+
+    with pytest.raises(ChannelBroken, match="is over"):
+        asyncio.run(hear())
 
 
 def test_who_does_not_end_when_it_is_asked_to_is_ended(monitor: harness.Monitor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -17,8 +18,10 @@ from typing import Any
 import grpc
 import pytest
 from gpuferry.migration.seal import seal
-from gpuferry.specs._generated import control_pb2, snapshot_pb2
+from gpuferry.monitor.moves import custody
+from gpuferry.specs._generated import control_pb2, migration_pb2, snapshot_pb2
 
+from tests.fuzz.control import world
 from tests.helpers import page
 from tests.helpers.paths import ROOT
 from tests.helpers.tokens import token_of
@@ -277,6 +280,41 @@ def test_a_session_that_nobody_has_is_over(monitor: harness.Monitor) -> None:
         with pytest.raises((EOFError, ConnectionError)):
             one.echo(b"gone")
     monitor.wait_for(lambda s: not s.sessions, "end of the session")
+
+
+def test_who_says_that_it_moved_to_one_that_has_given_up_has_no_session_any_more(
+    monitor: harness.Monitor,
+) -> None:
+    """Its destination had ended its part: nothing ended the session, and its memory counted for ever."""
+    with guest(monitor, "pretends"):
+        moving = begin(monitor, session(monitor).id)
+        monitor.wait_for(lambda s: s.devices[1].pool_idle == 1, "the destination is ready again")
+        Path(monitor.runtime, "go").touch()
+        assert result(moving).state == STATE.MIGRATION_STATE_FAILED
+        monitor.wait_for(lambda s: not s.sessions, "end of the session")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_session_is_over_once_its_source_and_its_destination_are_gone(
+    lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the move had failed, and the destination had still to clear up; and nobody says so twice."""
+    monkeypatch.setattr(custody, "VERDICT_SECONDS", 0.0)
+
+    async def main() -> None:
+        wrong: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, problem: wrong.append(problem))
+        async with world(1) as found:
+            number, source, destination = found.on_its_way()
+            moved = migration_pb2.Moved(session=number, lost=lost, reason="a kernel runs on")
+            source._events.moved(source, moved)
+            for one in (destination, source) if lost else (source, destination):
+                found.ends(one)
+                await asyncio.sleep(0.01)
+            found.is_whole(number)
+        assert not wrong
+
+    asyncio.run(main())
 
 
 def test_suspend_and_resume(monitor: harness.Monitor, tmp_path: Path) -> None:

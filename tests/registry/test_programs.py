@@ -90,5 +90,13 @@ def test_what_a_heartbeat_says_of_programs_is_bounded(
     for programs in ([registry_pb2.Program()] * 4097, [registry_pb2.Program(id=b"short")]):
         with pytest.raises(CallFailed, match="program"):
             one.beat(programs=programs)
-    with pytest.raises(CallFailed, match="control characters"):
-        one.beat(programs=[registry_pb2.Program(function="\x1b[2J")])
+
+
+def test_what_a_guest_called_its_function_keeps_no_server_from_being_heard(
+    running: Registry, servers: tuple[Server, Server]
+) -> None:
+    """The server's Python may know letters that the registry's does not."""
+    one, _ = servers
+    one.beat(programs=[registry_pb2.Program(tenant="acme", function="\x1b[2J", sessions=1)])
+    (told,) = running.on("Show", one.address).load.programs
+    assert (told.tenant, told.function, told.sessions) == ("acme", "", 1)

@@ -144,6 +144,26 @@ def test_a_wish_beyond_all_bounds_drives_nobody_away(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+def test_who_says_that_it_has_more_than_there_is_keeps_no_room_from_what_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So much could never have come back beside it: each call of it was out of memory."""
+    monkeypatch.setattr(governed, "CALL_SECONDS", 0.05)
+
+    async def main() -> None:
+        steward, honest, liar = await two(tmp_path)
+        honest.stats.stays = "it shares memory with other processes"
+        liar.stats.memory_mapped = TOO_MUCH
+        steward.room_wanted(honest, node_pb2.RoomWanted(session=1, bytes=GIB))
+        allow = await honest.told("allow")
+        assert not allow.refused
+        steward.resides(honest, node_pb2.Resides(session=1, number=allow.number, allowance=GIB))
+        while steward.wishes.tasks:
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_copies_of_more_than_there_is_take_no_room_from_others(tmp_path: Path) -> None:
     async def main() -> None:
         steward, _, liar = await two(tmp_path)

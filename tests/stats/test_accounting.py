@@ -58,6 +58,17 @@ def test_one_that_nobody_asked_about_counts_at_its_end() -> None:
     assert accounting.totals["calls_async"] == 8
 
 
+def test_figures_of_another_session_are_not_heard() -> None:
+    """Nothing that the other calls would count from then on, and each number would be remembered for good."""
+    accounting = Accounting()
+    one, other = server(), server(2)
+    one.session, other.session = 1, 2
+    accounting.session_ended(one, node_pb2.SessionEnded(session=1, clean=True, stats=stats(2, 1000)))
+    other.stats = stats(2, 7)
+    accounting.count(other)
+    assert accounting.totals["calls_async"] == 7
+
+
 def test_a_server_that_dies_keeps_what_it_said_last() -> None:
     accounting = Accounting()
     one = server()

@@ -50,12 +50,21 @@ def _check_address(address: str) -> None:
         raise ValueError(f"{address!r} is no address that a guest could connect to")
 
 
+def _is_shown(text: str) -> bool:
+    return text.isprintable() and len(text) <= TEXT_MOST
+
+
 def _check_load(load: registry_pb2.Load) -> None:
-    """What one server says, others read, and operators see on their terminals."""
-    texts = [load.address, load.version, *(device.name for device in load.devices)]
-    texts += [text for one in load.programs for text in (one.tenant, one.function)]
-    if not all(text.isprintable() and len(text) <= TEXT_MOST for text in texts):
+    """What one server says, others read, and operators see on their terminals. Names that guests chose are
+    left out where they cannot be shown: a server with another Python knows other letters, and must not be
+    refused for what its guest says.
+    """
+    if not all(map(_is_shown, [load.address, load.version, *(device.name for device in load.devices)])):
         raise ValueError("its texts are too long, or hold control characters")
+    for program in load.programs:
+        for name in ("tenant", "function"):
+            if not _is_shown(getattr(program, name)):
+                program.ClearField(name)
     if len(load.incarnation) not in (0, NUMBER_SIZE) or any(len(one) != NUMBER_SIZE for one in load.tickets):
         raise ValueError(f"incarnation and tickets have {NUMBER_SIZE} bytes")
     if len(load.devices) > DEVICES_MOST:

@@ -76,7 +76,7 @@ class Accounting(PoolListener):
         self._seen[stats.session] = stats
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
-        if ended.session == server.session:
+        if ended.session == server.session == ended.stats.session:  # else they are another's figures
             self._add(ended.stats)
 
     def server_lost(self, server: ApiServer) -> None:
