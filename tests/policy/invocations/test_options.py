@@ -45,6 +45,8 @@ def test_they_are_read_as_what_they_are() -> None:
         ("lalb", "skips", "many", "skips is a whole number, not many"),
         ("mqfq", "overrun", "inf", "overrun is a number, not inf"),
         ("mqfq", "ttl", "nan", "ttl is a number, not nan"),
+        ("mqfq", "overrun", "1e308", "overrun is a number up to 1e\\+09, not 1e308"),
+        ("sjf", "deficit", "-1e308", "deficit is a number up to 1e\\+09, not -1e308"),
         ("mqfq", "strict", "1", "strict is true or false, not 1"),
         ("kaas-exclusive", "evict", "end", "it has rule \\(source\\)"),
     ],
@@ -63,6 +65,7 @@ def test_what_is_none_is_told_with_those_that_are(name: str, option: str, text: 
         ("mqfq", "ttl", -1.5),
         ("kaas-affinity", "returns", "never"),
         ("kaas-affinity", "hot", -1),
+        ("sjf", "deficit", -1.0),
     ],
 )
 def test_values_out_of_range_are_refused(name: str, option: str, value: object) -> None:
