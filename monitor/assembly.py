@@ -266,7 +266,8 @@ def _disk_folder(config: Config) -> Path:
     folder = Path(config.disk_folder) if config.disk_folder else state_directory(config.state)
     if config.disk:
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not config.disk_folder:  # one that was named may be of a disk that is not mounted
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
         except OSError as error:
             hint = "give --disk-folder a folder on ext4, xfs or another file system with files without a name"
