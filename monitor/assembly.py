@@ -167,7 +167,8 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     books = premises.runtime.path / "leases"
     if not ledger.inherited:
         remove_all(books)
-    steward = Steward(config.oversubscribe, config.away_memory, config.disk, _disk_folder(config))
+    folder = _disk_folder(config)
+    steward = Steward(config.oversubscribe, config.away_memory, config.disk, folder, expected=config.devices)
     broker = Broker(
         config,
         placer,
