@@ -158,6 +158,10 @@ def test_what_is_wrong_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     (tmp_path / "latin.toml").write_bytes(b"place = '\xe9'")
     with pytest.raises(UsageError, match="not UTF-8"):
         load(Example, "test", config=str(tmp_path / "latin.toml"))
+    with monkeypatch.context() as elsewhere:  # no other user's folder keeps root out
+        elsewhere.setenv("XDG_CONFIG_HOME", str(tmp_path / ("long" * 100)))
+        with pytest.raises(UsageError, match=r"cannot read .*/test\.toml: File name too long"):
+            load(Example, "test")
     monkeypatch.setenv("GPUFERRY_TEST_POOL", "0")
     with pytest.raises(UsageError, match="environment variable GPUFERRY_TEST_POOL: 0 is too few"):
         load(Example, "test")
