@@ -297,6 +297,13 @@ def test_a_python_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "gpuferry[sim]" in check.next_step
 
 
+def test_a_simulated_device_that_cannot_be_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_SIM_CC", "99.9")
+    check = the("simulated device", machine.simulated_device())
+    assert "GPUFERRY_SIM_CC=99.9: expected a compute capability" in check.detail
+    assert "unset it" in check.next_step
+
+
 # -- the whole
 
 
