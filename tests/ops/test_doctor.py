@@ -128,6 +128,9 @@ def test_files_that_others_can_read(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         file.chmod(0o750 if file.is_dir() else 0o640)
     found = "\n".join(detail for name in names for detail in said(name))
     assert all(f"{file}: others can read it" in found for file in (state, *files))
+    away = str(tmp_path / ("long" * 100))  # as another user's folder, which does not keep root out
+    monkeypatch.setenv("GPUFERRY_STATE_DIR", away)
+    assert said("state folder") == [f"{away}: File name too long"]
 
 
 def test_a_certificate_and_its_end(
