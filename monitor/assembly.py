@@ -167,7 +167,8 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     books = premises.runtime.path / "leases"
     if not ledger.inherited:
         remove_all(books)
-    steward = Steward(config.oversubscribe, config.away_memory, config.disk, _disk_folder(config))
+    folder = _disk_folder(config)
+    steward = Steward(config.oversubscribe, config.away_memory, config.disk, folder, expected=config.devices)
     broker = Broker(
         config,
         placer,
@@ -266,7 +267,8 @@ def _disk_folder(config: Config) -> Path:
     folder = Path(config.disk_folder) if config.disk_folder else state_directory(config.state)
     if config.disk:
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not config.disk_folder:  # one that was named may be of a disk that is not mounted
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
         except OSError as error:
             hint = "give --disk-folder a folder on ext4, xfs or another file system with files without a name"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..settings.options import Option, options_of
-from ..settings.sources import Settings, chosen_files, load
+from ..settings.sources import Settings, chosen_files, load, may_exist
 from .errors import CliError, Exit
 from .flags import ConfigFile
 from .parameters import Json
@@ -84,8 +84,8 @@ def path(program: Program = "monitor", config: ConfigFile = None, as_json: Json 
     _table(program)
     candidates, _ = chosen_files(program, config)
     if as_json:
-        files = [{"path": str(file), "exists": file.exists()} for file in candidates]
+        files = [{"path": str(file), "exists": may_exist(file)} for file in candidates]
         print(json.dumps({"schema": SCHEMA, "program": program, "files": files}, indent=2))
         return
     for file in candidates:
-        print(file if file.exists() else f"{file} (does not exist)")
+        print(file if may_exist(file) else f"{file} (does not exist)")

@@ -22,6 +22,8 @@ TLS_1_3_ONLY = {"GRPC_SSL_CIPHER_SUITES": "ECDHE-PSK-CHACHA20-POLY1305"}
 def main() -> int:
     """The console script. Returns the exit status."""
     arguments = sys.argv[1:]
+    if not (arguments and arguments[0] in LAUNCHERS):  # a program has them as they are
+        _open_standard_streams()
     if arguments[:1] == [VERSION]:
         arguments[0] = "version"
     if arguments[:1] and (arguments[0] in DAEMONS or arguments[:2] == SERVES):
@@ -44,6 +46,22 @@ def main() -> int:
     # What could not be written would be tried again at exit, with another message.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return Exit.FAILED
+
+
+def _open_standard_streams() -> None:
+    """Have all three, to nowhere where one is closed. Else the next socket would have its number, Python has
+    None for it, and a daemon that was started without them would end without a word.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, number)  # for children, too, if it was not the least free number
+            os.set_inheritable(number, True)
+            if nowhere != number:
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def _run(arguments: list[str]) -> int:

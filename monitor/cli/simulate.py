@@ -23,7 +23,23 @@ HEAVY = "dgsf-heavy"
 COMPARED = ("exclusive", "best-fit", "worst-fit")
 
 
+# What means something with each kind of workload, beside --json.
+PAPER = {"seeds", "seed", "page"}
+DAY = {"durations", "app_memory", "minutes", "functions", "per_minute", "seed"}
+SERVER = {"policy", "gpus", "memory", "bandwidth"}
+SESSIONS = SERVER | {"queue", "migration", "workers", "max_wait", "plot"}
+TRACE = PAPER | DAY | SERVER | {"tokens", "replicas", "option"}
+MEANT = {
+    "paper": PAPER,
+    "trace": TRACE,
+    "make_trace": TRACE,
+    "azure": SESSIONS | DAY,
+    "recipe": SESSIONS,
+}
+
+
 def simulate(
+    context: typer.Context,
     recipe: Annotated[
         str | None, typer.Argument(help="dgsf-heavy, dgsf-heavy-small, dgsf-light, dgsf-burst or dgsf-fig8")
     ] = None,
@@ -112,6 +128,7 @@ def simulate(
     """Compare the scheduling policies on a recorded workload."""
     if sum(one is not None for one in (recipe, azure, paper, trace, make_trace)) > 1:
         raise CliError(Exit.USAGE, "a recipe, --azure, --paper, --trace and --make-trace exclude each other")
+    _check_meant(context)
     if make_trace:
         trace = _made(make_trace, seed)
     if paper is not None or trace:
@@ -161,6 +178,22 @@ def simulate(
         from . import terminal
 
         terminal.console().print(report.table(workload, server, runs))
+
+
+def _check_meant(context: typer.Context) -> None:
+    """Refuse what was given and would change nothing with this kind of workload."""
+    given = [name for name in context.params if _is_given(context, name)]
+    kind = next((name for name in MEANT if name in given), "recipe")
+    for name in given:
+        if name not in MEANT[kind] | {kind, "as_json"}:
+            flag = f"--{name.replace('_', '-')}"
+            workload = "a recipe" if kind == "recipe" else f"--{kind.replace('_', '-')}"
+            raise CliError(Exit.USAGE, f"{flag} means nothing with {workload}")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _known(option: str, names: Sequence[str]) -> Sequence[str]:

@@ -61,9 +61,9 @@ def probe(simulated: bool, limit: float = 60.0) -> tuple[int, str]:
     if answer.returncode:
         return 0, (answer.stderr.strip().splitlines() or [f"the probe ended with {answer.returncode}"])[-1]
     status, count = map(int, answer.stdout.split())
-    return (
-        (0, f"the driver answered with error {status}") if status else (count, "" if count else "no device")
-    )
+    if status:  # the simulated one says why
+        return 0, (answer.stderr.strip().splitlines() or [f"the driver answered with error {status}"])[-1]
+    return count, "" if count else "no device"
 
 
 class Machine(NamedTuple):

@@ -240,7 +240,7 @@ class Catalogue:
     def _have_least(self, function: Function) -> None:
         """Have as many replicas as there are to be at any time."""
         lacking = function.deployment.least - len(function.current())
-        if lacking > 0 and time.monotonic() >= function.next_try:
+        if lacking > 0 and not self._schedule.full and time.monotonic() >= function.next_try:
             self._fleet.begin(self._one_more(function))
 
 

@@ -7,6 +7,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -47,6 +48,7 @@ class Front:
         """Answer one request."""
         raw = request.rel_url.raw_path.removeprefix(PREFIX)
         name, slash, rest = raw.partition("/")
+        name = unquote(name)  # a caller may write any letter so; what is behind it is the function's to read
         try:
             function = self._catalogue.get(name) if is_name(name) else None
             if function is None:

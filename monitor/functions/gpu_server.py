@@ -197,7 +197,9 @@ class GpuServer:
             self._heard = True
             log.info("the GPU server hears of invocations", address=self.way and self.way.address)
         if not reply.program:
-            self.gpus = Gpus({gpu.ordinal: gpu.memory for gpu in reply.gpus}, reply.elastic)
+            before = self.gpus.memory if self.gpus and reply.more else {}  # which may come yet
+            memory = {gpu.ordinal: gpu.memory for gpu in reply.gpus}
+            self.gpus = Gpus({**before, **memory}, reply.elastic)
             if self.gpus.memory:
                 self._known.set()
             return

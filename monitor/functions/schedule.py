@@ -200,6 +200,11 @@ class Schedule:
                 self._occupancy.begin(decision.invocation.id, decision.gpu)
             yield decision
 
+    @property
+    def full(self) -> bool:
+        """Whether there are as many places as the policy may have."""
+        return self._policy.full
+
     def waiting(self, function: str) -> int:
         """How many invocations of a function wait."""
         return self._policy.waiting_of(function)

@@ -310,17 +310,20 @@ class Scheduler:
     # -- decisions
 
     def next(self) -> Decision | None:
-        while self._deadlines and self._deadlines[0][0] <= self._now:
-            self._refuse(heappop(self._deadlines)[1], "no GPU had room in the time it may wait")
+        while self._deadlines and self._deadlines[0][0] < self._now:
+            self._refuse_late()
         if self._decided:
             return self._decided.popleft()
-        if not len(self._queue):
-            return None
-        picked = self._queue.pick(self._room_now())
-        if picked is None:
-            return None
-        request, room, since = picked
-        return self._place(request, room.choose(request, since), self._queue.take(request))
+        if len(self._queue) and (picked := self._queue.pick(self._room_now())):
+            request, room, since = picked
+            return self._place(request, room.choose(request, since), self._queue.take(request))
+        # Not before: who is not to wait at all may have been placed.
+        while self._deadlines and self._deadlines[0][0] <= self._now:
+            self._refuse_late()
+        return self._decided.popleft() if self._decided else None
+
+    def _refuse_late(self) -> None:
+        self._refuse(heappop(self._deadlines)[1], "no GPU had room in the time it may wait")
 
     def _room_now(self) -> Room:
         if self._room is None:

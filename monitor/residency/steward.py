@@ -45,11 +45,13 @@ class Steward(PoolListener):
         disk: int,
         folder: Path,
         available: Callable[[], int] = host.available,
+        expected: int = 0,
     ) -> None:
         """`host_memory`, `disk`: bytes that copies may have there; `folder`: on the disk; `available`: bytes
-        of host memory that there are.
+        of host memory that there are; `expected`: how many devices this machine has.
         """
         self.oversubscribe = oversubscribe
+        self._expected = expected
         self.books = Books(host_memory, disk)
         self.invocations = Invocations()
         self._lost: set[int] = set()  # devices
@@ -84,6 +86,11 @@ class Steward(PoolListener):
     def gpus(self) -> dict[int, int]:
         """Bytes for sessions of each device that works."""
         return {device: memory for device, memory in self.books.memory().items() if device not in self._lost}
+
+    @property
+    def expects_more(self) -> bool:
+        """Whether there are devices of which it is not known yet if they work."""
+        return len(self.books.memory().keys() | self._lost) < self._expected
 
     def device_lost(self, device: int, reason: str) -> None:
         self._lost.add(device)

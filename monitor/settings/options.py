@@ -156,10 +156,10 @@ def seconds(least: float = 0.0, most: float = 1e9) -> Kind:
             number = float(value)
         except ValueError:
             raise ValueError(f"{value!r} is no number of seconds") from None
-        if not least <= number < math.inf:
-            raise ValueError(f"{value} is out of range: at least {least:g} s is wanted")
         if number > most:
             raise ValueError(f"{value} is out of range: at most {most:g} s is possible")
+        if not number >= least:
+            raise ValueError(f"{value} is out of range: at least {least:g} s is wanted")
         return number
 
     return Kind("SECONDS", parse, (int, float), "{:g}".format)

@@ -40,6 +40,17 @@ def files(program: str) -> list[Path]:
     return [SYSTEM / f"{program}.toml", Path(base, "gpuferry", f"{program}.toml")]
 
 
+def may_exist(file: Path) -> bool:
+    """Whether the file is there, or cannot be looked for: whoever reads it is told why."""
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
 def chosen_files(program: str, explicit: str | None) -> tuple[list[Path], bool]:
     """Paths to read, and whether someone named one: it must exist then, and no other file counts."""
     named = explicit or os.environ.get("GPUFERRY_CONFIG")
@@ -119,7 +130,7 @@ def load(
     found: dict[str, tuple[Any, str]] = {}
     candidates, named = chosen_files(program, config)
     for file in candidates:
-        if named or file.exists():
+        if named or may_exist(file):
             found |= _read_file(file, known)
     for option in known.values():
         given = (flags or {}).get(option.name)

@@ -141,6 +141,7 @@ class Listening:
                         for ordinal, memory in sorted(self._steward.gpus().items())
                     ],
                     elastic=self._steward.elastic,
+                    more=self._steward.expects_more,
                 )
             news, self._news = self._news, {}
             for program, where in news.items():

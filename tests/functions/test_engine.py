@@ -131,8 +131,10 @@ class Results:
 
 
 @contextlib.asynccontextmanager
-async def engine(*observers: Observer) -> AsyncIterator[tuple[Engine, FakeFleet, Schedule, FakeMemory]]:
-    schedule, memory = Schedule("lalb", 0), FakeMemory()
+async def engine(
+    *observers: Observer, **options: str
+) -> AsyncIterator[tuple[Engine, FakeFleet, Schedule, FakeMemory]]:
+    schedule, memory = Schedule("lalb", 0, options), FakeMemory()
     fleet = FakeFleet(schedule)
     made = Engine(schedule, fleet, cast(Memory, memory), 10, observers)
     made.take_gpus()
@@ -356,6 +358,31 @@ def test_a_gpu_that_has_more_memory_than_it_had_is_used() -> None:
             assert (await asked).status == 200
 
     asyncio.run(asyncio.wait_for(grow(), 60))
+
+
+def test_those_that_ought_to_be_there_are_no_more_than_there_may_be_of_all(tmp_path: Path) -> None:
+    """Nor are they started and ended again and again."""
+
+    async def have() -> None:
+        async with engine(pool="2") as (made, fleet, schedule, _):
+            catalogue = Catalogue(Shelf(tmp_path), schedule, fleet, made)
+            functions = [Function(Deployment(name, source="x", least=2, most=2)) for name in "fg"]
+            for function in functions:
+                catalogue._enter(function)
+                catalogue._have_least(function)
+                (await started(fleet, len(fleet.places))).may_start.set()
+                while len(known(schedule)) < len(fleet.started):
+                    await asyncio.sleep(0)
+            for function in functions:
+                catalogue._have_least(function)
+            await asyncio.sleep(0)
+            assert len(fleet.started) == 2
+            deployed = asyncio.ensure_future(catalogue.deploy(Deployment("h", source="x")))
+            (await started(fleet, 2)).may_start.set()
+            await deployed
+            assert {place.unit.function.name for place in fleet.places.values()} == {"g", "h"}
+
+    asyncio.run(asyncio.wait_for(have(), 60))
 
 
 def test_who_is_refused_because_of_others_is_told_how_many_wait() -> None:

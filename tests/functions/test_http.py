@@ -70,6 +70,14 @@ def test_a_body_is_asked_for_once_it_is_wanted(server: Server, name: str) -> Non
         assert (status, body) == (200, b"abc")
 
 
+def test_a_name_is_the_same_with_letters_that_are_escaped(server: Server, name: str) -> None:
+    with Caller(server) as caller:
+        caller.ask("/function/h%74tp", "Content-Length: 3")
+        caller.send(b"abc")
+        status, _, body = caller.answer()
+        assert (status, body) == (200, b"abc")
+
+
 @pytest.mark.parametrize(("path", "wanted"), [("/function/http", 413), ("/function/nobody", 404)])
 def test_a_body_that_is_refused_is_not_asked_for(server: Server, name: str, path: str, wanted: int) -> None:
     with Caller(server) as caller:

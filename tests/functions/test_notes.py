@@ -23,6 +23,7 @@ from gpuferry.monitor.functions.replica import Replica
 from gpuferry.monitor.functions.schedule import Schedule
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.monitor.views import control
+from gpuferry.monitor.views.invocations import Listening
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 PROGRAM = bytes(range(32))
@@ -189,6 +190,29 @@ def test_a_monitor_that_begins_anew_is_heard_with_its_new_token(
         return seen
 
     assert asyncio.run(tell()) == [(1, Note.BEGINS), (2, Note.BEGINS)]
+
+
+def test_gpus_that_a_monitor_does_not_know_yet_are_not_lost(tmp_path: Path) -> None:
+    """One that begins anew knows them one after the other, and its sessions have never left them."""
+
+    async def tell() -> list[control_pb2.InvocationReply]:
+        steward = Steward(1.0, 0, 0, tmp_path, expected=2)
+        listening = Listening(steward, None, lambda *_: None)
+        replies = listening.replies()
+        steward.grantable(1, 64)
+        first = await anext(replies)
+        steward.device_lost(0, "it does not start")
+        second = await anext(replies)
+        listening.close()
+        return [first, second]
+
+    gpu_server, seen = GpuServer(lambda: None), []
+    before = [control_pb2.InvocationGpu(ordinal=gpu, memory=32) for gpu in (0, 1)]
+    for reply in (control_pb2.InvocationReply(gpus=before), *asyncio.run(tell())):
+        gpu_server._hear(reply)
+        assert gpu_server.gpus
+        seen.append(gpu_server.gpus.memory)
+    assert seen == [{0: 32, 1: 32}, {0: 32, 1: 64}, {1: 64}]
 
 
 def test_the_end_is_told_before_the_answer_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

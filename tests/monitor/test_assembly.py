@@ -107,3 +107,16 @@ def test_a_registry_without_a_key_is_refused_before_anything_runs(
 
     with pytest.raises(ConfigError, match="cluster key"):
         asyncio.run(main())
+
+
+def test_a_folder_on_a_disk_is_not_made_where_the_disk_is_not_mounted(tmp_path: Path) -> None:
+    """It would be on the disk of the system, and fill that."""
+
+    async def attempt() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            chosen = config(tmp_path, disk=1 << 20, disk_folder=str(tmp_path / "scratch" / "gpuferry"))
+            build(chosen, occupy(chosen, stack), Stopping())
+
+    with pytest.raises(ConfigError, match="scratch/gpuferry: No such file"):
+        asyncio.run(attempt())
+    assert not (tmp_path / "scratch").exists()

@@ -228,6 +228,16 @@ def test_no_room_for_the_output(tmp_path: Path) -> None:
     assert "gpuferry: No space left" in clean(completed)
 
 
+def test_a_command_whose_streams_are_closed_ends_as_it_would(tmp_path: Path) -> None:
+    """As one does that some daemon starts. A monitor ended so without a word."""
+    completed = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *CLI, "status", "--control", NOWHERE],
+        env=harness.environment(str(tmp_path), GPUFERRY_TOKEN=TOKEN),
+        timeout=240,
+    )
+    assert completed.returncode == 5
+
+
 def test_codegen_whose_output_nobody_reads() -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -128,6 +128,9 @@ def test_files_that_others_can_read(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         file.chmod(0o750 if file.is_dir() else 0o640)
     found = "\n".join(detail for name in names for detail in said(name))
     assert all(f"{file}: others can read it" in found for file in (state, *files))
+    away = str(tmp_path / ("long" * 100))  # as another user's folder, which does not keep root out
+    monkeypatch.setenv("GPUFERRY_STATE_DIR", away)
+    assert said("state folder") == [f"{away}: File name too long"]
 
 
 def test_a_certificate_and_its_end(
@@ -295,6 +298,13 @@ def test_a_python_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     check = the("compiler of the simulated device", [machine._compiler()])
     assert check.result == "failed"
     assert "gpuferry[sim]" in check.next_step
+
+
+def test_a_simulated_device_that_cannot_be_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_SIM_CC", "99.9")
+    check = the("simulated device", machine.simulated_device())
+    assert "GPUFERRY_SIM_CC=99.9: expected a compute capability" in check.detail
+    assert "unset it" in check.next_step
 
 
 # -- the whole

@@ -124,8 +124,9 @@ def test_every_kind_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("pool = true", 1, "True is true or false: a whole number"),
         ("color = 'red'", 1, "unknown key color: known are backfill, "),
         ("pool = 0", 1, "at least 1"),
-        ("wait = -1", 1, "out of range"),
-        ("wait = inf", 1, "out of range"),
+        ("wait = -1", 1, "out of range: at least 0 s is wanted"),
+        ("wait = nan", 1, "out of range: at least 0 s is wanted"),
+        ("wait = inf", 1, "out of range: at most 1e+09 s is possible"),
         ("level = 'middle'", 1, "choose one of low, high"),
         ("memory = '''\nmuch'''", 1, "no size"),
         ("pool = 1\nlisten = 'here'", 2, "HOST:PORT"),
@@ -157,6 +158,10 @@ def test_what_is_wrong_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     (tmp_path / "latin.toml").write_bytes(b"place = '\xe9'")
     with pytest.raises(UsageError, match="not UTF-8"):
         load(Example, "test", config=str(tmp_path / "latin.toml"))
+    with monkeypatch.context() as elsewhere:  # no other user's folder keeps root out
+        elsewhere.setenv("XDG_CONFIG_HOME", str(tmp_path / ("long" * 100)))
+        with pytest.raises(UsageError, match=r"cannot read .*/test\.toml: File name too long"):
+            load(Example, "test")
     monkeypatch.setenv("GPUFERRY_TEST_POOL", "0")
     with pytest.raises(UsageError, match="environment variable GPUFERRY_TEST_POOL: 0 is too few"):
         load(Example, "test")

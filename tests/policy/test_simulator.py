@@ -79,6 +79,13 @@ def test_a_refusal_is_counted_and_ends_the_wait() -> None:
     assert result.summary().end_to_end == pytest.approx(30.0)
 
 
+def test_who_does_not_wait_has_a_gpu_that_is_free() -> None:
+    """`--max-wait 0` refused everybody, also where nothing ran."""
+    jobs = [Job(at, "f", memory=60, work=3.0) for at in (0.0, 1.0, 5.0)]
+    result = Simulation(build(), Workload("test", jobs), ONE, max_wait=0.0).run()
+    assert [bool(record.refused) for record in result.records] == [False, True, False]
+
+
 def test_nothing_to_do() -> None:
     assert simulate([]).summary() == Summary(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
 

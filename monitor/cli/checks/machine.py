@@ -27,6 +27,7 @@ OLDEST_DRIVER = (12, 8)
 ROOM_WANTED = 256 << 20  # bytes free for compiled kernels
 SUN_PATH_MOST = 107
 LONGEST_NAME = "/session.sock"
+SET_BY = "GPUFERRY_SIM_"  # begins the variables of the simulated device
 
 # What the driver's own words leave out.
 _DRIVER_ERRORS = {
@@ -215,7 +216,8 @@ def simulated_device() -> Iterator[Check]:
     except LibraryMissing as error:
         count, reason = 0, str(error)
     if not count:
-        yield Check("simulated device", "failed", reason, "`make build`, or install a wheel")
+        step = "unset it, or give it such a value" if SET_BY in reason else "`make build`, or install a wheel"
+        yield Check("simulated device", "failed", reason, step)
         return
     yield Check("simulated device", "ok", f"{count} answering")
     yield _compiler()

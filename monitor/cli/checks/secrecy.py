@@ -91,7 +91,13 @@ def variables() -> Iterator[Check]:
 
 def state(folder: Path) -> Iterator[Check]:
     """Check that nobody else can read what a daemon keeps."""
-    for path in (folder, folder / STORE, *sorted(folder.glob("*.key")), *sorted(folder.glob("tls/*.key"))):
+    try:
+        keys = [*sorted(folder.glob("*.key")), *sorted(folder.glob("tls/*.key"))]
+    except OSError as error:
+        step = "set GPUFERRY_STATE_DIR, or give --state, another folder"
+        yield Check("state folder", "failed", f"{folder}: {error.strerror}", step)
+        return
+    for path in (folder, folder / STORE, *keys):
         if found := readable_by_others("state folder", path):
             yield found
 

@@ -174,6 +174,8 @@ class Books(Ledger):
         self._enrol(added)
         card = self._cards.get(gpu) if gpu is not None else None
         self._set_idle(added, card)
+        if self._total > self._pool:
+            self._end(self._surplus())
 
     def on_replica_lost(self, replica: int, now: float) -> None:
         self._now = now
@@ -278,6 +280,11 @@ class Books(Ledger):
             if not self._waits or not self._may_choose() or not self._choose():
                 return None
         return self._decided.popleft()
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many replicas as there may be."""
+        return self._total >= self._pool
 
     def waiting_of(self, function: str) -> int:
         """How many invocations of this function wait."""

@@ -22,6 +22,8 @@ from .local import LoadBalance, RoundRobin, RoundRobinO3
 from .mqfq import Mqfq
 from .sjf import Paella
 
+MOST = 1e9  # of an option: what is counted in seconds has to add up, and to be compared with what ran
+
 _CLASSES: tuple[Callable[..., Books], ...] = (
     Fcfs,
     Batch,
@@ -88,6 +90,8 @@ def _value(name: str, text: str, kind: str) -> Any:
         raise ValueError(f"{name} is {what}, not {text}") from None
     if not math.isfinite(value):
         raise ValueError(f"{name} is {what}, not {text}")
+    if kind.startswith("float") and abs(value) > MOST:
+        raise ValueError(f"{name} is {what} up to {MOST:g}, not {text}")
     return value
 
 

@@ -27,6 +27,8 @@ class Paella(FlowPolicy):
         evict: str = "send",
     ) -> None:
         super().__init__(tokens=tokens, pool=pool, evict=evict)
+        if deficit < 0:
+            raise ValueError("deficit is not negative")
         self._limit = deficit
         self._given = 0.0  # what every function was given so far
         self._taken: dict[Flow, float] = {}  # a deficit is what was given less this
