@@ -88,16 +88,28 @@ static CUdevice device_of(const struct gf_ipc_handle *handle) {
     return device < gf_session.device_count ? device : gf_device_number();
 }
 
-CUresult gf_ipc_offer(const struct gf_allocation *allocation, struct gf_ipc_handle *handle) {
-    uint64_t stream;
-    CUresult result = gf_window_export(allocation->address, allocation->id, handle->token);
-    handle->device = name_of(gf_window_device(allocation->address));
-    if (result == CUDA_SUCCESS &&
-        !allocation->open) { /* what blocking copies have brought may be on its way */
-        result = gf_wire_stream(NULL, &stream);
-        result = result == CUDA_SUCCESS ? gf_wait_for_stream(stream) : result;
+/* What blocking copies have brought may be on its way, in the legacy stream of any context of the device. */
+static CUresult wait_for_copies(CUdevice device) {
+    struct gf_table *table = &gf_tables[GF_HANDLE_CONTEXT];
+    uint32_t before = gf_thread.context_id;
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < atomic_load(&table->slots); i++) {
+        const struct gf_context *each = gf_table_at(table, i);
+        if (each != NULL && each->device == device && each->green == 0 && atomic_load(&each->active)) {
+            gf_thread.context_id = i + 1;
+            CUresult waited = gf_wait_for_stream(0);
+            result = result == CUDA_SUCCESS ? waited : result;
+        }
     }
+    gf_thread.context_id = before;
     return result;
+}
+
+CUresult gf_ipc_offer(const struct gf_allocation *allocation, struct gf_ipc_handle *handle) {
+    CUdevice device = gf_window_device(allocation->address);
+    CUresult result = gf_window_export(allocation->address, allocation->id, handle->token);
+    handle->device = name_of(device);
+    return result == CUDA_SUCCESS && !allocation->open ? wait_for_copies(device) : result;
 }
 
 CUresult gf_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "calls.h"
-#include "context.h"
 #include "descriptor.h"
 #include "objects.h"
 #include "session.h"
@@ -75,7 +74,7 @@ CUresult gf_pool_import_pointer(CUdeviceptr *address, const struct gf_memory_poo
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = gf_ipc_check(&told, GF_IPC_POOLED);
-    result = result == CUDA_SUCCESS ? gf_ipc_open(&told, gf_context_current_handle(), &found) : result;
+    result = result == CUDA_SUCCESS ? gf_ipc_open(&told, 0, &found) : result; /* of no context */
     if (result == CUDA_SUCCESS) {
         *address = found;
     }

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
+import select
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from gpuferry.guest import launch
 from gpuferry.guest.endpoint import Endpoint, read_token
@@ -21,15 +23,6 @@ from .errors import CliError, Exit
 
 STOP_SECONDS = 10.0
 READY_SECONDS = 120.0
-_FORWARDED = {
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGCONT,
-}
 _NOT_FOR_IT = {
     "GPUFERRY_TOKEN",
     "GPUFERRY_TOKEN_FILE",
@@ -88,7 +81,7 @@ def _monitor_command(folder: Path, descriptor: int, device: str | None) -> list[
 
 @contextlib.contextmanager
 def _monitor(folder: Path, device: str | None, gpus: int) -> Iterator[Endpoint]:
-    """Runs while the program does. If this process dies, the monitor sees its end of the socket close."""
+    """For as long as its user wants. If this process dies, the monitor sees its end of the socket close."""
     ours, theirs = socket.socketpair()
     environment = launch.clean_environment() | {"GPUFERRY_RUNTIME_DIR": str(folder)}
     for name in list(environment):  # it makes up a token of its own, and its settings are what we say
@@ -132,55 +125,47 @@ def _monitor(folder: Path, device: str | None, gpus: int) -> Iterator[Endpoint]:
             process.wait()
 
 
-def _wait(child: int) -> int:
-    """The child's wait status. Signals sent to this process are meant for the program."""
-    while True:
-        received = signal.sigwaitinfo(_FORWARDED | {signal.SIGCHLD})
-        if received.si_signo == signal.SIGCHLD:
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                return status
-        elif received.si_code <= 0 or received.si_signo == signal.SIGHUP:
-            # A terminal's own signals (si_code > 0) reach the program directly.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, received.si_signo)
+def _keep(program: int, options: argparse.Namespace, answer: int) -> None:
+    """Run a private monitor for as long as the process `program` is there; says in `answer` how it began."""
+    watch = os.pidfd_open(program)
+    with open(answer, "w", encoding="utf-8") as told:
+        try:
+            with _private_folder() as folder, _monitor(folder, options.device, options.gpus) as found:
+                json.dump(found, told)
+                told.close()
+                select.select([watch], [], [])
+        except CliError as error:
+            json.dump([error.what, error.hint], told)
+        except OSError as error:
+            json.dump([f"the private monitor did not start: {error}", ""], told)
 
 
-def _run_program(command: list[str], environment: dict[str, str]) -> int:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED | {signal.SIGCHLD})
-    try:
-        child = os.posix_spawnp(
-            command[0],
-            command,
-            environment,
-            setsigmask=before,
-            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-        )
-        return os.waitstatus_to_exitcode(_wait(child))
-    except OSError as error:
-        return launch.cannot_execute(command[0], error)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _keeper(options: argparse.Namespace) -> Endpoint:
+    """Start a process that keeps a private monitor until this one ends, whatever it has become by then."""
+    program = os.getpid()
+    reader, writer = os.pipe()
+    between = os.fork()
+    if between == 0:
+        # Not our child, for a program may wait for all of its own, nor of its group, which has its signals.
+        with contextlib.suppress(BaseException):
+            os.setsid()
+            if os.fork() == 0:
+                os.close(reader)
+                _keep(program, options, writer)
+        os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as answer:
+        os.waitpid(between, 0)
+        said = answer.read()
+    match json.loads(said or '["the private monitor ended without saying why", ""]'):
+        case [what, hint]:
+            raise CliError(Exit.FAILED, what, hint)
+        case found:
+            return Endpoint(*found)
 
 
-def _die_by(number: int) -> None:
-    """So that whoever waits for this process sees what it would have seen of the program."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    with contextlib.suppress(OSError):  # SIGKILL has no other
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-
-
-def run_local(command: list[str], options: argparse.Namespace, settings: dict[str, str]) -> int:
-    """Run the command with a monitor of its own; `settings` are what it asks for of the session.
-
-    Returns its exit status, or dies of its signal.
-    """
-    with _private_folder() as folder, _monitor(folder, options.device, options.gpus) as found:
-        theirs = launch.guest_settings(found, options.memory, options.function, options.stats, options.gpus)
-        status = _run_program(command, launch.guest_environment(theirs | settings))
-    if status < 0:
-        _die_by(-status)
-    return status
+def run_local(command: list[str], options: argparse.Namespace, settings: dict[str, str]) -> NoReturn:
+    """Become the program, with a monitor of its own; `settings` are what it asks for of the session."""
+    found = _keeper(options)
+    theirs = launch.guest_settings(found, options.memory, options.function, options.stats, options.gpus)
+    launch.execute(command, launch.guest_environment(theirs | settings))

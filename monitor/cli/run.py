@@ -166,9 +166,7 @@ def command_of(options: argparse.ArgumentParser, program: list[str]) -> list[str
 
 
 def main(arguments: list[str]) -> int:
-    """Become the program that the arguments name, as a remote one. Returns only with --local, or if it
-    cannot begin.
-    """
+    """Become the program that the arguments name, as a remote one. Never returns."""
     options = parser()
     chosen = options.parse_args(arguments)
     command = command_of(options, chosen.program)
@@ -178,7 +176,7 @@ def main(arguments: list[str]) -> int:
             options.error("--local and --monitor exclude each other")
         from .local import run_local
 
-        return run_local(command, chosen, settings)
+        run_local(command, chosen, settings)
     if chosen.device:
         options.error("--device goes with --local: a monitor that runs has the devices it was started with")
     reach.take_tls_option(chosen)

@@ -41,8 +41,10 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
 
 static CUresult find_location(const CUmemLocation *location, CUmemAllocationType type) {
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(location && type == CU_MEM_ALLOCATION_TYPE_PINNED &&
-                location->type != CU_MEM_LOCATION_TYPE_INVALID &&
+    SIM_REQUIRE(location);
+    if (type == CU_MEM_ALLOCATION_TYPE_MANAGED) /* also of no location, whose number is that of INVALID */
+        return CUDA_ERROR_NOT_SUPPORTED;
+    SIM_REQUIRE(type == CU_MEM_ALLOCATION_TYPE_PINNED && location->type != CU_MEM_LOCATION_TYPE_INVALID &&
                 location->type <= CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN);
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }

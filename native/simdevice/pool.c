@@ -150,6 +150,9 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *properties) {
     if (properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
         return CUDA_ERROR_NOT_SUPPORTED;
     SIM_REQUIRE(properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED);
+    if (properties->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+        properties->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
+        return CUDA_ERROR_NOT_SUPPORTED;
     SIM_REQUIRE(properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE);
     struct sim_device *device = sim_device_at(properties->location.id);
     SIM_REQUIRE(device);

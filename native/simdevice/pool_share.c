@@ -1,6 +1,5 @@
 /* Memory pools that processes share: a descriptor names the pool, and 64 bytes each allocation in it. */
 #define _GNU_SOURCE
-#include "context.h"
 #include "ipc_memory.h"
 #include "memory.h"
 #include "pool.h"
@@ -73,11 +72,12 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *shared, CUm
     return CUDA_SUCCESS;
 }
 
+/* As the memory is of no context, none is asked for: cuda.core has a thread of its queue export what it
+ * sends. */
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr pointer) {
-    struct sim_context *context;
     struct sim_ipc_handle handle;
     struct sim_range range;
-    SIM_TRY(sim_context_current(&context));
+    SIM_TRY(sim_enter());
     SIM_REQUIRE(out && sim_ranges_find(&sim_memory, pointer, &range) && range.kind == SIM_RANGE_POOL);
     struct sim_pool *pool = range.owner;
     SIM_REQUIRE(pool->properties.handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -92,18 +92,17 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr pointer
 }
 
 CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool pool_handle, CUmemPoolPtrExportData *data) {
-    struct sim_context *context;
     struct sim_ipc_handle handle;
     struct sim_pool *pool;
     uint64_t base;
-    SIM_TRY(sim_context_current(&context));
+    SIM_TRY(sim_enter());
     SIM_REQUIRE(out && data);
     SIM_TRY(sim_pool_acquire(pool_handle, &pool));
     memcpy(&handle, data, sizeof handle);
     bool of_pool = pool->imported && handle.detail == pool->secret;
     sim_release(pool);
     SIM_REQUIRE(of_pool);
-    SIM_TRY(sim_ipc_import(&handle, SIM_IPC_POOLED, context, &base));
+    SIM_TRY(sim_ipc_import(&handle, SIM_IPC_POOLED, NULL, &base));
     *out = base;
     return CUDA_SUCCESS;
 }

@@ -45,7 +45,10 @@ class Client:
     def names(self, environment: Path) -> list[str]:
         """Of all modules, in the order in which they run."""
         place = self.place(environment)
-        files = [path.relative_to(place) for pattern in self.modules for path in sorted(place.glob(pattern))]
+        matches = {pattern: sorted(place.glob(pattern)) for pattern in self.modules}
+        for pattern in (each for each, paths in matches.items() if not paths):
+            raise SystemExit(f"{self.name}: {place} has no {pattern}")
+        files = [path.relative_to(place) for paths in matches.values() for path in paths]
         named = [".".join(f.with_suffix("").parts) if self.kind == "unittest" else str(f) for f in files]
         return list(dict.fromkeys(named))
 

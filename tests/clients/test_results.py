@@ -117,3 +117,10 @@ def test_modules_come_in_the_order_of_the_table(tmp_path: Path) -> None:
     modules = '["tests/test_z.py", "tests/test_*.py"]'
     text = f'[some]\nrequirements=[]\nroot="l*"\nkind="unittest"\nmodules={modules}\n'
     assert clients(text)["some"].names(tmp_path) == ["tests.test_z", "tests.test_a", "tests.test_b"]
+
+
+def test_a_pattern_that_matches_no_module_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    text = '[some]\nrequirements=[]\nkind="pytest"\nmodules=["test_moved.py"]\n'
+    with pytest.raises(SystemExit, match=r"some: .* has no test_moved\.py"):
+        clients(text)["some"].names(tmp_path)

@@ -58,7 +58,9 @@ static void importer(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuDeviceSetMemPool(device, pool));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolExportToShareableHandle(&descriptor, pool, FD, 0));
 
+    OK(cuCtxSetCurrent(NULL)); // a pool's memory is of no context
     OK(cuMemPoolImportPointer(&first, pool, &offers.first));
+    OK(cuCtxSetCurrent(context));
     EXPECT(word_at(first) == 7 && word_at(first + 4 * (WORDS - 1)) == 7);
     OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &first));
     OK(cuCtxSynchronize());
@@ -114,7 +116,9 @@ int main(int count, char **arguments) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolExportToShareableHandle(NULL, shared, FD, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolExportToShareableHandle(&descriptor, shared, FD, 1));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolExportToShareableHandle(&descriptor, closed, FD, 0));
+    OK(cuCtxSetCurrent(NULL));
     OK(cuMemPoolExportPointer(&offers.first, first));
+    OK(cuCtxSetCurrent(context));
     OK(cuMemPoolExportPointer(&offers.second, second + 16));
     OK(cuMemPoolExportPointer(&offers.foreign, other));
     OK(cuMemPoolExportPointer(&offers.freed, freed));

@@ -9,7 +9,15 @@ static void wrong_pools(void) {
     wrong.allocType = CU_MEM_ALLOCATION_TYPE_INVALID;
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolCreate(&pool, &wrong));
     wrong.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
-    CALL(cuMemPoolCreate(&pool, &wrong)); // a device may have such pools
+    CALL(cuMemPoolCreate(&pool, &wrong)); // a device may have such pools, and those of the host
+    CUmemLocation none = {CU_MEM_LOCATION_TYPE_NONE, {0}}, host = {CU_MEM_LOCATION_TYPE_HOST, {0}};
+    CALL(cuMemGetDefaultMemPool(&pool, &none, CU_MEM_ALLOCATION_TYPE_MANAGED));
+    CALL(cuMemGetMemPool(&pool, &none, CU_MEM_ALLOCATION_TYPE_MANAGED));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetMemPool(&pool, &none, CU_MEM_ALLOCATION_TYPE_PINNED));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetMemPool(&pool, &none, CU_MEM_ALLOCATION_TYPE_INVALID));
+    wrong = good;
+    wrong.location = host;
+    CALL(cuMemPoolCreate(&pool, &wrong));
     wrong = good;
     wrong.location.type = CU_MEM_LOCATION_TYPE_INVALID;
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolCreate(&pool, &wrong));

@@ -273,6 +273,13 @@ def test_bad_pools(cu: Driver, context: int) -> None:
     assert cu.status("cuMemPoolCreate", OUT, ctypes.byref(fabric)) == NOT_SUPPORTED
     assert cu.status("cuMemPoolCreate", OUT, ctypes.byref(PoolProperties())) == INVALID_VALUE
     assert cu.status("cuMemPoolCreate", OUT, None) == INVALID_VALUE
+    host, managed = PoolProperties(type=1, location=Location(2, 0)), PoolProperties(type=2)
+    assert cu.status("cuMemPoolCreate", OUT, ctypes.byref(host)) == NOT_SUPPORTED
+    assert cu.status("cuMemPoolCreate", OUT, ctypes.byref(managed)) == NOT_SUPPORTED
+    nowhere = ctypes.byref(Location())
+    for call in ("cuMemGetDefaultMemPool", "cuMemGetMemPool"):
+        assert cu.status(call, OUT, nowhere, 2) == NOT_SUPPORTED
+        assert cu.status(call, OUT, nowhere, 1) == INVALID_VALUE
     elsewhere = PoolProperties(type=1, location=Location(1, 9))
     assert cu.status("cuMemPoolCreate", OUT, ctypes.byref(elsewhere)) == INVALID_VALUE
     good = PoolProperties(type=1, location=Location(1, 0))
