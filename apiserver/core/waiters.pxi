@@ -78,9 +78,12 @@ cdef void submit(Session *s, Lane *lane, Task *task) noexcept nogil:
         pthread_cond_signal(&s.waiters.work)
     # Whom all waiters may wait for, the guest's functions, has one all the same.
     if s.waiters.ready_count > s.waiters.idle \
-            and (s.waiters.threads.size() < WAITER_LIMIT or task.kind == TASK_HOST_CALL) \
-            and pthread_create(&thread, NULL, waiter_main, s) == 0:
-        s.waiters.threads.push_back(thread)
+            and (s.waiters.threads.size() < WAITER_LIMIT or task.kind == TASK_HOST_CALL):
+        if pthread_create(&thread, NULL, waiter_main, s) == 0:
+            s.waiters.threads.push_back(thread)
+        elif s.waiters.threads.size() == 0:
+            serve_lanes(s)          # there is no room for threads: else nobody would ever do it
+            forget_current(s)
     pthread_mutex_unlock(&s.lock)
 
 
@@ -102,9 +105,6 @@ cdef void await_loads(Session *s) noexcept nogil:
 
 cdef void *waiter_main(void *argument) noexcept nogil:
     cdef Session *s = <Session *>argument
-    cdef Lane *lane
-    cdef Task *task
-    cdef bint alone
     cu.cuCtxSetCurrent(s.device.primary.cu)
     pthread_mutex_lock(&s.lock)
     while True:
@@ -114,6 +114,17 @@ cdef void *waiter_main(void *argument) noexcept nogil:
         s.waiters.idle -= 1
         if s.waiters.ready == NULL:
             break
+        serve_lanes(s)
+    pthread_mutex_unlock(&s.lock)
+    return NULL
+
+
+cdef void serve_lanes(Session *s) noexcept nogil:
+    """As long as any is ready. s.lock is held, but not while a task runs."""
+    cdef Lane *lane
+    cdef Task *task
+    cdef bint alone
+    while s.waiters.ready != NULL:
         lane = s.waiters.ready
         s.waiters.ready = lane.next
         s.waiters.ready_count -= 1
@@ -133,8 +144,6 @@ cdef void *waiter_main(void *argument) noexcept nogil:
             lane.busy = False
             if lane.orphan:
                 free(lane)
-    pthread_mutex_unlock(&s.lock)
-    return NULL
 
 
 cdef void run_task(Session *s, Task *task) noexcept nogil:
