@@ -213,6 +213,6 @@ CUresult gf_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, uns
 
 CUresult gf_cuIpcCloseMemHandle(CUdeviceptr dptr) {
     bool closed = gf_ipc_close(dptr, GF_IPC_MEMORY);
-    gf_window_settle();
+    gf_window_settle(false);
     return closed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

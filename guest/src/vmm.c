@@ -291,7 +291,7 @@ CUresult gf_cuMemRelease(CUmemGenericAllocationHandle handle) {
         end_if_unused(allocation);
     }
     pthread_mutex_unlock(&lock);
-    gf_window_settle();
+    gf_window_settle(false);
     return result;
 }
 
@@ -416,7 +416,7 @@ CUresult gf_mapping_end(uint64_t ptr, uint64_t size, bool locked) {
 
 CUresult gf_cuMemUnmap(CUdeviceptr ptr, size_t size) {
     CUresult result = gf_mapping_end(ptr, size, false);
-    gf_window_settle();
+    gf_window_settle(true);
     return result;
 }
 

@@ -116,10 +116,20 @@ static void note_given_back(bool any) {
     }
 }
 
-void gf_window_settle(void) {
+void gf_window_settle(bool behind_work) {
+    struct gf_req_sessionMemoryReturned request = {.behind_work = behind_work};
     if (atomic_load_explicit(&given_back, memory_order_relaxed) && atomic_exchange(&given_back, false)) {
-        gf_call_struct(GF_OP_sessionMemoryReturned, NULL, 0, NULL, 0);
+        CUresult result = gf_call_struct(GF_OP_sessionMemoryReturned, &request, sizeof request, NULL, 0);
+        note_given_back(result == CUDA_ERROR_NOT_READY); /* is asked again after the next wait */
     }
+}
+
+CUresult gf_window_waited(CUresult result) {
+    result = gf_pools_waited(result);
+    if (result == CUDA_SUCCESS) {
+        gf_window_settle(false);
+    }
+    return result;
 }
 
 void gf_window_refund(int device, uint64_t bytes) {
