@@ -16,6 +16,7 @@
 #include "host_memory.h"
 #include "mirror.h"
 #include "pending.h"
+#include "session.h"
 #include "shared.h"
 #include "stream.h"
 #include "waiting.h"
@@ -41,10 +42,10 @@ static bool is_open(uint64_t address) {
 }
 
 /* What comes in the legacy stream the server has all others wait for; in a thread's own, nobody. What the
- * device shares with the program is looked at without asking anybody, and a word may have to be written
- * meanwhile. */
+ * device shares with the program or with other processes is looked at without asking anybody, and a word may
+ * have to be written meanwhile. */
 bool gf_copy_in_waits(uint64_t stream) {
-    if (stream != 0 || gf_words_are_awaited() || gf_shared_at_work()) {
+    if (stream != 0 || gf_words_are_awaited() || gf_shared_at_work() || atomic_load(&gf_session.watched)) {
         return true;
     }
     gf_copied_in();

@@ -88,16 +88,16 @@ static CUdevice device_of(const struct gf_ipc_handle *handle) {
     return device < gf_session.device_count ? device : gf_device_number();
 }
 
-CUresult gf_ipc_offer(const struct gf_allocation *allocation, struct gf_ipc_handle *handle) {
+CUresult gf_ipc_copied_in(void) {
     uint64_t stream;
+    CUresult result = gf_wire_stream(NULL, &stream);
+    return result == CUDA_SUCCESS ? gf_wait_for_stream(stream) : result;
+}
+
+CUresult gf_ipc_offer(const struct gf_allocation *allocation, struct gf_ipc_handle *handle) {
     CUresult result = gf_window_export(allocation->address, allocation->id, handle->token);
     handle->device = name_of(gf_window_device(allocation->address));
-    if (result == CUDA_SUCCESS &&
-        !allocation->open) { /* what blocking copies have brought may be on its way */
-        result = gf_wire_stream(NULL, &stream);
-        result = result == CUDA_SUCCESS ? gf_wait_for_stream(stream) : result;
-    }
-    return result;
+    return result == CUDA_SUCCESS && !allocation->open ? gf_ipc_copied_in() : result;
 }
 
 CUresult gf_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {

@@ -29,6 +29,8 @@ bool gf_ipc_exportable(const struct gf_allocation *allocation);
 CUresult gf_ipc_find(const struct gf_ipc_handle *handle, struct gf_rep_sessionImportFind *found);
 /* What was found becomes the backing of these addresses. */
 CUresult gf_ipc_map(const struct gf_ipc_handle *handle, uint64_t address);
+/* What blocking copies have brought, for nobody waits for them as long as no other process looks. */
+CUresult gf_ipc_copied_in(void);
 /* A handle of an allocation; what blocking copies have brought there is there when it returns. */
 CUresult gf_ipc_offer(const struct gf_allocation *allocation, struct gf_ipc_handle *handle);
 /* Opens memory for a context, or counts that it is opened once more. */

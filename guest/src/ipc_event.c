@@ -7,8 +7,11 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "handshake.h"
+#include "host_call.h"
 #include "ipc.h"
 #include "objects.h"
+#include "pending.h"
+#include "session.h"
 
 /* Guards the tokens. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -18,6 +21,7 @@ static CUresult export(CUevent handle, struct gf_event *event) {
     if (!gf_random_bytes(request.token, GF_TOKEN_SIZE)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    atomic_store(&gf_session.watched, true);
     CUresult result = gf_call_making(GF_OP_sessionExportEvent, &request, sizeof request, NULL, 0);
     if (result == CUDA_SUCCESS) {
         memcpy(event->token, request.token, GF_TOKEN_SIZE);
@@ -66,6 +70,7 @@ CUresult gf_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(request.token, told.token, GF_TOKEN_SIZE);
+    atomic_store(&gf_session.watched, true);
     result = gf_call_making(GF_OP_sessionImportEvent, &request, sizeof request, NULL, 0);
     if (result != CUDA_SUCCESS) {
         gf_object_discard(event);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "context.h"
 #include "descriptor.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
@@ -211,9 +212,13 @@ CUresult gf_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllo
     if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+    CUresult result = gf_context_current() == NULL ? CUDA_SUCCESS : gf_ipc_copied_in();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     pthread_mutex_lock(&lock);
     drop_closed();
-    CUresult result = gf_memory_allocation_look_up(handle, &allocation, &wire);
+    result = gf_memory_allocation_look_up(handle, &allocation, &wire);
     if (result == CUDA_SUCCESS && allocation->properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE) {
         result = CUDA_ERROR_INVALID_VALUE;
     }

@@ -309,6 +309,7 @@ CUresult gf_window_import(int device, uint64_t size, uint64_t offset, uint64_t b
     struct gf_block *block = take_bare(&areas[device], size, 0);
     if (block != NULL) {
         gf_send(GF_OP_sessionFence, NULL, 0); /* what used these addresses may be under way */
+        atomic_store(&gf_session.watched, true);
         block->imported = true;
         block->owner = owner;
         block->begins = offset;
@@ -346,6 +347,7 @@ static CUresult make_token(struct gf_block *block) {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (block->token != NULL && gf_random_bytes(block->token, GF_TOKEN_SIZE)) {
         memcpy(request.token, block->token, GF_TOKEN_SIZE);
+        atomic_store(&gf_session.watched, true);
         result = gf_call_making(GF_OP_sessionExportMemory, &request, sizeof request, NULL, 0);
     }
     if (result != CUDA_SUCCESS) {
