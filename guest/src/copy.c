@@ -178,10 +178,16 @@ static CUresult copy_in_late(const struct gf_side *to, const struct gf_side *fro
     return enqueue_late(late, stream);
 }
 
+/* Whether another process may have memory that was registered, and write it until the stream is there. */
+static bool is_of_others(uint64_t address) {
+    struct gf_host_range range;
+    return atomic_load(&gf_session.watched) && gf_host_find(address, &range) && range.registered;
+}
+
 static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
                         uint64_t stream, bool may_run_behind) {
     gf_window_copy_enqueued();
-    bool calls = gf_host_calls_pending(), words = gf_words_are_awaited();
+    bool calls = gf_host_calls_pending(), words = gf_words_are_awaited() || is_of_others(from->address);
     /* What is sent for the legacy stream all others wait for on the server: one may have to write the word.
      */
     if (may_run_behind ? calls || words : words && stream == 0) {

@@ -37,3 +37,8 @@ CUresult gf_ipc_offer(const struct gf_allocation *allocation, struct gf_ipc_hand
 CUresult gf_ipc_open(const struct gf_ipc_handle *handle, uint64_t owner, uint64_t *address);
 /* Takes back one opening of the memory of that kind at this address; false: none is opened there. */
 bool gf_ipc_close(uint64_t address, enum gf_ipc_kind kind);
+
+struct gf_event;
+/* A record of an event that other processes have comes behind the copies out before it: they may bring what
+ * the other process has mapped too. */
+CUresult gf_event_await_copies(const struct gf_event *event, uint64_t stream);

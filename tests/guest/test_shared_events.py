@@ -1,4 +1,4 @@
-"""What other processes may record, or look at, is there when a call returns, not when the server comes to it."""
+"""What other processes may look at is there when a call returns, not when the server comes to it."""
 
 from __future__ import annotations
 
