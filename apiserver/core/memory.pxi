@@ -437,10 +437,17 @@ cdef void run_unmap(Session *s, Task *task) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
 
 
-cdef int on_sessionMemoryReturned(Session *s, Frame *f) noexcept nogil:
-    """Behind all that is being taken away."""
-    if s.window.unmaps == NULL:
-        return cu.CUDA_SUCCESS
+cdef int on_sessionMemoryReturned(Session *s, Frame *f, gf_req_sessionMemoryReturned *q) noexcept nogil:
+    """Behind all that is being taken away. NOT_READY: work holds it up that is not to be waited for."""
+    cdef bint any
+    cdef int status = cu.CUDA_SUCCESS
+    pthread_mutex_lock(&s.lock)
+    any = s.window.unmaps != NULL
+    if any and not q.behind_work:
+        status = cu.cuEventQuery(s.window.unmaps.event)     # of the last one
+    pthread_mutex_unlock(&s.lock)
+    if not any or status == cu.CUDA_ERROR_NOT_READY:
+        return status
     submit(s, &s.window.lane, new_task(TASK_RETURNED, f, s.device.primary))
     return DEFERRED
 

@@ -127,7 +127,7 @@ void gf_array_ended(struct gf_object *object) {
     const struct gf_array *array = (struct gf_array *)object;
     if (!array->part) {
         gf_window_refund(gf_context_device(array->object.owner), gf_array_charge(gf_array_bytes(array)));
-        gf_window_settle();
+        gf_window_settle(true);
     }
 }
 

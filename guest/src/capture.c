@@ -9,6 +9,7 @@
 #include "freed.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "ipc.h"
 #include "launch.h"
 #include "objects.h"
 #include "steps.h"
@@ -552,6 +553,15 @@ CUresult gf_event_send(struct gf_event *event, uint16_t op, void *request, size_
                                                 : gf_send(op, &(struct iovec){request, size}, 1);
 }
 
+static CUresult record(struct gf_event *event, struct gf_req_cuEventRecordWithFlags *request) {
+    CUresult result = gf_event_await_copies(event, request->hStream);
+    gf_capture_release(event);
+    gf_event_marked(event, request->hStream);
+    return result == CUDA_SUCCESS
+               ? gf_event_send(event, GF_OP_cuEventRecordWithFlags, request, sizeof *request)
+               : result;
+}
+
 CUresult gf_cuEventRecordWithFlags_send(CUevent hEvent, CUstream hStream, unsigned flags) {
     struct gf_req_cuEventRecordWithFlags request = {.hEvent = (uint64_t)hEvent};
     struct gf_event *event = gf_event_find(hEvent);
@@ -563,9 +573,7 @@ CUresult gf_cuEventRecordWithFlags_send(CUevent hEvent, CUstream hStream, unsign
     if (flags != CU_EVENT_RECORD_DEFAULT) {
         return CUDA_ERROR_ILLEGAL_STATE; /* there is no capture */
     }
-    gf_capture_release(event);
-    gf_event_marked(event, request.hStream);
-    return gf_event_send(event, GF_OP_cuEventRecordWithFlags, &request, sizeof request);
+    return record(event, &request);
 }
 
 CUresult gf_cuStreamWaitEvent_send(CUstream hStream, CUevent hEvent, unsigned Flags) {

@@ -12,7 +12,6 @@
 #include "host_call.h"
 #include "host_memory.h"
 #include "module.h"
-#include "pool_use.h"
 #include "shared.h"
 #include "steps.h"
 #include "stream.h"
@@ -145,9 +144,8 @@ static struct gf_object *end_contents(struct gf_context *context, uint64_t handl
     gf_context_storage_drop((CUcontext)handle);
     struct gf_object *ended = gf_object_end_owned(context);
     gf_window_free_context(handle);
-    gf_window_settle();
     gf_stream_settings_forget(&context->settings);
-    gf_pools_waited(CUDA_SUCCESS); /* whoever ends a context waits for its work */
+    gf_window_waited(CUDA_SUCCESS); /* whoever ends a context waits for its work */
     void (*also)(uint64_t) = atomic_load(&at_end);
     if (also != NULL) {
         also(handle);
@@ -383,5 +381,5 @@ CUresult gf_cuCtxSynchronize_send(void) {
     if (result == CUDA_SUCCESS && gf_context_is_only_one()) {
         gf_window_synchronized(through);
     }
-    return gf_pools_waited(result);
+    return gf_window_waited(result);
 }

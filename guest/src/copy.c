@@ -16,6 +16,7 @@
 #include "host_memory.h"
 #include "mirror.h"
 #include "pending.h"
+#include "session.h"
 #include "shared.h"
 #include "stream.h"
 #include "waiting.h"
@@ -41,10 +42,10 @@ static bool is_open(uint64_t address) {
 }
 
 /* What comes in the legacy stream the server has all others wait for; in a thread's own, nobody. What the
- * device shares with the program is looked at without asking anybody, and a word may have to be written
- * meanwhile. */
+ * device shares with the program or with other processes is looked at without asking anybody, and a word may
+ * have to be written meanwhile. */
 bool gf_copy_in_waits(uint64_t stream) {
-    if (stream != 0 || gf_words_are_awaited() || gf_shared_at_work()) {
+    if (stream != 0 || gf_words_are_awaited() || gf_shared_at_work() || atomic_load(&gf_session.watched)) {
         return true;
     }
     gf_copied_in();
@@ -177,10 +178,16 @@ static CUresult copy_in_late(const struct gf_side *to, const struct gf_side *fro
     return enqueue_late(late, stream);
 }
 
+/* Whether another process may have memory that was registered, and write it until the stream is there. */
+static bool is_of_others(uint64_t address) {
+    struct gf_host_range range;
+    return atomic_load(&gf_session.watched) && gf_host_find(address, &range) && range.registered;
+}
+
 static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
                         uint64_t stream, bool may_run_behind) {
     gf_window_copy_enqueued();
-    bool calls = gf_host_calls_pending(), words = gf_words_are_awaited();
+    bool calls = gf_host_calls_pending(), words = gf_words_are_awaited() || is_of_others(from->address);
     /* What is sent for the legacy stream all others wait for on the server: one may have to write the word.
      */
     if (may_run_behind ? calls || words : words && stream == 0) {

@@ -27,7 +27,8 @@ static CUresult wait_for_device(CUdevice device) {
 
 CUresult gf_free_begins(CUdevice device) {
     gf_freed(device);
-    return gf_host_calls_pending() || gf_shared_at_work() ? wait_for_device(device) : CUDA_SUCCESS;
+    bool seen = gf_host_calls_pending() || gf_shared_at_work() || atomic_load(&gf_session.watched);
+    return seen ? wait_for_device(device) : CUDA_SUCCESS;
 }
 
 CUresult gf_free_shared_begins(void) {

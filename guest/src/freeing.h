@@ -3,7 +3,8 @@
 #include "driver_interop/cuda_driver.h"
 
 /* Functions of the program have run when this returns, and what kernels wrote where the program looks without
- * a call is there; for all else see freed.h. The failure of a wait that there was. */
+ * a call, or another process does, is there; for all else see freed.h. The failure of a wait that there was.
+ */
 CUresult gf_free_begins(CUdevice device);
 /* The same for memory that all devices reach: it is waited for in any case. */
 CUresult gf_free_shared_begins(void);

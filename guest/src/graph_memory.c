@@ -230,6 +230,7 @@ CUresult gf_graph_memory_trim(CUdevice device) {
         }
     }
     pthread_mutex_unlock(&lock);
+    gf_window_settle(false);
     return CUDA_SUCCESS;
 }
 

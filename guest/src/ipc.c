@@ -88,8 +88,7 @@ static CUdevice device_of(const struct gf_ipc_handle *handle) {
     return device < gf_session.device_count ? device : gf_device_number();
 }
 
-/* What blocking copies have brought may be on its way, in the legacy stream of any context of the device. */
-static CUresult wait_for_copies(CUdevice device) {
+CUresult gf_ipc_copied_in(CUdevice device) {
     struct gf_table *table = &gf_tables[GF_HANDLE_CONTEXT];
     uint32_t before = gf_thread.context_id;
     CUresult result = CUDA_SUCCESS;
@@ -109,7 +108,7 @@ CUresult gf_ipc_offer(const struct gf_allocation *allocation, struct gf_ipc_hand
     CUdevice device = gf_window_device(allocation->address);
     CUresult result = gf_window_export(allocation->address, allocation->id, handle->token);
     handle->device = name_of(device);
-    return result == CUDA_SUCCESS && !allocation->open ? wait_for_copies(device) : result;
+    return result == CUDA_SUCCESS && !allocation->open ? gf_ipc_copied_in(device) : result;
 }
 
 CUresult gf_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
@@ -225,6 +224,6 @@ CUresult gf_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, uns
 
 CUresult gf_cuIpcCloseMemHandle(CUdeviceptr dptr) {
     bool closed = gf_ipc_close(dptr, GF_IPC_MEMORY);
-    gf_window_settle();
+    gf_window_settle(false);
     return closed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

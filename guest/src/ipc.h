@@ -29,9 +29,17 @@ bool gf_ipc_exportable(const struct gf_allocation *allocation);
 CUresult gf_ipc_find(const struct gf_ipc_handle *handle, struct gf_rep_sessionImportFind *found);
 /* What was found becomes the backing of these addresses. */
 CUresult gf_ipc_map(const struct gf_ipc_handle *handle, uint64_t address);
+/* Waits for what blocking copies have brought in the legacy streams of a device's contexts: nobody does as
+ * long as no other process looks. */
+CUresult gf_ipc_copied_in(CUdevice device);
 /* A handle of an allocation; what blocking copies have brought there is there when it returns. */
 CUresult gf_ipc_offer(const struct gf_allocation *allocation, struct gf_ipc_handle *handle);
 /* Opens memory for a context, or counts that it is opened once more. */
 CUresult gf_ipc_open(const struct gf_ipc_handle *handle, uint64_t owner, uint64_t *address);
 /* Takes back one opening of the memory of that kind at this address; false: none is opened there. */
 bool gf_ipc_close(uint64_t address, enum gf_ipc_kind kind);
+
+struct gf_event;
+/* A record of an event that other processes have comes behind the copies out before it: they may bring what
+ * the other process has mapped too. */
+CUresult gf_event_await_copies(const struct gf_event *event, uint64_t stream);

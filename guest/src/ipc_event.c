@@ -1,5 +1,6 @@
 /* Events that the processes of a program share. Their records are the servers' affair; here is who may open
  * them. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "channel.h"
@@ -7,8 +8,11 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "handshake.h"
+#include "host_call.h"
 #include "ipc.h"
 #include "objects.h"
+#include "pending.h"
+#include "session.h"
 
 /* Guards the tokens. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -18,6 +22,7 @@ static CUresult export(CUevent handle, struct gf_event *event) {
     if (!gf_random_bytes(request.token, GF_TOKEN_SIZE)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    atomic_store(&gf_session.watched, true);
     CUresult result = gf_call_making(GF_OP_sessionExportEvent, &request, sizeof request, NULL, 0);
     if (result == CUDA_SUCCESS) {
         memcpy(event->token, request.token, GF_TOKEN_SIZE);
@@ -66,6 +71,7 @@ CUresult gf_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(request.token, told.token, GF_TOKEN_SIZE);
+    atomic_store(&gf_session.watched, true);
     result = gf_call_making(GF_OP_sessionImportEvent, &request, sizeof request, NULL, 0);
     if (result != CUDA_SUCCESS) {
         gf_object_discard(event);
@@ -76,4 +82,28 @@ CUresult gf_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
     gf_object_publish(event, request.event, gf_context_current());
     *phEvent = (CUevent)request.event;
     return CUDA_SUCCESS;
+}
+
+static void nothing(struct gf_host_task *call, uint64_t ticket, CUresult status) {
+    (void)call;
+    (void)ticket;
+    (void)status;
+}
+
+/* What the server asks for comes behind what copies out have brought here. */
+CUresult gf_event_await_copies(const struct gf_event *event, uint64_t stream) {
+    if ((event->flags & CU_EVENT_INTERPROCESS) == 0 || !gf_pending_any()) {
+        return CUDA_SUCCESS;
+    }
+    struct gf_host_task *call = calloc(1, sizeof *call);
+    if (call == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *call = (struct gf_host_task){.run = nothing, .copies = true};
+    CUresult result = gf_host_call_add(call);
+    result = result == CUDA_SUCCESS ? gf_host_call_enqueue(call, stream, false) : result;
+    if (result != CUDA_SUCCESS) {
+        free(call);
+    }
+    return result;
 }

@@ -61,7 +61,7 @@ CUresult gf_memory_free(CUdeviceptr address) {
     if (!gf_graph_memory_free(address, &result)) {
         result = gf_ipc_close(address, GF_IPC_POOLED) ? CUDA_SUCCESS : gf_window_free(address, 0);
     }
-    gf_window_settle();
+    gf_window_settle(true);
     return result != CUDA_SUCCESS ? result : waited;
 }
 

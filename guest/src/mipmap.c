@@ -72,7 +72,7 @@ CUresult gf_cuMipmappedArrayCreate_check(CUmipmappedArray *handle, const CUDA_AR
 
 void gf_mipmapped_array_ended(struct gf_object *object) {
     gf_window_refund(gf_context_device(object->owner), charge_of((struct gf_mipmapped_array *)object));
-    gf_window_settle();
+    gf_window_settle(true);
 }
 
 static CUresult make_level(struct gf_mipmapped_array *mipmap, CUmipmappedArray handle, unsigned number) {

@@ -77,8 +77,12 @@ CUresult gf_pending_start(uint16_t op, const void *request, size_t size, const s
     return gf_call_start(&pending->call, &(struct iovec){(void *)request, size}, 1);
 }
 
+bool gf_pending_any(void) {
+    return atomic_load(&count) > 0;
+}
+
 void gf_pending_wait(const void *base, uint64_t size) {
-    if (atomic_load(&count) == 0) {
+    if (!gf_pending_any()) {
         return;
     }
     pthread_mutex_lock(&lock);

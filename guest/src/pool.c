@@ -98,7 +98,7 @@ CUresult gf_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
     }
     gf_pool_keep(found, minBytesToKeep);
     gf_window_trim(found->device);
-    gf_window_settle();
+    gf_window_settle(false);
     return CUDA_SUCCESS;
 }
 

@@ -33,7 +33,8 @@ struct gf_session {
     uint32_t image_hash_count;
     bool launch_blocking;             /* as CUDA's own variables ask (native/driver_interop/asked.h) */
     CUmoduleLoadingMode loading_mode; /* and this */
-    _Atomic bool shared; /* other processes have the lease too: memory is claimed before it is allocated */
+    _Atomic bool shared;  /* other processes have the lease too: memory is claimed before it is allocated */
+    _Atomic bool watched; /* others look at what the device does: they share memory or an event with us */
     _Atomic uint64_t default_pools[GF_DEVICES_MAX], current_pools[GF_DEVICES_MAX]; /* handles */
 };
 

@@ -211,9 +211,16 @@ CUresult gf_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllo
     if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+    CUresult result = CUDA_SUCCESS;
+    for (CUdevice device = 0; device < gf_session.device_count && result == CUDA_SUCCESS; device++) {
+        result = gf_ipc_copied_in(device);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     pthread_mutex_lock(&lock);
     drop_closed();
-    CUresult result = gf_memory_allocation_look_up(handle, &allocation, &wire);
+    result = gf_memory_allocation_look_up(handle, &allocation, &wire);
     if (result == CUDA_SUCCESS && allocation->properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE) {
         result = CUDA_ERROR_INVALID_VALUE;
     }
@@ -291,7 +298,7 @@ CUresult gf_cuMemRelease(CUmemGenericAllocationHandle handle) {
         end_if_unused(allocation);
     }
     pthread_mutex_unlock(&lock);
-    gf_window_settle();
+    gf_window_settle(false);
     return result;
 }
 
@@ -416,7 +423,7 @@ CUresult gf_mapping_end(uint64_t ptr, uint64_t size, bool locked) {
 
 CUresult gf_cuMemUnmap(CUdeviceptr ptr, size_t size) {
     CUresult result = gf_mapping_end(ptr, size, false);
-    gf_window_settle();
+    gf_window_settle(true);
     return result;
 }
 

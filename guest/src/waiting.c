@@ -7,9 +7,9 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "objects.h"
-#include "pool_use.h"
 #include "steps.h"
 #include "stream.h"
+#include "window.h"
 
 /* Asks about an object of this context, whose failure it is that this may find. */
 static CUresult ask_of(uint64_t context, uint16_t op, const void *request, size_t size) {
@@ -60,7 +60,7 @@ CUresult gf_cuStreamSynchronize_send(CUstream hStream) {
     if (result == CUDA_SUCCESS) {
         gf_stream_waited(hStream, before, 1);
     }
-    return gf_pools_waited(result);
+    return gf_window_waited(result);
 }
 
 CUresult gf_cuStreamQuery_send(CUstream hStream) {
@@ -86,7 +86,7 @@ CUresult gf_cuEventQuery_send(CUevent hEvent) {
 
 CUresult gf_cuEventSynchronize_send(CUevent hEvent) {
     struct gf_req_cuEventSynchronize request = {.hEvent = (uint64_t)hEvent};
-    return gf_pools_waited(ask(GF_OP_cuEventSynchronize, hEvent, &request, sizeof request));
+    return gf_window_waited(ask(GF_OP_cuEventSynchronize, hEvent, &request, sizeof request));
 }
 
 /* The time between events that a free has waited for is known. */

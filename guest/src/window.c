@@ -116,10 +116,20 @@ static void note_given_back(bool any) {
     }
 }
 
-void gf_window_settle(void) {
+void gf_window_settle(bool behind_work) {
+    struct gf_req_sessionMemoryReturned request = {.behind_work = behind_work};
     if (atomic_load_explicit(&given_back, memory_order_relaxed) && atomic_exchange(&given_back, false)) {
-        gf_call_struct(GF_OP_sessionMemoryReturned, NULL, 0, NULL, 0);
+        CUresult result = gf_call_struct(GF_OP_sessionMemoryReturned, &request, sizeof request, NULL, 0);
+        note_given_back(result == CUDA_ERROR_NOT_READY); /* is asked again after the next wait */
     }
+}
+
+CUresult gf_window_waited(CUresult result) {
+    result = gf_pools_waited(result);
+    if (result == CUDA_SUCCESS) {
+        gf_window_settle(false);
+    }
+    return result;
 }
 
 void gf_window_refund(int device, uint64_t bytes) {
@@ -299,6 +309,7 @@ CUresult gf_window_import(int device, uint64_t size, uint64_t offset, uint64_t b
     struct gf_block *block = take_bare(&areas[device], size, 0);
     if (block != NULL) {
         gf_send(GF_OP_sessionFence, NULL, 0); /* what used these addresses may be under way */
+        atomic_store(&gf_session.watched, true);
         block->imported = true;
         block->owner = owner;
         block->begins = offset;
@@ -336,6 +347,7 @@ static CUresult make_token(struct gf_block *block) {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (block->token != NULL && gf_random_bytes(block->token, GF_TOKEN_SIZE)) {
         memcpy(request.token, block->token, GF_TOKEN_SIZE);
+        atomic_store(&gf_session.watched, true);
         result = gf_call_making(GF_OP_sessionExportMemory, &request, sizeof request, NULL, 0);
     }
     if (result != CUDA_SUCCESS) {

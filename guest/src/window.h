@@ -57,9 +57,12 @@ int gf_window_device(uint64_t address);
 /* Bytes of the device's quota that are free, and all of it. */
 CUresult gf_window_info(int device, uint64_t *free, uint64_t *total);
 
-/* Returns when the other processes of a lease may claim what this one freed. Whoever calls it holds no lock:
- * the devices may be at work in what was freed. */
-void gf_window_settle(void);
+/* Returns when the other processes of a lease may claim what this one freed; `behind_work`: also what the
+ * devices may be at work in, which only what waits for them in CUDA may wait for. The caller holds no lock.
+ */
+void gf_window_settle(bool behind_work);
+/* A wait is over, with this result, which is returned: pools give back what they do not keep. */
+CUresult gf_window_waited(CUresult result);
 
 /* Gives the server back what no allocation of the device has. */
 void gf_window_trim(int device);

@@ -115,6 +115,25 @@ class Member:
         self.call("cuMemFree_v2", ctypes.c_uint64(address))
         return 0
 
+    def use_in_stream(self, mib: int, fills: int) -> int:
+        """Memory of the device's pool, with so many fills between; then the stream is waited for."""
+        stream, address = ctypes.c_void_p(), ctypes.c_uint64()
+        size = ctypes.c_size_t(mib << 20)
+        self.call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
+        self.call("cuMemAllocAsync", ctypes.byref(address), size, stream)
+        for value in range(fills):
+            self.call("cuMemsetD8Async", address, value, size, stream)
+        self.call("cuMemFreeAsync", address, stream)
+        self.call("cuStreamSynchronize", stream)
+        return 0
+
+    def trim(self) -> int:
+        """The device's pool gives back what it keeps."""
+        pool = ctypes.c_void_p()
+        self.call("cuDeviceGetDefaultMemPool", ctypes.byref(pool), 0)
+        self.call("cuMemPoolTrimTo", pool, ctypes.c_size_t(0))
+        return 0
+
     def drop_spare(self) -> int:
         """What `free_behind` filled goes too."""
         if self.spare:

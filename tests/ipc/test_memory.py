@@ -142,6 +142,24 @@ def test_what_one_frees_another_may_have_at_once(three: list[Member], fills: int
         assert one.drop_spare() == 0
 
 
+def test_what_a_stream_frees_another_may_have_when_it_was_waited_for(three: list[Member]) -> None:
+    one, other, _ = three
+    assert one.left() == ALL
+    for _ in range(4):
+        assert one.use_in_stream(1024, 2) == 0
+        assert other.left() == ALL
+
+
+def test_giving_back_waits_for_no_stream_that_waits_for_the_program(three: list[Member]) -> None:
+    one, other, _ = three
+    event, gate = one.event(), one.allocate(4)
+    assert one.write(gate, 0) == other.left() - (ALL - 4) == 0
+    assert one.record_behind(event, gate) == 0
+    assert one.use_in_stream(64, 1) == one.trim() == 0
+    assert one.set_word(gate, 1) == one.synchronize(event) == 0
+    assert other.left() == ALL - 4
+
+
 def test_what_one_closes_last_another_may_have_at_once(three: list[Member]) -> None:
     maker, opener, _ = three
     for _ in range(10):

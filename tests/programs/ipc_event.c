@@ -1,11 +1,14 @@
 // Events of several processes: a record in one is waited for in another, by its host and by its streams, in
 // both directions; and CUDA's errors for what is no such event.
+#define _GNU_SOURCE
+#include <sys/mman.h>
+
 #include "driver.h"
 
 #include "processes.h"
 
 enum { LAZY = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, BOTH = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING };
-enum { ROUNDS = 100 };
+enum { ROUNDS = 100, BYTES = 8 << 20 };
 
 struct handles {
     CUipcMemHandle memory;
@@ -16,6 +19,52 @@ static unsigned word_at(CUdeviceptr address) {
     unsigned word = 0;
     QUIET(cuMemcpyDtoH(&word, address, sizeof word));
     return word;
+}
+
+// Memory of both processes' own.
+static unsigned char *mapped(int file) {
+    return mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+}
+
+// What both processes have mapped is ordered by events as memory of the device is: what one copies out, the
+// other's stream copies in behind it.
+static void share_host_memory(CUevent first, CUevent second, CUstream stream, CUdeviceptr gate) {
+    int file = memfd_create("both", 0);
+    CUdeviceptr memory = allocate(BYTES);
+    EXPECT(ftruncate(file, BYTES) == 0);
+    unsigned char *both = mapped(file);
+    OK(cuMemHostRegister(both, BYTES, 0));
+    OK(cuMemsetD8(memory, 9, BYTES));
+    OK(cuCtxSynchronize());
+    OK(cuStreamWaitValue32(stream, gate, 3, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuMemcpyDtoHAsync(both, memory, BYTES, stream));
+    OK(cuEventRecord(first, stream));
+    tell_descriptor(file);
+    await();
+    QUIET(cuMemsetD32(gate, 3, 1));
+    await();
+    OK(cuEventSynchronize(second));
+    EXPECT(both[0] == 10 && both[BYTES - 1] == 10);
+    go();
+    close(file);
+}
+
+static void use_host_memory(CUevent first, CUevent second, CUstream stream) {
+    int file = hear_descriptor();
+    CUdeviceptr memory = allocate(BYTES);
+    unsigned char *both = mapped(file);
+    OK(cuMemHostRegister(both, BYTES, 0));
+    OK(cuStreamWaitEvent(stream, first, 0));
+    OK(cuMemcpyHtoDAsync(memory, both, BYTES, stream));
+    go();
+    OK(cuStreamSynchronize(stream));
+    EXPECT(word_at(memory) == 0x09090909 && word_at(memory + BYTES - 4) == 0x09090909);
+    OK(cuMemsetD8Async(memory, 10, BYTES, stream));
+    OK(cuMemcpyDtoHAsync(both, memory, BYTES, stream));
+    OK(cuEventRecord(second, stream));
+    go();
+    await();
+    close(file);
 }
 
 static void importer(void) {
@@ -54,8 +103,10 @@ static void importer(void) {
     }
     OK(cuStreamSynchronize(stream));
 
-    // all of a context's work waits for all of another process's
     go();
+    use_host_memory(first, second, stream);
+
+    // all of a context's work waits for all of another process's
     await();
     OK(cuCtxWaitEvent(context, first));
     OK(cuMemcpyDtoDAsync(own, words, 4, stream));
@@ -128,6 +179,7 @@ int main(int count, char **arguments) {
     await();
     OK(cuStreamSynchronize(stream));
     EXPECT(word_at(words) == expected);
+    share_host_memory(first, second, stream, gate);
     OK(cuStreamWaitValue32(stream, gate, 2, CU_STREAM_WAIT_VALUE_EQ));
     OK(cuMemsetD32Async(words, 50, 1, stream));
     OK(cuCtxRecordEvent(context, first));
