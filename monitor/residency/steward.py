@@ -302,8 +302,7 @@ class Steward(PoolListener):
         return entry.server in self._returning or entry.server in self.wishes.line(entry.devices[0])
 
     def _note(self, entry: Entry, told: node_pb2.Resides, late: bool) -> None:
-        entry.where = told.where
-        entry.note_taken(told)
+        entry.note(told)
         if entry.away:
             self.wishes.is_away(entry)
         self._tell_invoker(entry.program)
@@ -484,9 +483,8 @@ class Steward(PoolListener):
         """The session will soon work: bring it back."""
         key = self._server_of(session)
         entry = self.books.get(key) if key is not None else None
-        if key is not None and entry and entry.away and key not in self.wishes.line(entry.devices[0]):
-            size = self._servers[key].stats.memory_mapped
-            self.wishes.add(entry, Wish(size, True, time.monotonic()))
+        if entry and entry.away and key not in self.wishes.line(entry.devices[0]):
+            self.wishes.add(entry, Wish(entry.needs, True, time.monotonic()))
 
     def turn_comes(self, session: int, spared: Collection[int]) -> None:
         """It is, or is about to be, the session's turn; those of `spared` have theirs."""
@@ -496,8 +494,7 @@ class Steward(PoolListener):
             return
         known = self.wishes.line(entry.devices[0]).get(key)
         if known is None or known.ahead:
-            size = self._servers[key].stats.memory_mapped
-            self.wishes.add(entry, Wish(size, True, time.monotonic(), ahead=True, spared=spared))
+            self.wishes.add(entry, Wish(entry.needs, True, time.monotonic(), ahead=True, spared=spared))
 
     def expect(self, program: bytes) -> None:
         """An invocation of the program begins, or will: bring back what it has."""

@@ -480,6 +480,27 @@ def test_who_is_called_back_while_it_moves_is_followed(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+@pytest.mark.parametrize("by", ["an operator", "its turn"])
+def test_who_is_called_back_has_arrays_too(tmp_path: Path, by: str) -> None:
+    """They stayed on the device, and are part of what it may have there."""
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path)
+        asked = asyncio.ensure_future(steward.evict(one.key))
+        number = (await one.told("leave")).number
+        away = node_pb2.Resides(session=1, number=number, where=AWAY[0], mapped=SMALL, allowance=2 * SMALL)
+        steward.resides(one, away)
+        await asked
+        if by == "an operator":
+            steward.anticipate(1)
+        else:
+            steward.turn_comes(1, ())
+        assert (await one.told("come_back")).allowance == 3 * SMALL
+        steward.server_lost(one)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_a_long_line_is_not_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waited behind others for longer than a call may wait for nothing gets room in its turn."""
     monkeypatch.setattr(governed, "CALL_SECONDS", 0.05)
