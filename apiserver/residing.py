@@ -270,7 +270,7 @@ class Residing:
                 try:
                     copied = self._take_away(order, stack)
                 except Interrupted:
-                    reason = "it works"
+                    reason = self._why_not_now() or "it works"
                 except NoSpace as error:
                     reason, missing = str(error), error.missing
                 except (OSError, RuntimeError) as error:  # of a disk; of the driver, or the session is over
@@ -294,9 +294,12 @@ class Residing:
                 reason = str(error)
         return reason
 
+    def _why_not_now(self) -> str:
+        return "it ends, or is being moved" if self._over or self._stop else ""
+
     def _why_not(self, insist: bool) -> str:
-        if self._over or self._stop:
-            return "it ends, or is being moved"
+        if why := self._why_not_now():
+            return why
         if self._core.absent:
             return "it is away already"
         if why := self._core.stays:

@@ -27,6 +27,7 @@ class Entry:
     host_bytes: int = 0  # of the files of its copies
     host_taken: int = 0  # what those in memory have of it: what was never written has none
     disk_bytes: int = 0
+    needs: int = 0  # bytes on each of its devices, to come back: what is away, and arrays, which stayed
     came_at: float = -math.inf  # when it came back
     used_at: float = -math.inf  # when it last worked, as was known when it left
     leave_seconds: float = 0.0  # that it took last
@@ -57,9 +58,12 @@ class Entry:
         """Bytes of host memory that the files of its copies may still take."""
         return max(self.host_bytes - self.host_taken, 0)
 
-    def note_taken(self, told: node_pb2.Resides) -> None:
-        """Note what its API server says that the files in memory have."""
+    def note(self, told: node_pb2.Resides) -> None:
+        """Note what its API server says of where its memory is, and of what the files in memory have."""
+        self.where = told.where
         self.host_taken = min(told.host_taken, self.host_bytes)
+        if self.away:
+            self.needs = told.mapped + told.allowance
 
     @property
     def round_trip(self) -> float:
@@ -144,10 +148,10 @@ class Books:
     ) -> Entry:
         """An earlier monitor gave this API server a session. `asks`: before it has more than that."""
         allowance = told.allowance if told.allowance or told.where in AWAY or asks else quota
-        entry = Entry(server, told.session, devices, min(allowance, quota), told.where, quota=quota)
+        entry = Entry(server, told.session, devices, min(allowance, quota), quota=quota)
         most = quota * len(devices)
         entry.host_bytes, entry.disk_bytes = min(told.host_bytes, most), min(told.disk_bytes, most)
-        entry.note_taken(told)
+        entry.note(told)
         return self._enter(entry)
 
     def end(self, server: int) -> Entry | None:

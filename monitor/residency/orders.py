@@ -20,6 +20,7 @@ from .files import CopyFile
 ANSWER_SECONDS = 120.0  # for an order, then its API server is ended: a large copy to a disk takes its time
 IN_LINE_SECONDS = 3.0  # that those who wish for room wait for an answer; more where there is to copy:
 BYTES_PER_SECOND = 64 << 20
+OVER = "the session is over"  # says an API server that has it no more
 
 log = structlog.get_logger()
 
@@ -114,7 +115,7 @@ class Orders:
         if given is None:
             return False
         given.answer.set_result(told)
-        if told.reason != "the session is over":
+        if told.reason != OVER:
             self._note(given.entry, told, given.late)
             if given.late and given.hears:
                 given.hears(told)

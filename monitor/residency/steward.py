@@ -21,7 +21,7 @@ from .copies import Copies, NoRoom
 from .files import PAGE, CopyFile
 from .invocations import Invocations, Where
 from .line import Wish
-from .orders import Orders
+from .orders import OVER, Orders
 from .outlook import Outlook, exchange_bytes, idle_bytes
 from .policy import Candidate, Turn, leavers
 from .wishes import LOOK_SECONDS, Wishes
@@ -309,8 +309,7 @@ class Steward(PoolListener):
         return entry.server in self._returning or entry.server in self.wishes.line(entry.devices[0])
 
     def _note(self, entry: Entry, told: node_pb2.Resides, late: bool) -> None:
-        entry.where = told.where
-        entry.note_taken(told)
+        entry.note(told)
         if entry.away:
             self.wishes.is_away(entry)
         self._tell_invoker(entry.program)
@@ -491,9 +490,8 @@ class Steward(PoolListener):
         """The session will soon work: bring it back."""
         key = self._server_of(session)
         entry = self.books.get(key) if key is not None else None
-        if key is not None and entry and entry.away and key not in self.wishes.line(entry.devices[0]):
-            size = self._servers[key].stats.memory_mapped
-            self.wishes.add(entry, Wish(size, True, time.monotonic()))
+        if entry and entry.away and key not in self.wishes.line(entry.devices[0]):
+            self.wishes.add(entry, Wish(entry.needs, True, time.monotonic()))
 
     def turn_comes(self, session: int, spared: Collection[int]) -> None:
         """It is, or is about to be, the session's turn; those of `spared` have theirs."""
@@ -503,8 +501,7 @@ class Steward(PoolListener):
             return
         known = self.wishes.line(entry.devices[0]).get(key)
         if known is None or known.ahead:
-            size = self._servers[key].stats.memory_mapped
-            self.wishes.add(entry, Wish(size, True, time.monotonic(), ahead=True, spared=spared))
+            self.wishes.add(entry, Wish(entry.needs, True, time.monotonic(), ahead=True, spared=spared))
 
     def expect(self, program: bytes) -> None:
         """An invocation of the program begins, or will: bring back what it has."""
@@ -554,16 +551,29 @@ class Steward(PoolListener):
         self._tell_invoker(program)
 
     async def evict(self, session: int) -> node_pb2.Resides:
-        """Send a session away, as an operator wants. Raises KeyError, or NoRoom: why not."""
-        entry = self._entry_of(session)
+        """Send a session away, as an operator wants, also if it moves meanwhile. Raises KeyError, or NoRoom:
+        why not.
+        """
+        while True:
+            entry = self._entry_of(session)
+            try:
+                return await self._evict(entry, session)
+            except NoRoom as error:
+                if str(error) != OVER and self._server_of(session) == entry.server:
+                    raise
+            while self._server_of(session) == entry.server:  # it has moved, or is over: that is heard next
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _evict(self, entry: Entry, session: int) -> node_pb2.Resides:
         # Or its copies are being made ahead; or it is back, which its program knows before we do.
         while entry.server in self._leaving | self._returning or self._copies.are_given_up(entry.server):
             await asyncio.sleep(LOOK_SECONDS)
         if entry.away:
             raise NoRoom("it is away already")
+        if server := self._servers.get(entry.server):
+            await server.refresh_stats(OPERATOR_ASK_SECONDS)
         if self.books.get(entry.server) is not entry:
-            raise KeyError(session)
-        await self._servers[entry.server].refresh_stats(OPERATOR_ASK_SECONDS)
+            raise NoRoom(OVER)
         return await self._send_away(entry, insist=True)
 
     async def recall(self, session: int, patience: float) -> Entry:

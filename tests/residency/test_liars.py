@@ -500,6 +500,54 @@ def test_who_is_called_back_while_it_moves_is_followed(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+@pytest.mark.parametrize("by", ["an operator", "its turn"])
+def test_who_is_called_back_has_arrays_too(tmp_path: Path, by: str) -> None:
+    """They stayed on the device, and are part of what it may have there."""
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path)
+        asked = asyncio.ensure_future(steward.evict(one.key))
+        number = (await one.told("leave")).number
+        away = node_pb2.Resides(session=1, number=number, where=AWAY[0], mapped=SMALL, allowance=2 * SMALL)
+        steward.resides(one, away)
+        await asked
+        if by == "an operator":
+            steward.anticipate(1)
+        else:
+            steward.turn_comes(1, ())
+        assert (await one.told("come_back")).allowance == 3 * SMALL
+        steward.server_lost(one)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_who_is_sent_away_while_it_moves_is_followed(tmp_path: Path, arrives: bool) -> None:
+    """It was said to be over. If nobody has it any more, or it is in a file, it is not asked for again."""
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path)
+        asked = asyncio.ensure_future(steward.evict(one.key))
+        number = (await one.told("leave")).number
+        steward.resides(one, node_pb2.Resides(session=1, number=number, reason="the session is over"))
+        there = cast(Any, Said(3, SMALL))
+        there.session = 1
+        await asyncio.sleep(0.02)
+        one.session = 0
+        if arrives:
+            steward.begin(there, node_pb2.Grant(session=1, memory_quota=GIB))
+        steward.session_ended(one, node_pb2.SessionEnded(session=1, clean=True))
+        if not arrives:
+            with pytest.raises(KeyError):
+                await asked
+            return
+        number = (await there.told("leave")).number
+        steward.resides(there, node_pb2.Resides(session=1, number=number, where=AWAY[0], mapped=SMALL))
+        assert (await asked).mapped == SMALL
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_a_long_line_is_not_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waited behind others for longer than a call may wait for nothing gets room in its turn."""
     monkeypatch.setattr(governed, "CALL_SECONDS", 0.05)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+import select
 import socket
 from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 from gpuferry.apiserver import residing
+from gpuferry.apiserver.copies import Interrupted
 from gpuferry.apiserver.log import Log
 from gpuferry.apiserver.session import Session
 from gpuferry.specs._generated import node_pb2
@@ -98,3 +100,20 @@ def test_who_was_sent_away_in_the_middle_of_a_call_waits_for_as_long_as_it_takes
     assert call.session.look_again() == math.inf
     assert not call.refused_after(10 * LONG)
     assert call.engine.ended is None
+
+
+def test_who_is_held_up_by_a_move_does_not_say_that_it_works(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_away(*_: object) -> int:
+        call.residing._stop = True  # a move begins
+        raise Interrupted
+
+    monkeypatch.setattr(call.residing, "_take_away", take_away)
+    monkeypatch.setattr(call.engine, "stays", "", raising=False)
+    monkeypatch.setattr(call.engine, "stats", lambda: {"memory_mapped": 0})
+    call.residing.leave(node_pb2.Leave(session=7, number=1, insist=True), (), "")
+    select.select([call.residing], [], [])
+    (told,) = call.residing.messages()
+    call.residing.end()
+    assert told.resides.reason == "it ends, or is being moved"
