@@ -223,6 +223,9 @@ CUresult DRIVER(cuStreamAttachMemAsync)(CUstream hStream, CUdeviceptr dptr, size
         !MANAGED(dptr, &memory) || (length != 0 && length != memory.size)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (flags == CU_MEM_ATTACH_SINGLE && (hStream == NULL || hStream == CU_STREAM_LEGACY)) {
+        return CUDA_ERROR_INVALID_VALUE; /* it is all streams' stream */
+    }
     return STREAM(hStream);
 }
 

@@ -194,7 +194,7 @@ int64_t sim_rt_asked(struct sim_thread *t, uint32_t what, uint64_t of, uint64_t 
 uint64_t sim_rt_clock64(struct sim_thread *t);
 uint64_t sim_rt_globaltimer(struct sim_thread *t);
 /* Where %envreg1 (high half) and %envreg2 (low half) point: the grid's own 64 bits for cooperative groups'
- * grid barrier. */
+ * grid barrier. 0 where it was not launched cooperatively: there the group is not valid. */
 uint64_t sim_rt_grid_workspace(struct sim_thread *t);
 /* Barrier-free kernels pass a sim_thread made on the stack of sim_kernel_run_block to these services. Beside
  * them an object may refer to the libm and libc names listed in exec/externs.c (memcpy, memset, fmaf, …). */

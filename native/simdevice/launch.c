@@ -79,7 +79,7 @@ static CUresult check_shape(const CUlaunchConfig *c, const struct sim_function *
     SIM_REQUIRE(c->blockDimY && c->blockDimY <= SIM_MAX_THREADS_PER_BLOCK);
     SIM_REQUIRE(c->blockDimZ && c->blockDimZ <= SIM_MAX_BLOCK_Z);
     uint32_t threads = c->blockDimX * c->blockDimY * c->blockDimZ;
-    SIM_REQUIRE(threads <= info->max_threads && threads <= SIM_MAX_THREADS_PER_BLOCK);
+    SIM_REQUIRE(threads <= info->max_threads);
     SIM_REQUIRE(sim_block_as_required(info, c->blockDimX, c->blockDimY, c->blockDimZ));
     if (c->sharedMemBytes > sim_function_max_dynamic(info, function->attributes))
         return cooperative ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_ERROR_INVALID_VALUE;

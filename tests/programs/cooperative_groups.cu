@@ -42,6 +42,37 @@ __global__ void groups_of_warps(int *wrong) {
         atomicAdd(wrong, 1);
 }
 
+// Only a grid that was launched cooperatively can synchronise, and its group says so.
+__global__ void asks_its_grid(int *valid) {
+    *valid = cg::this_grid().is_valid();
+}
+
+static int is_valid(int *device) {
+    int valid = 2;
+    RT_OK(cudaMemcpy(&valid, device, 4, cudaMemcpyDeviceToHost));
+    return valid;
+}
+
+static void only_cooperative_grids_are_valid(int *device) {
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    void *arguments[] = {&device};
+    const void *kernel = (const void *)asks_its_grid;
+    asks_its_grid<<<1, 1>>>(device);
+    EXPECT(is_valid(device) == 0);
+    RT_OK(cudaLaunchCooperativeKernel(kernel, 1, 1, arguments, 0, nullptr));
+    EXPECT(is_valid(device) == 1);
+    RT_OK(cudaStreamCreate(&stream));
+    RT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    RT_OK(cudaLaunchCooperativeKernel(kernel, 1, 1, arguments, 0, stream));
+    RT_OK(cudaStreamEndCapture(stream, &graph));
+    RT_OK(cudaGraphInstantiate(&exec, graph, 0));
+    RT_OK(cudaMemset(device, 0, 4));
+    RT_OK(cudaGraphLaunch(exec, nullptr));
+    EXPECT(is_valid(device) == 1);
+}
+
 int main() {
     constexpr int COUNT = 4096, BLOCK = 128;
     std::vector<int> data(COUNT), tiles(COUNT / 16), blocks(COUNT / BLOCK);
@@ -79,6 +110,7 @@ int main() {
     RT_OK(cudaGetLastError());
     RT_OK(cudaMemcpy(&wrong, device_wrong, 4, cudaMemcpyDeviceToHost));
     EXPECT(wrong == 0);
+    only_cooperative_grids_are_valid(device_wrong);
     digest("tiles", tiles.data(), tiles.size() * 4);
     return check_failed;
 }

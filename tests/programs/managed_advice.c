@@ -76,6 +76,10 @@ static void errors(void) {
           cuMemRangeGetAttribute(value, 6, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, memory, 16));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamAttachMemAsync(NULL, memory, 16, CU_MEM_ATTACH_GLOBAL));
     OK(cuStreamAttachMemAsync(NULL, memory, SIZE, CU_MEM_ATTACH_GLOBAL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamAttachMemAsync(NULL, memory, 0, CU_MEM_ATTACH_SINGLE));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuStreamAttachMemAsync(CU_STREAM_LEGACY, memory, 0, CU_MEM_ATTACH_SINGLE));
+    OK(cuStreamAttachMemAsync(CU_STREAM_PER_THREAD, memory, 0, CU_MEM_ATTACH_SINGLE));
     OK(cuMemFree(plain));
 }
 

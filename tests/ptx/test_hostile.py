@@ -107,7 +107,7 @@ def test_linked_images_are_not_deep(depth: int) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (kernel("    .shared .b8 a[1000000];\n    mov.u32 %r10, a;"), "shared memory"),
+        (kernel("    .shared .b8 a[49153];\n    mov.u32 %r10, a;"), "49153 bytes of static shared memory"),
         (kernel("    .local .b8 a[1000000000000];\n"), "local memory"),
         (HEADER + ".visible .entry k(.param .b8 p[100000]) { ret; }", "parameters"),
         (HEADER + ".global .b8 a[1000000000] = {1};" + entry("", pointers=0), "initial values"),
@@ -116,6 +116,7 @@ def test_linked_images_are_not_deep(depth: int) -> None:
 def test_more_than_a_device_has(text: str, reason: str) -> None:
     with pytest.raises(PtxError, match=reason):
         read(text)
+    read(kernel("    .shared .b8 a[49152];\n    mov.u32 %r10, a;"))
 
 
 def test_loops_in_loops() -> None:

@@ -424,6 +424,17 @@ def test_occupancy(cu: Driver, context: int) -> None:
     assert cu.out("cuOccupancyAvailableDynamicSMemPerBlock", count, 2, 128) == 48 * 1024
 
 
+def test_launch_bounds_beyond_the_device_s(cu: Driver, context: int) -> None:
+    head = b".version 7.0\n.target sm_80\n.address_size 64\n"
+    wide = function(cu, module(cu, head + b".visible .entry wide() .maxntid 2048, 1, 1 { ret; }\n"), "wide")
+    threads, grid, block = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    cu.ok("cuFuncGetAttribute", ctypes.byref(threads), MAX_THREADS_PER_BLOCK, wide)
+    cu.ok("cuOccupancyMaxPotentialBlockSize", ctypes.byref(grid), ctypes.byref(block), wide, None, 0, 0)
+    assert threads.value == block.value == 1024
+    cu.ok("cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(threads), wide, 2048, 0)
+    assert threads.value == 0
+
+
 def test_a_function_that_is_only_listed_is_not_loaded(cu: Driver, context: int) -> None:
     """Modules are loaded lazily: before that NVIDIA's driver does not know all of a function."""
     owner = module(cu)

@@ -10,12 +10,16 @@ _HEAD = """
 
 # Grid-wide synchronisation, as compilers call it that do not inline it. The block's first thread counts the
 # block in; what all of them add together flips the counter's top bit, which each waits for. The counter is
-# the second word of the grid's workspace (exec/engine.h, sim_run); environment registers hold its address.
+# the second word of the grid's workspace (exec/engine.h, sim_run); environment registers hold its address,
+# which is the handle: 0, where nobody can synchronise, in a grid that was not launched cooperatively.
 _COOPERATIVE_GROUPS = """
 .visible .func (.param .b64 handle) cudaCGGetIntrinsicHandle(.param .b32 scope)
 {
+    .reg .b32 %r<3>;
     .reg .b64 %d<2>;
-    mov.u64 %d1, 1;
+    mov.u32 %r1, %envreg1;
+    mov.u32 %r2, %envreg2;
+    mov.b64 %d1, {%r2, %r1};
     st.param.b64 [handle], %d1;
     ret;
 }

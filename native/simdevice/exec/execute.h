@@ -21,7 +21,7 @@ struct sim_kernel_info {
     const struct sim_param_info *params;
     uint32_t param_count, param_bytes;
     uint32_t shared_static, local_bytes, const_bytes, registers;
-    uint32_t max_threads;                 /* .maxntid or the device limit */
+    uint32_t max_threads;                 /* .maxntid, or the device's if it is less */
     uint32_t required[3];                 /* .reqntid, 0 if none */
     uint32_t cluster[3];                  /* .reqnctapercluster, 0 if none */
     uint32_t most_cluster;                /* .maxclusterrank: blocks of a cluster, 0 if none */

@@ -103,6 +103,11 @@ static const char *string_at(const struct sim_image *image, const struct tables 
     return left != 0 && memchr(t->strings + offset, 0, left) != NULL ? t->strings + offset : NULL;
 }
 
+static uint32_t block_limit(const struct sim_index_kernel *k) {
+    bool less = k->max_threads && k->max_threads < MAX_BLOCK_THREADS;
+    return less ? k->max_threads : MAX_BLOCK_THREADS;
+}
+
 static bool read_kernel(struct sim_image *image, const struct tables *t, uint32_t i) {
     const struct sim_index_kernel *k = &t->kernels[i];
     const struct sim_index_header *header = image->header;
@@ -115,7 +120,7 @@ static bool read_kernel(struct sim_image *image, const struct tables *t, uint32_
                                  .local_bytes = k->local_bytes,
                                  .const_bytes = k->const_bytes,
                                  .registers = k->registers,
-                                 .max_threads = k->max_threads ? k->max_threads : MAX_BLOCK_THREADS,
+                                 .max_threads = block_limit(k),
                                  .required = {k->required[0], k->required[1], k->required[2]},
                                  .cluster = {k->cluster[0], k->cluster[1], k->cluster[2]},
                                  .most_cluster = k->most_cluster,

@@ -68,8 +68,7 @@ static bool fits(const struct sim_kernel_info *info, const struct sim_launch *la
         block[2] > MOST_THREADS_Z)
         return false;
     threads *= block[2];
-    return threads <= info->max_threads && threads <= MAX_BLOCK_THREADS &&
-           sim_block_as_required(info, block[0], block[1], block[2]) &&
+    return threads <= info->max_threads && sim_block_as_required(info, block[0], block[1], block[2]) &&
            (info->cluster[0] == 0 || info->cluster[0] * info->cluster[1] * info->cluster[2] == 1) &&
            (uint64_t)info->shared_static + launch->shared <= SHARED_PER_BLOCK;
 }

@@ -61,7 +61,8 @@ uint64_t sim_rt_clock64(struct sim_thread *t) {
 
 uint64_t sim_rt_grid_workspace(struct sim_thread *t) {
     (void)t;
-    return (uint64_t)(uintptr_t)sim_current_worker->run->workspace;
+    const struct sim_run *run = sim_current_worker->run;
+    return run->grid->cooperative ? (uint64_t)(uintptr_t)run->workspace : 0;
 }
 
 uint64_t sim_rt_globaltimer(struct sim_thread *t) {

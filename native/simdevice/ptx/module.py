@@ -25,8 +25,9 @@ _HASH_SHIFT = 24
 
 SHARED_ALIGNMENT = 16
 
-# As much as a device has, of a kernel and in a module; ptxas refuses more, too.
-MOST_SHARED = 227 << 10
+# As much as there may be, of a kernel and in a module; ptxas refuses more, too. Devices have more shared
+# memory, for what is dynamic.
+MOST_SHARED = 48 << 10
 _MOST_EXTENT = 1 << 16  # of a cluster: more than there can be
 MOST_LOCAL = 512 << 10
 PAGE = 4096
@@ -304,7 +305,7 @@ class Module:
         offsets = parameter_offsets(kernel)
         shared = self.shared_layout(kernel).size
         parameters = offsets[-1] + kernel.parameters[-1].size if offsets else 0
-        _bound(kernel, "shared memory", shared, MOST_SHARED)
+        _bound(kernel, "static shared memory", shared, MOST_SHARED)
         _bound(kernel, "local memory", local, MOST_LOCAL)
         # What is aligned above a page may leave as much free in front of it.
         local += sum(v.align for v in own if v.align > PAGE)
