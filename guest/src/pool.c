@@ -75,7 +75,7 @@ CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
     struct gf_shared shared;
     struct gf_mirror mirror;
     uint64_t stream;
-    CUresult result = gf_wire_stream(cuda_stream, &stream);
+    CUresult result = gf_usable_stream(cuda_stream, &stream);
     if (result != CUDA_SUCCESS || address == 0 ||
         (gf_capture_any() && gf_capture_takes(cuda_stream, GF_FORM_FREE, &address, &result)) ||
         gf_graph_memory_free(address, &result)) {

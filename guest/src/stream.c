@@ -89,6 +89,12 @@ CUresult gf_wire_stream(CUstream stream, uint64_t *wire) {
     return gf_stream_look_up(stream, &object, wire);
 }
 
+CUresult gf_usable_stream(CUstream stream, uint64_t *wire) {
+    struct gf_stream *object;
+    CUresult result = gf_stream_look_up(stream, &object, wire);
+    return result == CUDA_SUCCESS ? gf_stream_usable(object) : result;
+}
+
 uint32_t gf_stream_enter(uint64_t stream) {
     uint32_t before = gf_thread.context_id;
     const struct gf_stream *object = gf_stream_find((CUstream)stream);

@@ -5,6 +5,9 @@
 /* What the wire calls a stream: 0 for the legacy default stream; a per-thread default stream is a stream of
  * its own, made when a thread first uses it. */
 CUresult gf_wire_stream(CUstream stream, uint64_t *wire);
+
+/* The same, of a stream whose context is there and sound; the legacy stream's is the current one. */
+CUresult gf_usable_stream(CUstream stream, uint64_t *wire);
 /* The stream, named as on the wire, for a copy in that is not there when its call returns: streams that do
  * not wait for the legacy one do not wait for the copy either. */
 static inline uint64_t gf_wire_behind(uint64_t stream) {

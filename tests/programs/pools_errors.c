@@ -111,11 +111,33 @@ static void wrong_memory(void) {
     OK(cuMemPoolDestroy(pool));
 }
 
+// A stream knows its device: only the default one is the current context's.
+static void no_context(void) {
+    CUmemoryPool pool = new_pool(0);
+    CUdeviceptr first = 0, second = 0;
+    CUstream stream;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuCtxSetCurrent(NULL));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuMemAllocAsync(&first, MIB2, NULL));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuMemAllocFromPoolAsync(&first, MIB2, pool, NULL));
+    OK(cuMemAllocAsync(&first, MIB2, stream));
+    OK(cuMemAllocFromPoolAsync(&second, MIB2, pool, stream));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuMemFreeAsync(first, NULL));
+    OK(cuMemFreeAsync(first, stream));
+    OK(cuMemFreeAsync(second, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuCtxSetCurrent(context));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD32(first, 0, 1));
+    OK(cuStreamDestroy(stream));
+    OK(cuMemPoolDestroy(pool));
+}
+
 int main(void) {
     start();
     wrong_pools();
     wrong_attributes();
     wrong_access();
     wrong_memory();
+    no_context();
     return check_failed;
 }
