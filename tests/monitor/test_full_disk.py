@@ -7,11 +7,14 @@ import ctypes
 import errno
 import io
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gpuferry.guest import paths
 from gpuferry.monitor.door.tokens import proof
 from gpuferry.monitor.door.tokens.book import TokenBook, new_record
 from gpuferry.monitor.pool import adoption, released
@@ -137,6 +140,16 @@ def test_a_file_that_is_written_over_is_whole(tiny: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         write_where_there_is_room(tiny / "another", "x")
     assert sorted(one.name for one in tiny.iterdir()) == ["file", "junk"]
+
+
+def test_a_program_on_the_simulated_device_needs_no_room_for_its_figures(tiny: Path) -> None:
+    """It got SIGBUS in cuInit."""
+    (tiny / "run").mkdir(0o700)
+    fill(tiny)
+    settings = {**os.environ, "GPUFERRY_RUNTIME_DIR": str(tiny / "run")}
+    settings.pop("GPUFERRY_SIM_STATS", None)
+    code = f"import ctypes; raise SystemExit(ctypes.CDLL({paths.simulated_driver()!r}).cuInit(0))"
+    assert subprocess.run([sys.executable, "-c", code], env=settings, timeout=240).returncode == 0
 
 
 def test_a_record_that_finds_no_room_leaves_the_one_before(tiny: Path) -> None:
