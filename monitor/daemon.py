@@ -57,7 +57,8 @@ class Daemon:
             stack.callback(monitor.billing.close)
             tasks = self._start(monitor)
             stack.push_async_callback(cancel_all, tasks)
-            self._publish(monitor, premises, control_name)
+            with premises.runtime.must_publish():
+                self._publish(monitor, premises, control_name)
             premises.ledger.take_over()
             gc.collect()
             gc.freeze()  # what is there now stays; to look through it would hold up everybody for 30 ms

@@ -107,7 +107,8 @@ class Daemon:
             if shared:
                 tasks.append(asyncio.ensure_future(run_shared(shared, catalogue)))
             stack.push_async_callback(cancel_all, tasks)
-            self._publish(runtime, server.name, identity is not None)
+            with runtime.must_publish():
+                self._publish(runtime, server.name, identity is not None)
             log.info("listening", address=server.name, functions=len(catalogue.all()), policy=config.policy)
             notifier.ready(f"functions are invoked at {server.name}")
             try:

@@ -158,6 +158,14 @@ def test_a_key_is_made_whole_or_not_at_all(tiny: Path, monkeypatch: pytest.Monke
         make_cluster_key(tiny)
 
 
+def test_a_daemon_that_finds_no_room_to_say_where_it_is_does_not_start(tiny: Path) -> None:
+    runtime = RuntimeDirectory(tiny / "run")
+    fill(tiny)
+    with pytest.raises(ConfigError, match=r"cannot write in .*run: No space left"), runtime.must_publish():
+        runtime.publish("token", "secret")
+    runtime.close()
+
+
 def test_a_program_on_the_simulated_device_needs_no_room_for_its_figures(tiny: Path) -> None:
     """It got SIGBUS in cuInit."""
     (tiny / "run").mkdir(0o700)

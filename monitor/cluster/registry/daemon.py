@@ -100,7 +100,8 @@ class Registry:
             jobs = (listener.serve(), directory.follow(), follow_limits(store, tenancy), notifier.watch())
             tasks: list[asyncio.Task[None]] = [asyncio.ensure_future(job) for job in jobs]
             stack.push_async_callback(cancel_all, tasks)
-            self._publish(runtime, listener.name, control)
+            with runtime.must_publish():
+                self._publish(runtime, listener.name, control)
             log.info("listening", guests=listener.name, control=control, store=config.store.partition(":")[0])
             notifier.ready(f"guests connect to {listener.name}")
             await until(self._stopping, tasks)
