@@ -15,7 +15,7 @@ from .assembly import Monitor, Premises, build, occupy
 from .pool.adoption import RETURN_SECONDS
 from .service.descriptors import raise_limit
 from .service.notify import Notifier
-from .service.stopping import Stopping
+from .service.stopping import Stopping, heed_signals
 from .service.tls import identity_entries
 from .service.waiting import cancel_all, until
 from .settings import inforce
@@ -76,10 +76,8 @@ class Daemon:
             await self._drain(monitor)
 
     def _heed_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._stopping.ask)
-        loop.add_signal_handler(signal.SIGUSR2, _make_way)
+        heed_signals(self._stopping.ask)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _make_way)
 
     async def _serve_http(
         self, monitor: Monitor, premises: Premises, stack: contextlib.AsyncExitStack
