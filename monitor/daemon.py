@@ -15,7 +15,7 @@ from .assembly import Monitor, Premises, build, occupy
 from .pool.adoption import RETURN_SECONDS
 from .service.descriptors import raise_limit
 from .service.notify import Notifier
-from .service.stopping import Stopping
+from .service.stopping import Stopping, heed_signals
 from .service.tls import identity_entries
 from .service.waiting import cancel_all, until
 from .settings import inforce
@@ -57,7 +57,8 @@ class Daemon:
             stack.callback(monitor.billing.close)
             tasks = self._start(monitor)
             stack.push_async_callback(cancel_all, tasks)
-            self._publish(monitor, premises, control_name)
+            with premises.runtime.must_publish():
+                self._publish(monitor, premises, control_name)
             premises.ledger.take_over()
             gc.collect()
             gc.freeze()  # what is there now stays; to look through it would hold up everybody for 30 ms
@@ -75,10 +76,8 @@ class Daemon:
             await self._drain(monitor)
 
     def _heed_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._stopping.ask)
-        loop.add_signal_handler(signal.SIGUSR2, _make_way)
+        heed_signals(self._stopping.ask)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _make_way)
 
     async def _serve_http(
         self, monitor: Monitor, premises: Premises, stack: contextlib.AsyncExitStack

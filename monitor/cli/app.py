@@ -18,7 +18,7 @@ from .config import config_app
 from .errors import CliError, Exit
 from .flags import CommandByTopic, ConfigFile, Flags, with_options
 from .functions import app as functions_app
-from .parameters import Control, Json, Timeout, TokenFile
+from .parameters import SECONDS_MOST, Control, Json, Number, Timeout, TokenFile
 from .quick import QUICK, VERSION
 from .server import app as server_app
 from .service import service_app
@@ -103,7 +103,9 @@ def status(
     token_file: TokenFile = None,
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", help="Again and again, until interrupted")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="With --watch")] = 1.0,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=SECONDS_MOST, metavar="SECONDS", help="With --watch")
+    ] = 1.0,
     timeout: Timeout = 5.0,
 ) -> None:
     """Devices, API servers, sessions and the queue of a monitor."""
@@ -117,7 +119,9 @@ def top(
     control: Control = None,
     token_file: TokenFile = None,
     as_json: Json = False,
-    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Between two looks")] = 1.0,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=SECONDS_MOST, metavar="SECONDS", help="Between two looks")
+    ] = 1.0,
     timeout: Timeout = 5.0,
 ) -> None:
     """The monitor's live page in a terminal; Ctrl-C ends it."""
@@ -149,7 +153,7 @@ def page() -> None:
 
 @app.command()
 def migrate(
-    session: Annotated[int, typer.Argument(metavar="SESSION", help="Its id, as `session list` shows it")],
+    session: Number,
     to: Annotated[
         str,
         typer.Option("--to", metavar="gpu:N[,N...]|gpu:any|SERVER", help="Other GPUs, or another GPU server"),
@@ -163,7 +167,7 @@ def migrate(
     ] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it could begin")] = False,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Then it is given up; 0: never")
+        float, typer.Option(min=0, max=SECONDS_MOST, metavar="SECONDS", help="Then it is given up; 0: never")
     ] = 0.0,
     control: Control = None,
     token_file: TokenFile = None,

@@ -20,7 +20,7 @@ from .ask import confirm
 from .errors import CliError, Exit
 from .flags import CommandByTopic, ConfigFile, Flags, with_options
 from .functions_client import Client, check, locate
-from .parameters import Json, Yes
+from .parameters import SECONDS_MOST, Json, Yes
 from .tables import print_table
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of HTTP
@@ -40,7 +40,13 @@ Token = Annotated[
 ]
 Timeout = Annotated[
     float,
-    typer.Option("--request-timeout", min=0.01, metavar="SECONDS", help="How long to wait for an answer"),
+    typer.Option(
+        "--request-timeout",
+        min=0.01,
+        max=SECONDS_MOST,
+        metavar="SECONDS",
+        help="How long to wait for an answer",
+    ),
 ]
 
 

@@ -22,7 +22,7 @@ SCHEMA = "gpuferry.migration/1"
 FILE_SCHEMA = "gpuferry.file/1"
 NO_FILE = "it is looked for on the monitor's machine, by the name that `gpuferry session suspend` was given"
 INSPECT_SECONDS = 5.0  # for an answer
-GPU = re.compile(r"gpu:(\d+(?:,\d+)*)")
+GPU = re.compile(r"gpu:(\d{1,9}(?:,\d{1,9})*)")
 ANY = "gpu:any"
 
 Stub = Any

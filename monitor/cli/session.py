@@ -9,14 +9,16 @@ import typer
 from gpuferry.guest.units import format_size
 
 from .errors import CliError, Exit
-from .parameters import Control, Json, TokenFile
+from .parameters import SECONDS_MOST, Control, Json, Number, TokenFile
 
 app = typer.Typer(help="Sessions of a monitor, running and waiting.", no_args_is_help=True)
 
 SCHEMA = "gpuferry.sessions/1"
-Number = Annotated[int, typer.Argument(metavar="SESSION", help="Its id, as `session list` shows it")]
 Limit = Annotated[
-    float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Then it is given up; 0: never")
+    float,
+    typer.Option(
+        "--timeout", min=0, max=SECONDS_MOST, metavar="SECONDS", help="Then it is given up; 0: never"
+    ),
 ]
 TIMEOUT = 5.0  # seconds for an answer
 _STATES = {

@@ -6,8 +6,8 @@ import asyncio
 import csv
 import inspect
 import json
-import re
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -235,8 +235,8 @@ def usage(
     from ..tenants.messages import USED, plain_usage
     from .tables import print_table
 
-    if since and not re.fullmatch(r"\d{4}-\d{2}-\d{2}", since):
-        raise CliError(Exit.USAGE, f"--since {since}: write YYYY-MM-DD")
+    if since and not _is_day(since):
+        raise CliError(Exit.USAGE, f"--since {since}: no such day; write YYYY-MM-DD")
     reports = _reports(tenant, registry, key, control, token_file, timeout)
     found = [
         {"tenant": one.tenant} | plain_usage(_since(one, since) if since else one.usage)
@@ -263,6 +263,14 @@ def usage(
             for one in found
         ]
         print_table(header, rows)
+
+
+def _is_day(text: str) -> bool:
+    try:
+        time.strptime(text, "%Y-%m-%d")
+    except ValueError:
+        return False
+    return len(text) == len("YYYY-MM-DD")
 
 
 def _since(report: tenants_pb2.Report, day: str) -> tenants_pb2.Usage:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpuferry.guest.endpoint import first_line, read_token
 
+from ..service.files import make_once
 from ..settings.errors import ConfigError
 from ..settings.tokens import check_strength
 
@@ -33,14 +34,12 @@ def read_cluster_key(file: str | None, state: Path) -> bytes | None:
 
 def make_cluster_key(state: Path) -> bytes:
     """Make a key in the state folder, for the first registry of a cluster. Raises ConfigError."""
+    key = secrets.token_hex(32)
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(state / NAME, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        make_once(state / NAME, key + "\n")
     except OSError as error:
         raise ConfigError(
             f"cannot write {state / NAME}: {error.strerror}", "choose a folder: --state"
         ) from None
-    key = secrets.token_hex(32)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(key + "\n")
     return key.encode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 from functools import partial
 
@@ -17,7 +16,7 @@ from ..door.listener import listen_tcp
 from ..service.descriptors import raise_limit
 from ..service.notify import Notifier
 from ..service.runtime import RuntimeDirectory
-from ..service.stopping import Stopping
+from ..service.stopping import Stopping, heed_signals
 from ..service.tls import identity_entries, identity_of
 from ..service.waiting import cancel_all, until
 from ..settings.errors import ConfigError
@@ -95,9 +94,7 @@ class Daemon:
             stack.push_async_callback(server.stop)
             await server.start()
 
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                loop.add_signal_handler(number, self._stopping.ask)
+            heed_signals(self._stopping.ask)
             notifier = Notifier()
             tasks = [
                 asyncio.ensure_future(catalogue.tick()),
@@ -107,7 +104,8 @@ class Daemon:
             if shared:
                 tasks.append(asyncio.ensure_future(run_shared(shared, catalogue)))
             stack.push_async_callback(cancel_all, tasks)
-            self._publish(runtime, server.name, identity is not None)
+            with runtime.must_publish():
+                self._publish(runtime, server.name, identity is not None)
             log.info("listening", address=server.name, functions=len(catalogue.all()), policy=config.policy)
             notifier.ready(f"functions are invoked at {server.name}")
             try:

@@ -17,6 +17,7 @@ from gpuferry.migration.place import existing
 from gpuferry.migration.seal import seal, unseal
 from gpuferry.specs._generated import control_pb2, migration_pb2, node_pb2, snapshot_pb2
 
+from ..service.files import make_once
 from ..service.versions import package_version
 from ..sessions.session import Session
 from ..settings.errors import ConfigError
@@ -64,17 +65,8 @@ def _read_or_make(path: Path) -> bytes:
 
 def _make(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{NAME}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(32) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):  # another monitor with this folder was quicker
-            os.link(draft, path)
-    finally:
-        draft.unlink()
+    with contextlib.suppress(FileExistsError):  # another monitor with this folder was quicker
+        make_once(path, secrets.token_hex(32) + "\n")
 
 
 class Snapshots:

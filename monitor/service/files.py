@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from pathlib import Path
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -27,6 +28,22 @@ def write_atomically(path: Path, content: str) -> None:
     except OSError:
         scratch.unlink(missing_ok=True)  # its blocks may be what others lack
         raise
+
+
+def make_once(path: Path, content: str) -> None:
+    """Make a private file that is not there: all of it, or none where the disk is full. Raises OSError;
+    FileExistsError if it is there.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    finally:
+        draft.unlink()
 
 
 def write_where_there_is_room(path: Path, content: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..settings.errors import ConfigError
@@ -62,6 +63,15 @@ class RuntimeDirectory:
         write_where_there_is_room(path, content)
         self._published.add(path)
         return path
+
+    @contextlib.contextmanager
+    def must_publish(self) -> Iterator[None]:
+        """A daemon of which nobody could know does not start. Raises ConfigError for an OSError within."""
+        try:
+            yield
+        except OSError as error:
+            hint = f"make room there, or {OTHER}"
+            raise ConfigError(f"cannot write in {self.path}: {error.strerror}", hint) from None
 
     def leave(self, name: str, left: bool) -> None:
         """Whether this file stays at the end, for the next one."""

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
+from collections.abc import Callable
 
 from .waiting import within
+
+
+def heed_signals(stop: Callable[[], object]) -> None:
+    """Call this at each signal by which somebody wants the running loop's daemon to stop. Who has started it
+    with nohup does not mean the end of a terminal.
+    """
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop)
 
 
 class Stopping:

@@ -7,11 +7,15 @@ import ctypes
 import errno
 import io
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gpuferry.guest import paths
+from gpuferry.monitor.cluster.key import make_cluster_key, read_cluster_key
 from gpuferry.monitor.door.tokens import proof
 from gpuferry.monitor.door.tokens.book import TokenBook, new_record
 from gpuferry.monitor.pool import adoption, released
@@ -21,6 +25,7 @@ from gpuferry.monitor.pool.returns import Record, Returns
 from gpuferry.monitor.service.files import write_where_there_is_room
 from gpuferry.monitor.service.logs import Lossy
 from gpuferry.monitor.service.runtime import RuntimeDirectory
+from gpuferry.monitor.settings.errors import ConfigError
 from gpuferry.monitor.store.interface import StoreError
 from gpuferry.monitor.store.sqlite import SqliteStore
 
@@ -137,6 +142,38 @@ def test_a_file_that_is_written_over_is_whole(tiny: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         write_where_there_is_room(tiny / "another", "x")
     assert sorted(one.name for one in tiny.iterdir()) == ["file", "junk"]
+
+
+def test_a_key_is_made_whole_or_not_at_all(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one was left, with which no registry starts."""
+    monkeypatch.delenv("GPUFERRY_CLUSTER_KEY", raising=False)
+    fill(tiny)
+    with pytest.raises(ConfigError, match=r"cannot write .*cluster\.key: No space left"):
+        make_cluster_key(tiny)
+    assert [one.name for one in tiny.iterdir()] == ["junk"]
+    (tiny / "junk").unlink()
+    assert read_cluster_key(None, tiny) is None
+    assert make_cluster_key(tiny) == read_cluster_key(None, tiny)
+    with pytest.raises(ConfigError, match="File exists"):
+        make_cluster_key(tiny)
+
+
+def test_a_daemon_that_finds_no_room_to_say_where_it_is_does_not_start(tiny: Path) -> None:
+    runtime = RuntimeDirectory(tiny / "run")
+    fill(tiny)
+    with pytest.raises(ConfigError, match=r"cannot write in .*run: No space left"), runtime.must_publish():
+        runtime.publish("token", "secret")
+    runtime.close()
+
+
+def test_a_program_on_the_simulated_device_needs_no_room_for_its_figures(tiny: Path) -> None:
+    """It got SIGBUS in cuInit."""
+    (tiny / "run").mkdir(0o700)
+    fill(tiny)
+    settings = {**os.environ, "GPUFERRY_RUNTIME_DIR": str(tiny / "run")}
+    settings.pop("GPUFERRY_SIM_STATS", None)
+    code = f"import ctypes; raise SystemExit(ctypes.CDLL({paths.simulated_driver()!r}).cuInit(0))"
+    assert subprocess.run([sys.executable, "-c", code], env=settings, timeout=240).returncode == 0
 
 
 def test_a_record_that_finds_no_room_leaves_the_one_before(tiny: Path) -> None:

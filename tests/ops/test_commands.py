@@ -115,6 +115,10 @@ def test_an_unknown_option_is_wrong_usage(call: Call, command: tuple[str, ...]) 
         (["status", "--control", NOWHERE], 5, f"cannot reach the monitor at {NOWHERE}"),
         (["status", "--control", "unix:/no/such/socket"], 5, "/no/such/socket"),
         (["status", "--timeout", "-1"], 2, "--timeout"),
+        (["status", "--timeout", "inf"], 2, "--timeout"),
+        (["session", "kill", str(1 << 64)], 2, "less than or equal to"),
+        (["migrate", "1", "--to", "gpu:99999999999"], 2, "no target"),
+        (["tenant", "usage", "--since", "2026-02-30"], 2, "no such day"),
         (["status", "stray"], 2, "stray"),
         (["run", "--monitor", "gpu-server", "--", "true"], 2, "command line: 'gpu-server'"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from gpuferry.monitor.cli.checks.jail import GROUPS
 from gpuferry.monitor.service.notify import Notifier
+from gpuferry.monitor.service.stopping import heed_signals
 
 from tests.monitor import harness
 
@@ -143,3 +145,23 @@ def test_to_stop_functions_is_to_drain_them() -> None:
     monitor = (UNITS / "gpuferry-monitor.service").read_text().splitlines()
     users = [[line for line in lines if line.startswith("User=")] for lines in (unit, monitor)]
     assert users == [["User=gpuferry-functions"], ["User=gpuferry"]]
+
+
+@pytest.mark.parametrize(("before", "asked"), [(signal.SIG_IGN, 1), (signal.SIG_DFL, 2)])
+def test_a_daemon_that_was_started_with_nohup_outlives_a_hangup(before: signal.Handlers, asked: int) -> None:
+    async def main() -> int:
+        heard: list[None] = []
+        heed_signals(lambda: heard.append(None))
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            signal.raise_signal(number)
+        while not heard:
+            await asyncio.sleep(0)
+        return len(heard)
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGHUP, before)
+    try:
+        assert asyncio.run(main()) == asked
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from pathlib import Path
 
 import grpc
@@ -22,6 +21,7 @@ from ...service.descriptors import raise_limit, shares
 from ...service.notify import Notifier
 from ...service.ports import add_front, bounded
 from ...service.runtime import RuntimeDirectory
+from ...service.stopping import heed_signals
 from ...service.tls import identity_entries, identity_of
 from ...service.waiting import cancel_all, until
 from ...settings import inforce
@@ -93,14 +93,13 @@ class Registry:
             stack.push_async_callback(server.stop, 0.5)
             front.open()
 
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                loop.add_signal_handler(number, self._stopping.set)
+            heed_signals(self._stopping.set)
             notifier = Notifier()
             jobs = (listener.serve(), directory.follow(), follow_limits(store, tenancy), notifier.watch())
             tasks: list[asyncio.Task[None]] = [asyncio.ensure_future(job) for job in jobs]
             stack.push_async_callback(cancel_all, tasks)
-            self._publish(runtime, listener.name, control)
+            with runtime.must_publish():
+                self._publish(runtime, listener.name, control)
             log.info("listening", guests=listener.name, control=control, store=config.store.partition(":")[0])
             notifier.ready(f"guests connect to {listener.name}")
             await until(self._stopping, tasks)

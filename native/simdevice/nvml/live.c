@@ -27,6 +27,10 @@ static struct live_process *claim(uint64_t owner) {
             continue;
         if (!atomic_compare_exchange_strong(&file->owners[i], &other, owner | LIVE_CLAIMING))
             continue;
+        if (!live_has_room(&file->processes[i], sizeof file->processes[i])) {
+            atomic_store(&file->owners[i], 0);
+            return NULL;
+        }
         memset(&file->processes[i], 0, sizeof file->processes[i]);
         atomic_store(&file->owners[i], owner);
         return &file->processes[i];

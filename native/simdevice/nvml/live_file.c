@@ -1,6 +1,8 @@
 #include "live_file.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +16,10 @@
 #define START_BITS    40
 #define FIELDS_TO_GO  19 /* in /proc/PID/stat, from the state to the start time */
 #define FOLDER_RIGHTS 0700
-#define TRIES         3 /* to make the file anew: others may do so at the same time */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#define TRIES 3 /* to make the file anew: others may do so at the same time */
 
 uint64_t live_now_ns(void) {
     struct timespec time;
@@ -86,6 +91,12 @@ bool live_jails_path(char path[PATH_MAX]) {
     return true;
 }
 
+bool live_has_room(const void *start, size_t size) {
+    size_t before = (uintptr_t)start % (size_t)sysconf(_SC_PAGESIZE);
+    return madvise((char *)(uintptr_t)start - before, before + size, MADV_POPULATE_WRITE) == 0 ||
+           errno != EFAULT;
+}
+
 /* `damaged`: it is a file of ours, and not one of these. */
 static struct live_file *map_file(int fd, bool *damaged) {
     struct stat status;
@@ -99,6 +110,10 @@ static struct live_file *map_file(int fd, bool *damaged) {
     file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (file == MAP_FAILED)
         return NULL;
+    if (!live_has_room(file, offsetof(struct live_file, processes))) {
+        munmap(file, sizeof *file);
+        return NULL;
+    }
     uint64_t magic = 0;
     if (atomic_compare_exchange_strong(&file->magic, &magic, MAGIC) || magic == MAGIC)
         return file;

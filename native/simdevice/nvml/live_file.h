@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { LIVE_DEVICES = 64, LIVE_PROCESSES = 2048 };
@@ -30,6 +31,9 @@ struct live_file {
 
 /* GPUFERRY_SIM_STATS, else `simdevice` in the runtime folder; made if need be. NULL: it cannot be used. */
 struct live_file *live_file_map(void);
+/* Whether these bytes of it can be written. False: the file system is full, and to write there would be a
+ * SIGBUS. Before Linux 5.14 nobody can tell. */
+bool live_has_room(const void *start, size_t size);
 /* The folder of the files of processes in jails, beside it. False: there is none. */
 bool live_jails_path(char path[PATH_MAX]);
 uint64_t live_owner(int pid); /* 0: no such process, or a zombie */
