@@ -122,6 +122,8 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_broadcast(pthread_cond_t *condition)
     int pthread_create(pthread_t *thread, void *attributes, void *(*main)(void *) noexcept nogil, void *argument)
     int pthread_join(pthread_t thread, void **result)
+    int pthread_equal(pthread_t one, pthread_t other)
+    int pthread_detach(pthread_t thread)
     pthread_t pthread_self()
 
 cdef extern from "<signal.h>" nogil:

@@ -14,15 +14,15 @@ NO_PIECE.data = NULL
 NO_PIECE.slot = -1
 
 
-cdef void wait_for_at_most(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t ns) noexcept nogil:
-    """A wait that also ends after so many nanoseconds, a second at most."""
+cdef bint wait_for_at_most(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t ns) noexcept nogil:
+    """A wait that also ends after so many nanoseconds, a second at most. False: it did."""
     cdef timespec until
     clock_gettime(CLOCK_MONOTONIC, &until)
     until.tv_nsec += ns
     if until.tv_nsec >= 1000000000:
         until.tv_nsec -= 1000000000
         until.tv_sec += 1
-    pthread_cond_timedwait(condition, mutex, &until)
+    return pthread_cond_timedwait(condition, mutex, &until) == 0
 
 
 cdef void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex) noexcept nogil:

@@ -105,18 +105,31 @@ cdef void await_loads(Session *s) noexcept nogil:
 
 cdef void *waiter_main(void *argument) noexcept nogil:
     cdef Session *s = <Session *>argument
+    cdef bint needed = True
     cu.cuCtxSetCurrent(s.device.primary.cu)
     pthread_mutex_lock(&s.lock)
-    while True:
+    while needed:
         s.waiters.idle += 1
-        while s.waiters.ready == NULL and not s.waiters.stopping:
-            wait_for_at_most(&s.waiters.work, &s.lock, 1000000000)      # before 2.41 glibc may lose a signal
+        # Not without an end: before its release 2.41 glibc may lose a signal.
+        while s.waiters.ready == NULL and not s.waiters.stopping and needed:
+            needed = wait_for_at_most(&s.waiters.work, &s.lock, 1000000000)
         s.waiters.idle -= 1
-        if s.waiters.ready == NULL:
-            break
+        needed = s.waiters.ready != NULL
         serve_lanes(s)
+    if not s.waiters.stopping:
+        retire(s)
     pthread_mutex_unlock(&s.lock)
     return NULL
+
+
+cdef void retire(Session *s) noexcept nogil:
+    """This thread ends before the session does. s.lock is held."""
+    cdef size_t i = 0
+    while not pthread_equal(s.waiters.threads[0][i], pthread_self()):
+        i += 1
+    s.waiters.threads[0][i] = s.waiters.threads.back()
+    s.waiters.threads.pop_back()
+    pthread_detach(pthread_self())
 
 
 cdef void serve_lanes(Session *s) noexcept nogil:

@@ -211,16 +211,12 @@ CUresult gf_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllo
     if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    CUresult result = CUDA_SUCCESS;
-    for (CUdevice device = 0; device < gf_session.device_count && result == CUDA_SUCCESS; device++) {
-        result = gf_ipc_copied_in(device);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
+    for (CUdevice device = 0; device < gf_session.device_count; device++) {
+        gf_ipc_copied_in(device); /* a context that failed says so where it is used */
     }
     pthread_mutex_lock(&lock);
     drop_closed();
-    result = gf_memory_allocation_look_up(handle, &allocation, &wire);
+    CUresult result = gf_memory_allocation_look_up(handle, &allocation, &wire);
     if (result == CUDA_SUCCESS && allocation->properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE) {
         result = CUDA_ERROR_INVALID_VALUE;
     }
