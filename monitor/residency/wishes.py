@@ -241,7 +241,8 @@ class Wishes:
             if entry is None:
                 continue
             if wish.away:
-                self._rehouse_stranded(line, entry, wish, now)
+                lacks = key == first and self._lack(device, entry, wish) > 0
+                self._rehouse_stranded(line, entry, wish, now, lacks)
                 continue
             began = line.stuck.setdefault(key, now)
             if not self.fits(entry, wish.bytes):
@@ -259,11 +260,17 @@ class Wishes:
             if now > began + CALL_SECONDS:
                 await self._refuse(entry, wish, why)
 
-    def _rehouse_stranded(self, line: Line, entry: Entry, wish: Wish, now: float) -> None:
-        """Whoever stays on its device may do so for ever: another device may have a place for it."""
-        if self.fits(entry, wish.bytes):
+    def _rehouse_stranded(self, line: Line, entry: Entry, wish: Wish, now: float, lacks: bool) -> None:
+        """Whoever stays on its device may do so for ever: another device may have a place for it. So may
+        arrays of those that leave, of which nobody here knows but that no more room is made. `lacks`: it has
+        its turn, and not enough.
+        """
+        fits = self.fits(entry, wish.bytes)
+        if fits and not lacks:
             line.stuck.pop(entry.server, None)
-        elif now > line.stuck.setdefault(entry.server, now) + PLACE_SECONDS:
+            return
+        since = line.stuck.setdefault(entry.server, now)
+        if now > (max(since, line.moved_at) if fits else since) + PLACE_SECONDS:
             line.stuck[entry.server] = now
             others = [device for device in self._books.memory() if device not in entry.devices]
             self._room.rehouse(entry, [each for each in others if self._fits_on(each, entry, wish.bytes)])

@@ -323,6 +323,31 @@ def test_who_finds_no_place_beside_what_stays_goes_to_another_device(
     run(main, tmp_path)
 
 
+def test_who_finds_no_place_beside_arrays_goes_to_another_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay where they are when their session leaves, or is about to."""
+    monkeypatch.setattr(governed, "PLACE_SECONDS", WAITS)
+
+    async def main(house: House) -> None:
+        moved: list[tuple[int, int]] = []
+        house.steward.on_stranded = lambda *where: moved.append(where)
+        away = house.begin(GIB, 0, mapped=GIB)
+        await house.goes(away)
+        holds = house.begin(2 * GIB, 0)
+        house.wants(holds, GIB + GIB // 2)
+        await house.gets(holds, GIB + GIB // 2)
+        house.maps(holds, 0)
+        house.wants(away, GIB, away=True)
+        while not moved:
+            if holds.orders:
+                house.answer(holds, holds.orders[-1].allow.number, allowance=GIB + GIB // 2)
+            await asyncio.sleep(0.001)
+        assert moved[0] == (away.session, 1)
+
+    run(main, tmp_path)
+
+
 def test_who_has_waited_behind_others_in_vain_is_refused_soon_after_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
