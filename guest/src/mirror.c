@@ -16,7 +16,7 @@
 #define PIECE (64 * BLOCK) /* fetched at once */
 #define WORD  4ull
 
-enum { LOOKS_MOST = 4 };
+enum { LOOKS_MOST = 4, SIGNS_MOST = 64 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list itself */
 static struct gf_mirror *mirrors;
@@ -86,10 +86,39 @@ static bool differs(const struct gf_mirror *m, uint64_t at, uint64_t size) {
     return !m->begun || memcmp((char *)m->host + at, m->agreed + at, least(size, m->size - at)) != 0;
 }
 
+static void send(const struct gf_mirror *m, uint64_t stream, uint64_t at, uint64_t size) {
+    struct gf_req_sessionCopyIn request = {stream, m->device + at, size, size, 1};
+    struct gf_rows rows = {m->agreed + at, size, size, 1};
+    gf_send_rows(GF_OP_sessionCopyIn, &request, sizeof request, &rows);
+}
+
+/* Words that differ by themselves. They are taken before all else is looked at: the device may take one for a
+ * sign that what was written before it is there. */
+static unsigned take_signs(const struct gf_mirror *m, uint64_t signs[SIGNS_MOST]) {
+    unsigned found = 0;
+    bool before = false;
+    for (uint64_t at = 0; at + WORD <= m->size && found < SIGNS_MOST; at += WORD) {
+        if (at % BLOCK == 0 && !differs(m, at, BLOCK)) {
+            at += BLOCK - WORD;
+            before = false;
+            continue;
+        }
+        bool here = differs(m, at, WORD);
+        if (here && !before && (at + WORD >= m->size || !differs(m, at + WORD, WORD))) {
+            memcpy(m->agreed + at, (char *)m->host + at, WORD);
+            signs[found++] = at;
+        }
+        before = here;
+    }
+    return found;
+}
+
 /* While the device works it may write beside what the program has changed: then nothing but that is sent. */
 static bool flush(struct gf_mirror *m, uint64_t stream, bool working) {
     const uint64_t unit = working && m->begun ? WORD : BLOCK;
-    bool sent = false;
+    uint64_t signs[SIGNS_MOST];
+    unsigned apart = unit == WORD ? take_signs(m, signs) : 0;
+    bool sent = apart > 0;
     for (uint64_t at = 0; at < m->size;) {
         uint64_t end = at;
         if (at % BLOCK == 0 && !differs(m, at, BLOCK)) {
@@ -105,11 +134,12 @@ static bool flush(struct gf_mirror *m, uint64_t stream, bool working) {
             continue;
         }
         memcpy(m->agreed + at, (char *)m->host + at, size);
-        struct gf_req_sessionCopyIn request = {stream, m->device + at, size, size, 1};
-        struct gf_rows rows = {m->agreed + at, size, size, 1};
-        gf_send_rows(GF_OP_sessionCopyIn, &request, sizeof request, &rows);
+        send(m, stream, at, size);
         sent = true;
         at = end;
+    }
+    for (unsigned i = 0; i < apart; i++) {
+        send(m, stream, signs[i], WORD);
     }
     m->begun = true;
     return sent;

@@ -38,7 +38,7 @@ static bool busy;          /* the device may be at work on it */
 static bool working;       /* the same, until the program has waited for all of it */
 static uint64_t work;      /* counts what was given to the device */
 static bool fetched;       /* since the program last waited for the device, which may have written it again */
-static const struct gf_range *latest; /* of which the program last began to write a page */
+static uint64_t begun;     /* counts pages that the program began to write */
 
 /* Whether an address may be of such memory: all others are told from it without the lock. */
 static bool may_hold(uint64_t address) {
@@ -106,23 +106,46 @@ static void settle(void) {
     gf_thread.context_id = before;
 }
 
-/* What the device may take for a sign of the rest comes last: of memory of a single page, what was written
- * last of all. */
-enum rank { PAGES, PAGE, LATEST, RANKS };
-
-static enum rank rank_of(const struct gf_range *range) {
-    return range->pages > 1 ? PAGES : range == latest ? LATEST : PAGE;
+/* With the lock held: of memory of several pages, or of one, that which the program last began to write. */
+static struct gf_range *last_begun(bool several) {
+    struct gf_range *last = NULL;
+    for (struct gf_range *range = ranges; range != NULL; range = range->next) {
+        if ((range->pages > 1) == several && range->begun > (last == NULL ? 0 : last->begun)) {
+            last = range;
+        }
+    }
+    return last;
 }
 
 /* With the lock held; `lent`: what was lent to system calls, too. */
+static void flush_pages(struct gf_range *range, uint64_t first, uint64_t last, bool lent) {
+    if (lent || !range->lent) {
+        gf_range_enter(range);
+        unsettled |= (uint32_t)gf_range_flush(range, first, last, stream_of(range)) << device_of(range);
+    }
+}
+
+/* With the lock held. What the device may take for a sign of the rest comes last: of memory of several pages
+ * the one that was begun last, and behind it memory of a single page, of which again what was begun last. */
 static void flush_ranges(bool lent) {
-    for (enum rank rank = PAGES; rank < RANKS; rank++) {
-        for (struct gf_range *range = ranges; range != NULL; range = range->next) {
-            if (rank_of(range) == rank && (lent || !range->lent)) {
-                gf_range_enter(range);
-                unsettled |= (uint32_t)gf_range_flush(range, stream_of(range)) << device_of(range);
-            }
+    struct gf_range *large = last_begun(true), *word = last_begun(false);
+    for (struct gf_range *range = ranges; range != NULL; range = range->next) {
+        if (range->pages > 1) {
+            uint64_t sign = range == large ? range->begun_page : range->pages;
+            flush_pages(range, 0, sign, lent);
+            flush_pages(range, sign + 1, range->pages, lent);
         }
+    }
+    if (large != NULL) {
+        flush_pages(large, large->begun_page, large->begun_page + 1, lent);
+    }
+    for (struct gf_range *range = ranges; range != NULL; range = range->next) {
+        if (range->pages == 1 && range != word) {
+            flush_pages(range, 0, 1, lent);
+        }
+    }
+    if (word != NULL) {
+        flush_pages(word, 0, 1, lent);
     }
 }
 
@@ -290,7 +313,10 @@ static bool may_change(void) {
 static bool reach(struct gf_range *range, uint64_t page, bool write) {
     fetched = fetched || range->state[page] == GF_AWAY;
     bool changed = gf_range_reach(range, page, stream_of(range), write);
-    latest = changed && write ? range : latest;
+    if (changed && write) {
+        range->begun = ++begun;
+        range->begun_page = page;
+    }
     if (working && changed) {
         gf_exchange_soon();
     }

@@ -106,11 +106,11 @@ static void send_pages(const struct gf_range *range, uint64_t first, uint64_t la
     gf_send_rows(GF_OP_sessionCopyIn, &request, sizeof request, &rows);
 }
 
-bool gf_range_flush(struct gf_range *range, uint64_t stream) {
+bool gf_range_flush(struct gf_range *range, uint64_t first, uint64_t end_page, uint64_t stream) {
     bool sent = false;
-    for (uint64_t first = 0; first < range->pages && range->present > 0;) {
+    while (first < end_page && range->present > 0) {
         uint64_t last = first;
-        while (last < range->pages && range->state[last] >= GF_DIRTY) {
+        while (last < end_page && range->state[last] >= GF_DIRTY) {
             last++;
         }
         if (last == first) {

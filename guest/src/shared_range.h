@@ -10,6 +10,8 @@ struct gf_range {
     uint8_t *state;
     unsigned users; /* of memory that came with modules, and ends with them; 0: its owner's, of the window */
     bool lent;      /* to a system call, since the device was last given work or waited for */
+    uint64_t begun; /* which of all pages that the program began to write the last of these was; 0: none */
+    uint64_t begun_page;
     struct gf_range *next;
 };
 
@@ -33,8 +35,9 @@ bool gf_range_holds(const struct gf_range *range, uint64_t address);
 uint32_t gf_range_enter(const struct gf_range *range);
 void gf_range_leave(uint32_t current);
 
-/* Sends what the program wrote: what it writes from here on is noticed again. True: something was sent. */
-bool gf_range_flush(struct gf_range *range, uint64_t stream);
+/* Sends what the program wrote in these pages: what it writes from here on is noticed again. True: something
+ * was sent. */
+bool gf_range_flush(struct gf_range *range, uint64_t first, uint64_t end_page, uint64_t stream);
 /* Nothing of it may be touched without a fault. */
 void gf_range_take_away(struct gf_range *range);
 /* A page may be touched. False: it could be already. */

@@ -5,15 +5,17 @@
 
 #include "check.h"
 
-constexpr unsigned WORDS = 1 << 16, SAID = WORDS + 1024, ALL = WORDS + 2048, ROUNDS = 4, PATIENCE = 60;
+constexpr unsigned FIRST = 2048, WORDS = 1 << 16, SAID = WORDS + 1024, ALL = WORDS + 2048, ROUNDS = 4,
+                   PATIENCE = 60;
 
-// In each round: waits for its number in the first word, adds it to all others, and says so far behind them.
+// In each round: waits for its number in the first word, adds it to all words from the third page on, and
+// says so far behind them.
 __global__ void add_in_rounds(volatile unsigned *box) {
     for (unsigned round = 1; round <= ROUNDS; round++) {
         while (box[0] != round) {
         }
         __threadfence_system();
-        for (unsigned i = 2; i < WORDS; i++)
+        for (unsigned i = FIRST; i < WORDS; i++)
             box[i] = box[i] + round;
         __threadfence_system();
         box[SAID] = round;
@@ -28,19 +30,21 @@ static bool becomes(volatile unsigned *word, unsigned wanted) {
 }
 
 static void talk(volatile unsigned *box, unsigned *seen) {
-    unsigned wrong = 0, added = 0;
+    unsigned wrong = 0;
     for (unsigned i = 0; i < ALL; i++)
-        box[i] = i < 2 || i >= WORDS ? 0 : i;
+        box[i] = 0;
     add_in_rounds<<<1, 1>>>(seen);
     for (unsigned round = 1; round <= ROUNDS; round++) {
+        for (unsigned i = FIRST; i < WORDS; i++)
+            box[i] = i * round;
+        // Comes first in the memory, and is to be seen last.
         box[0] = round;
         if (!becomes(&box[SAID], round)) { // the kernel waits for ever
             EXPECT(!"answered");
             exit(1);
         }
-        added += round;
-        for (unsigned i = 2; i < WORDS; i++)
-            wrong += box[i] != i + added;
+        for (unsigned i = FIRST; i < WORDS; i++)
+            wrong += box[i] != i * round + round;
     }
     RT_OK(cudaDeviceSynchronize());
     EXPECT(wrong == 0);
