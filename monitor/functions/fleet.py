@@ -129,8 +129,8 @@ class Fleet:
         return [unit for unit in self._units if not unit.replica.ending]
 
     def emptiest(self) -> int:
-        """The GPU with the fewest places."""
-        return min(self._gpus(), key=lambda gpu: sum(one.gpu == gpu for one in self.places.values()))
+        """The GPU with the fewest replicas: those whose memory is not there yet have their session there."""
+        return min(self._gpus(), key=lambda gpu: sum(unit.gpu == gpu for unit in self.units()))
 
     async def obtain(self, function: Function, gpu: int, deployment: Deployment | None = None) -> Place:
         """A new place for the function: in a replica that has room, of this GPU rather than others, else in a

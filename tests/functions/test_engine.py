@@ -360,6 +360,21 @@ def test_a_gpu_that_has_more_memory_than_it_had_is_used() -> None:
     asyncio.run(asyncio.wait_for(grow(), 60))
 
 
+def test_replicas_that_nobody_has_invoked_yet_are_on_all_gpus(tmp_path: Path) -> None:
+    """On the first GPU alone, they waited there for API servers beside idle ones."""
+
+    async def deploy() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            catalogue = Catalogue(Shelf(tmp_path), schedule, fleet, made)
+            for number, name in enumerate("fgh"):
+                deployed = asyncio.ensure_future(catalogue.deploy(Deployment(name, source="x")))
+                (await started(fleet, number)).may_start.set()
+                await deployed
+            assert sorted(unit.gpu for unit in fleet.units()) == [0, 0, 1]
+
+    asyncio.run(asyncio.wait_for(deploy(), 60))
+
+
 def test_those_that_ought_to_be_there_are_no_more_than_there_may_be_of_all(tmp_path: Path) -> None:
     """Nor are they started and ended again and again."""
 
