@@ -12,6 +12,7 @@
 #include "host_call.h"
 #include "host_memory.h"
 #include "module.h"
+#include "pool_use.h"
 #include "shared.h"
 #include "steps.h"
 #include "stream.h"
@@ -145,7 +146,7 @@ static struct gf_object *end_contents(struct gf_context *context, uint64_t handl
     struct gf_object *ended = gf_object_end_owned(context);
     gf_window_free_context(handle);
     gf_stream_settings_forget(&context->settings);
-    gf_window_waited(CUDA_SUCCESS); /* whoever ends a context waits for its work */
+    gf_pools_waited(CUDA_SUCCESS); /* whoever ends a context waits for its work */
     void (*also)(uint64_t) = atomic_load(&at_end);
     if (also != NULL) {
         also(handle);
@@ -198,9 +199,11 @@ static CUresult tell_destroyed(uint64_t handle, CUdevice device) {
     struct gf_req_cuCtxDestroy_v2 request = {.ctx = handle};
     struct gf_req_cuDevicePrimaryCtxReset_v2 reset = {.dev = device};
     CUresult result = gf_send_struct(GF_OP_cuCtxDestroy_v2, &request);
-    return result == CUDA_SUCCESS && gf_device_recovers(device)
-               ? gf_send_struct(GF_OP_cuDevicePrimaryCtxReset_v2, &reset)
-               : result;
+    if (result == CUDA_SUCCESS && gf_device_recovers(device)) {
+        result = gf_send_struct(GF_OP_cuDevicePrimaryCtxReset_v2, &reset);
+    }
+    gf_window_settle(false); /* the server has waited for its work */
+    return result;
 }
 
 CUresult gf_cuCtxDestroy_v2(CUcontext ctx) {
@@ -256,6 +259,7 @@ static CUresult end_primary(CUdevice dev) {
     primary->cache = CU_FUNC_CACHE_PREFER_NONE;
     struct gf_req_cuDevicePrimaryCtxReset_v2 request = {.dev = dev};
     CUresult result = gf_send_struct(GF_OP_cuDevicePrimaryCtxReset_v2, &request);
+    gf_window_settle(false);
     gf_objects_release(ended);
     return result;
 }

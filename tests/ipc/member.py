@@ -127,6 +127,19 @@ class Member:
         self.call("cuStreamSynchronize", stream)
         return 0
 
+    def use_in_context(self, mib: int, fills: int) -> int:
+        """Memory of a context of its own, which ends with so many fills under way."""
+        before, own, address = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
+        size = ctypes.c_size_t(mib << 20)
+        self.call("cuCtxGetCurrent", ctypes.byref(before))
+        self.call("cuCtxCreate_v2", ctypes.byref(own), 0, 0)
+        self.call("cuMemAlloc_v2", ctypes.byref(address), size)
+        for value in range(fills):
+            self.call("cuMemsetD8Async", address, value, size, None)
+        self.call("cuCtxDestroy_v2", own)
+        self.call("cuCtxSetCurrent", before)
+        return 0
+
     def trim(self) -> int:
         """The device's pool gives back what it keeps."""
         pool = ctypes.c_void_p()

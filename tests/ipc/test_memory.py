@@ -142,11 +142,14 @@ def test_what_one_frees_another_may_have_at_once(three: list[Member], fills: int
         assert one.drop_spare() == 0
 
 
-def test_what_a_stream_frees_another_may_have_when_it_was_waited_for(three: list[Member]) -> None:
+def test_what_is_freed_behind_work_another_may_have_when_that_was_waited_for(three: list[Member]) -> None:
+    """By a stream, and by the end of a context."""
     one, other, _ = three
     assert one.left() == ALL
     for _ in range(4):
         assert one.use_in_stream(1024, 2) == 0
+        assert other.left() == ALL
+        assert one.use_in_context(1024, 2) == 0
         assert other.left() == ALL
 
 
