@@ -59,4 +59,6 @@ def monitor_client(
                 f"the monitor at {found.address} is older than this gpuferry, and does not know the command"
             )
             raise CliError(Exit.FAILED, what, "`gpuferry status` shows its version") from None
+        if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
+            raise CliError(Exit.FAILED, error.details() or "") from None
         raise CliError(Exit.FAILED, f"the monitor answered {code.name}: {error.details()}") from None

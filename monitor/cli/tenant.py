@@ -109,7 +109,9 @@ def _set_here(state: str | None, request: tenants_pb2.SetRequest) -> tenants_pb2
         return asyncio.run(run())
     except StoreError as error:
         raise CliError(
-            Exit.FAILED, str(error), "is the disk full? `df` tells; --state names a folder"
+            Exit.FAILED,
+            str(error),
+            "is the disk full (`df`), or the folder another user's? --state names one",
         ) from None
 
 

@@ -13,6 +13,7 @@ from subprocess import PIPE
 
 import grpc
 import pytest
+from gpuferry.monitor.cli.errors import Exit
 from gpuferry.specs._generated import control_pb2
 
 from tests.helpers.monitor import Monitor, monitor
@@ -113,6 +114,8 @@ def test_full_host_memory_and_a_full_disk_are_refusals(tmp_path: Path) -> None:
         assert re.fullmatch(r"\d+ bytes are needed for its copy: .*--away-memory.*--disk.* are left", text), (
             text
         )
+        said = command(server, "session", "evict", str(number), status=Exit.FAILED)
+        assert " ".join(said.split()).startswith(f"gpuferry: {text}"), said
         assert operator.where(number) == "resident"
         one.work()
         one.finish()
@@ -182,14 +185,14 @@ def test_what_the_commands_say() -> None:
         one.finish()
 
 
-def command(server: Monitor, *arguments: str) -> str:
-    """What it prints."""
+def command(server: Monitor, *arguments: str, status: int = 0) -> str:
+    """What it prints, or says is wrong."""
     asked = [*CLI, *arguments, "--control", server.control]
     environment = {**os.environ, **server.settings(), "COLUMNS": "200"}
     with Popen(asked, env=environment, stdout=PIPE, stderr=PIPE, text=True) as running:
         stdout, stderr = running.communicate()
-    assert running.returncode == 0, stderr
-    return str(stdout)
+    assert running.returncode == status, stderr
+    return str(stderr if status else stdout)
 
 
 def test_copies_are_made_ahead_where_a_device_is_promised_more_than_once() -> None:
