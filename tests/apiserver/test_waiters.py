@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ def all_sleep(pid: int) -> bool:
 @pytest.mark.parametrize("fault", ["SIGNALS", "CREATION"])
 def test_what_waits_for_the_device_is_answered(tmp_path: Path, fault: str) -> None:
     library = toolchain.program(FAULTY_THREADS, ("-shared", "-fPIC", f"-D{fault}"))
-    with Engine(tmp_path / "log", LD_PRELOAD=f"{library}:{paths.simulated_driver()}") as engine:
+    preload = f"{os.environ.get('LD_PRELOAD', '')}:{library}:{paths.simulated_driver()}".lstrip(":")
+    with Engine(tmp_path / "log", LD_PRELOAD=preload) as engine:
         guest = engine.session()
         address = guest.map(1)
         assert guest.read(address, 8) == bytes(8)
