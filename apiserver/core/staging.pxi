@@ -48,7 +48,7 @@ cdef int open_slot(Session *s) noexcept nogil:
                 slot.open = True
                 s.staging.open = i
                 return i
-            if busy < 0 and slot.references == 0:
+            if busy < 0 and slot.references == 0 and slot.events_count > 0:     # else it is free by now
                 busy = i
         if busy >= 0:
             slot = &s.staging.slots[busy]
