@@ -479,13 +479,10 @@ cdef uint64_t leave_extents(Session *s, Gpu *gpu, uint64_t address, uint64_t siz
                 s.sharing.opened[extent] -= 1
                 others += bytes
                 ended += 1
-                leave_extent(s, extent)
             elif s.book.extents != NULL and others_have(s, extent):
-                leave_extent(s, extent)
                 hand_over(s, gpu, bytes)
                 others += bytes
-            else:
-                leave_extent(s, extent)
+            leave_extent(s, extent)
         page += s.window.pages[page]
     if s.book.file >= 0:
         flock(s.book.file, LOCK_UN)

@@ -26,7 +26,7 @@ cdef bint wait_for_at_most(pthread_cond_t *condition, pthread_mutex_t *mutex, in
 
 
 cdef void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex) noexcept nogil:
-    """Until the end of a session is seen whoever signals it."""
+    """A wait that also ends after 100 ms, so that the end of a session is seen whoever signals it."""
     wait_for_at_most(condition, mutex, 100000000)
 
 

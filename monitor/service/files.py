@@ -12,21 +12,30 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK = 512  # bytes, of which stat counts
 
 
+def _make(path: Path, content: str) -> None:
+    """Make a private file, whose content is on the disk then. Raises OSError; then it is not there."""
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)  # its blocks may be what others lack
+        raise
+
+
 def write_atomically(path: Path, content: str) -> None:
     """Replace a private file: readers, and whoever comes after a crash, find all of the new content or all of
     the old. Raises OSError; then it is the old.
     """
     scratch = path.with_name(f".{path.name}.new")
     scratch.unlink(missing_ok=True)
-    descriptor = os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    _make(scratch, content)
     try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
         scratch.replace(path)
     except OSError:
-        scratch.unlink(missing_ok=True)  # its blocks may be what others lack
+        scratch.unlink(missing_ok=True)
         raise
 
 
@@ -35,12 +44,8 @@ def make_once(path: Path, content: str) -> None:
     FileExistsError if it is there.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    _make(draft, content)
     try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
         os.link(draft, path)
     finally:
         draft.unlink()

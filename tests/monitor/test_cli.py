@@ -292,7 +292,7 @@ def named_by(folder: str) -> list[Path]:
 
 
 def content(path: Path) -> bytes:
-    """Of a file that may vanish."""
+    """What a file says; nothing, if it has vanished."""
     try:
         return path.read_bytes()
     except OSError:

@@ -167,7 +167,7 @@ def test_a_daemon_that_finds_no_room_to_say_where_it_is_does_not_start(tiny: Pat
 
 
 def test_a_program_on_the_simulated_device_needs_no_room_for_its_figures(tiny: Path) -> None:
-    """It got SIGBUS in cuInit."""
+    """cuInit wrote them into a file without blocks, which is SIGBUS."""
     (tiny / "run").mkdir(0o700)
     fill(tiny)
     settings = {**os.environ, "GPUFERRY_RUNTIME_DIR": str(tiny / "run")}
