@@ -13,7 +13,7 @@
 
 #define RUN_MAX        32 /* granules mapped by one request, which can only be unmapped as a whole */
 #define CACHE_MINIMUM  (64ull << 20) /* backing without allocations that is kept all the same */
-#define CLAIMS         20
+#define CLAIMS         20            /* of what other processes have, before it is out of memory */
 #define CLAIM_PAUSE_NS 5000000
 
 /* One granule of backing. */
@@ -217,8 +217,8 @@ static CUresult make_room(struct gf_backing *backing, uint64_t bytes) {
         if (wanted > quota || i == CLAIMS) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        nanosleep(&pause,
-                  NULL); /* a process that has just ended may have it yet: its server must hear of it */
+        /* A process that has just ended may have it yet: its server must hear of that. */
+        nanosleep(&pause, NULL);
     }
 }
 
