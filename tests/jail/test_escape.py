@@ -228,7 +228,8 @@ def test_the_end_of_its_session_leaves_nothing(tmp_path_factory: pytest.TempPath
         os.kill(running.pid, signal.SIGKILL)  # or the monitor does, if it is not clean
         harness.wait_until(lambda: not left(folder), "the end of what it left")
         harness.wait_until(lambda: not any(group.exists() for group in cgroups), "the end of its cgroup")
-        assert namespace not in {namespace_of(int(entry.name)) for entry in Path("/proc").glob("[0-9]*")}
+        # One that its parent has not reaped yet has a namespace, and no command line or cgroup.
+        harness.wait_until(lambda: namespace not in namespaces(), "the end of its namespace")
         os.close(held)
         running.bystander.is_fine()
     assert str(folder) not in Path("/proc/mounts").read_text()
@@ -240,6 +241,11 @@ def namespace_of(pid: int) -> str:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:
         return ""
+
+
+def namespaces() -> set[str]:
+    """Of the process ids of all processes."""
+    return {namespace_of(int(entry.name)) for entry in Path("/proc").glob("[0-9]*")}
 
 
 def cgroups_of(pid: int) -> list[Path]:
