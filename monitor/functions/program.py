@@ -16,7 +16,7 @@ from ..service.waiting import within
 from .deployment import Deployment
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
 from .logbook import plain
-from .process import Process
+from .process import KILL_SECONDS, Process
 from .replica import Begins, Heard, Replica
 
 PROBE_SECONDS = (0.005, 0.1)  # between two looks whether it listens: at first, at last
@@ -120,10 +120,12 @@ class ProgramReplica(Replica):
             self._connections.forget(number)
 
     async def _look(self) -> None:
-        """A process that is ending has closed its connections a little earlier."""
+        """A process that is ending has closed its connections a little earlier. How it ended its supervisor
+        tells, which may be late.
+        """
         assert self.process
         with contextlib.suppress(asyncio.TimeoutError):
-            await within(ENDING_SECONDS, self.process.gone.wait())
+            await within(KILL_SECONDS if self.process.ending else ENDING_SECONDS, self.process.gone.wait())
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         parts, size, most = [], 0, self.deployment.body

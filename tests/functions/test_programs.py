@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import aiohttp
 import pytest
 import uvloop
 from gpuferry.monitor.functions import program as tried
+from gpuferry.monitor.functions.deployment import Deployment
+from gpuferry.monitor.functions.process import Process
 from gpuferry.monitor.functions.program import NUMBER, _Connections
 
 from .serving import PYTHON, Asked, Meeting, Server, gone, leave, until
@@ -112,6 +115,36 @@ def test_a_program_that_crashes_is_replaced(server: Server, program: Path) -> No
     assert (got.status, got.ran, got.error) == (502, "unknown", "crashed")
     assert "status 5" in json.loads(got.body)["why"]
     assert server.ask("GET", "/function/falling").status == 201
+
+
+def test_a_program_that_crashed_is_known_to_have_however_late_its_supervisor_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It had hung up, as if it lived: nobody was told of the crash."""
+    monkeypatch.setattr(tried, "ENDING_SECONDS", 0.0)
+
+    async def crash() -> None:
+        replica = tried.ProgramReplica(Deployment("f", command=("sleep",)), lambda *_: None)
+        config = {"memory": 0, "command": ["sleep", "600"]}
+        replica.process = process = Process(config, os.environ, "", "/", (), replica.hear)
+        while not process.pid:
+            await asyncio.sleep(0.001)
+        supervisor = process._popen.pid
+        assert not process.ending
+        os.kill(supervisor, signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGABRT)
+        while not gone(process.pid):
+            await asyncio.sleep(0.001)
+        looking = asyncio.ensure_future(replica._look())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not looking.done()
+        os.kill(supervisor, signal.SIGCONT)
+        await looking
+        assert not replica.alive
+        assert "SIGABRT" in process.status
+
+    asyncio.run(crash())
 
 
 def test_a_process_with_one_that_takes_too_long_gets_no_more(server: Server, program: Path) -> None:
