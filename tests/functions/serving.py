@@ -130,6 +130,16 @@ class Server:
     def logs(self, name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.system("GET", f"functions/{name}/logs").body.splitlines()]
 
+    def knows_gpus(self, count: int = 1) -> list[dict[str, Any]]:
+        """Those that it knows, once it knows so many: it is ready without them where the GPU server is late,
+        and what was deployed by then is on none.
+        """
+        seen: list[dict[str, Any]] = until(
+            lambda: json.loads(self.system("GET", "status").body)["server"]["gpus"],
+            lambda gpus: len(gpus) >= count,
+        )
+        return seen
+
     def becomes(self, name: str, what: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """The function, once this holds of it."""
         seen: dict[str, Any] = until(lambda: self.show(name), what)

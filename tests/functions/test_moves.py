@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.helpers.monitor import monitor
@@ -16,10 +14,6 @@ from .test_cuda import CUDA
 GPUS = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "128MiB", "GPUFERRY_SIM_DEVICES": "2"}
 
 
-def both(gpus: list[object]) -> bool:
-    return len(gpus) == 2
-
-
 @pytest.mark.skipif(real_gpu(), reason="on two simulated devices")
 @pytest.mark.parametrize("options", [(), ("--oversubscribe", "2")], ids=["rigid", "elastic"])
 def test_the_only_replica_goes_where_its_turn_is(options: tuple[str, ...]) -> None:
@@ -27,8 +21,7 @@ def test_the_only_replica_goes_where_its_turn_is(options: tuple[str, ...]) -> No
     with monitor("--pool", "2", *options, environment=GPUS) as gpus:
         settings = gpus.settings() | {"GPUFERRY_CONTROL": gpus.control}
         with serving("--policy", "lb", "--tokens", "1", environment=settings) as server:
-            # A monitor is ready when one GPU is; of the other it is told later.
-            until(lambda: json.loads(server.system("GET", "status").body)["server"]["gpus"], both)
+            server.knows_gpus(2)  # a monitor is ready when one is; of the other it is told later
             server.deploy("mover", CUDA, most=1, gpu_memory=32 * MIB)
             [pid] = [one["pid"] for one in server.show("mover")["replicas"]]
             operator = Operator(gpus)

@@ -131,6 +131,7 @@ def test_gpus_are_told_with_a_lease(cluster: Etcd) -> None:
         settings = gpus.settings() | {"GPUFERRY_CONTROL": gpus.control}
         options = ("--policy", "lalbo3", "--tokens", "1")
         with sharing(cluster, *options, environment=settings) as one:
+            one.knows_gpus()
             one.deploy("model", CUDA, gpu_memory=32 << 20)
             assert one.invoke("model").body == b"1"
             name = json.loads(one.system("GET", "status").body)["server"]["name"]

@@ -52,6 +52,7 @@ def test_the_page_shows_what_is_on_which_gpu(browser: Browser) -> None:
     with monitor(environment=environment) as gpus:
         settings = gpus.settings() | {"GPUFERRY_CONTROL": gpus.control}
         with serving("--policy", "lalb", environment=settings) as server:
+            server.knows_gpus()
             server.deploy("model", CUDA, most=1)
             assert server.invoke("model").status == 200
             browser.open(link(server))
