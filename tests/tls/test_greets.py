@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from gpuferry.monitor.cluster.registry import redirect
 from gpuferry.monitor.cluster.registry.redirect import _greets
 from gpuferry.monitor.door import handshake
 from gpuferry.monitor.service.tls import Identity
@@ -23,8 +24,15 @@ from tests.helpers.certificates import Certificates
     ],
 )
 def test_a_server_with_tls(
-    certificates: Certificates, tmp_path: Path, of: str, scheme: str, greets: bool
+    certificates: Certificates,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    of: str,
+    scheme: str,
+    greets: bool,
 ) -> None:
+    if greets:  # however late both are
+        monkeypatch.setattr(redirect, "PROBE_SECONDS", 60.0)
     ours = certificates.identity()
     identities: dict[str, Identity | None] = {"ours": ours, "nobody": None}
     if of == "another":
