@@ -21,7 +21,7 @@ from tests.helpers.certificates import Certificates
 from tests.helpers.door import Between, Pair
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.programs import ROUND_TRIP
-from tests.helpers.running import Outcome, guest_environment, native_environment, run
+from tests.helpers.running import TIMEOUT, Outcome, guest_environment, native_environment, run
 from tests.resume.cutter import Allowance, Cutter
 from tests.resume.running import RECONNECT, built, native, same
 
@@ -67,8 +67,12 @@ class Listener(Between):
 
     def __init__(self, target: str, change: Callable[[bytes, bool], bytes] = lambda data, up: data) -> None:
         super().__init__(target)
-        self.heard = b""
+        self._parts: list[bytes] = []
         self._change = change
+
+    @property
+    def heard(self) -> bytes:
+        return b"".join(self._parts)
 
     def _pumps(self, pair: Pair) -> tuple[Callable[[], None], Callable[[], None]]:
         near, far = pair
@@ -77,7 +81,7 @@ class Listener(Between):
     def _pump(self, source: socket.socket, sink: socket.socket, up: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                self.heard += data
+                self._parts.append(data)  # nothing is lost of two threads' words
                 sink.sendall(self._change(data, up))
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
@@ -235,7 +239,7 @@ def test_without_libssl_it_says_so(secure: Monitor, tmp_path: Path) -> None:
 def connect(secure: Monitor) -> socket.socket:
     host, _, port = secure.tcp.removeprefix("tls://").rpartition(":")
     connection = socket.create_connection((host, int(port)))
-    connection.settimeout(20)
+    connection.settimeout(TIMEOUT)
     return connection
 
 
@@ -287,7 +291,7 @@ def test_a_cipher_suite_that_is_not_spoken_here_ends_its_own_connection(secure: 
         pytest.skip("needs OpenSSL's command: Python's ssl cannot ask for one suite alone")
     address = secure.tcp.removeprefix("tls://")
     asking = ["s_client", "-connect", address, "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256", "-ign_eof"]
-    outcome = run([openssl, *asking], native_environment(), timeout=20)
+    outcome = run([openssl, *asking], native_environment())
     assert "Cipher is TLS_CHACHA20_POLY1305_SHA256" in outcome.stdout, outcome.stderr
     assert "Exception in callback" not in secure.log.read_text()
 
