@@ -33,10 +33,17 @@ from tests.migration.gate import attempts
 from tests.mps import stand_in
 from tests.residency.lodgers import MIB, Lodger, Operator
 
+DEADLINE = 120.0
+PATIENT = ("READY_SECONDS", "ANSWER_SECONDS", "QUIT_SECONDS")
+
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of the stand-in's, which is in PATH. Not below pytest's own: sockets are made in it."""
+    """A folder of the stand-in's, which is in PATH. Not below pytest's own: sockets are made in it. However
+    long it takes to start and to answer, it is neither mute nor replaced.
+    """
+    for constant in PATIENT:
+        monkeypatch.setattr(mps, constant, DEADLINE)
     with tempfile.TemporaryDirectory(prefix="gf-mps-", dir="/tmp") as name:
         folder = Path(name, "bin")
         folder.mkdir()
@@ -58,7 +65,7 @@ async def kept(folder: Path):  # type: ignore[no-untyped-def]
     found = Mps(folder, mps.find())
     task = asyncio.ensure_future(found.run())
     try:
-        await found.ready(10)
+        await found.ready(DEADLINE)
         yield found
     finally:
         task.cancel()
@@ -92,7 +99,7 @@ def test_a_daemon_that_crashes_is_replaced(told: Path) -> None:
             os.kill(first, signal.SIGKILL)
             while found.starts < 2:
                 await asyncio.sleep(0.01)
-            await found.ready(10)
+            await found.ready(DEADLINE)
             assert found.pid not in (0, first)
             assert alive(found.pid)
         await found.stop()
@@ -113,7 +120,7 @@ def test_a_daemon_that_is_mute_is_replaced(told: Path, monkeypatch: pytest.Monke
             with pytest.raises(MpsError, match="does not answer"):
                 await found.ready(0.01)
             (told / "mute").unlink()
-            await found.ready(20)
+            await found.ready(DEADLINE)
             assert found.pid != first
         await found.stop()
 
@@ -158,7 +165,7 @@ def test_a_daemon_that_does_not_come_up(told: Path) -> None:
         with pytest.raises(MpsError, match="does not answer"):
             await found.ready(0.5)
         (told / "broken").unlink()
-        await found.ready(20)
+        await found.ready(DEADLINE)
         task.cancel()
         await asyncio.wait([task])
         await found.stop()
@@ -213,7 +220,8 @@ def with_mps(told: Path, *options: str, **more: str) -> Iterator[Monitor]:
     environment = {"GPUFERRY_DEVICE": "gpu", "LD_LIBRARY_PATH": str(driver), "GPUFERRY_TEST_MPS": str(told)}
     environment |= {"PATH": os.environ["PATH"], "GPUFERRY_STATE_DIR": str(told / "state")} | more
     flags = ("--mps", "--jail", "off", "--pool", "2", "--headroom", "0")
-    with monitor(*flags, *options, environment=environment) as server:
+    patient = {f"{mps.__name__}:{constant}": DEADLINE for constant in PATIENT}
+    with monitor(*flags, *options, environment=environment, constants=patient) as server:
         yield server
 
 
