@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Iterator
@@ -116,10 +117,13 @@ def test_a_monitors_log_at_its_loudest(tmp_path: Path) -> None:
             pass
         with pytest.raises(Refused):
             FakeGuest(monitor.address, "not-the-token-of-this-monitor")
-        command_lines = [
-            Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
-            for pid in processes.descendants(monitor.process.pid)
-        ]
+        command_lines = []
+        for pid in processes.descendants(monitor.process.pid):
+            for file in ("cmdline", "environ"):
+                with contextlib.suppress(OSError):  # one that served may be about to end
+                    command_lines.append(Path(f"/proc/{pid}/{file}").read_bytes())
+        assert command_lines
+        monitor.wait_for_log("session started")
         monitor.stop()
         text = monitor.log.read_text()
     entries = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
