@@ -54,6 +54,7 @@ class Shared:
         self._models = schedule.models
         self._odd: set[str] = set()  # keys whose values were complained of
         self._written: dict[str, tuple[str, float]] = {}
+        self._telling = asyncio.Lock()  # what is told of a function is in the store before it is forgotten
 
     # -- functions
 
@@ -83,10 +84,11 @@ class Shared:
 
     async def forget(self, name: str) -> None:
         """Remove the function, and what was learnt of it, from the store. Raises StoreError."""
-        for key in (FUNCTIONS + name, *await self._store.read(f"{MODELS}{name}/")):
-            while entry := await self._store.get(key):
-                if await self._store.swap(key, None, entry.version):
-                    break
+        async with self._telling:
+            for key in (FUNCTIONS + name, *await self._store.read(f"{MODELS}{name}/")):
+                while entry := await self._store.get(key):
+                    if await self._store.swap(key, None, entry.version):
+                        break
 
     # -- what goes on all the time
 
@@ -138,7 +140,8 @@ class Shared:
         complained = False
         while True:
             try:
-                await self._publish()
+                async with self._telling:
+                    await self._publish()
                 complained = False
             except StoreError as error:
                 if not complained:

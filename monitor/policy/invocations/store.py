@@ -63,6 +63,8 @@ class Publisher:
             wanted[f"{key}/status"] = "busy" if card.open <= 0 else "idle"
             wanted[f"{key}/lru"] = json.dumps(lru(card))
         for flow in policy.flows():
+            if flow.removed:  # what runs of it ends, and nobody is to hear how
+                continue
             name = flow.function.name
             for what, mean in (("load", flow.load), ("infer", flow.run)):
                 if mean.value is not None:
