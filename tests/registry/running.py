@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,31 @@ from gpuferry.monitor.cluster.registry.signing import Caller
 from gpuferry.monitor.service.dial import dial
 from gpuferry.specs._generated import registry_pb2
 
+from tests.helpers.points import daemon
 from tests.helpers.ports import lasting_ports
 from tests.helpers.warm import CLI, Popen
-from tests.monitor.harness import DEADLINE, environment, run, wait_until
+from tests.monitor.harness import DEADLINE, NONE, environment, run, wait_until
+
+PROBE = "gpuferry.monitor.cluster.registry.redirect:PROBE_SECONDS"
+PATIENT = {PROBE: DEADLINE}  # where a server that greets late is to be no other than one that greets
 
 
 class Registry:
     """The process; after `kill` it can be started again with the same state and ports."""
 
-    def __init__(self, folder: Path, options: tuple[str, ...], state: Path, ports: list[int]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        options: tuple[str, ...],
+        state: Path,
+        ports: list[int],
+        constants: Mapping[str, float],
+    ) -> None:
         self.runtime = str(folder / "run")
         self.log = folder / "log"
         self.state = state
         self._options = options
+        self._cli, self._settings = daemon(constants)
         self.address, self.control = (f"127.0.0.1:{port}" for port in ports)
         self.start()
 
@@ -39,10 +51,14 @@ class Registry:
         endpoint = Path(self.runtime, "registry", "endpoint")
         endpoint.unlink(missing_ok=True)
         self.environment = environment(self.runtime, GPUFERRY_STATE_DIR=str(self.state))
-        command = [*CLI, "registry", "--listen", self.address, "--control", self.control, *self._options]
+        command = [*self._cli, "registry", "--listen", self.address, "--control", self.control]
         with self.log.open("a") as log:
             self.process = Popen(
-                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*command, *self._options],
+                env=self.environment | self._settings,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         wait_until(lambda: endpoint.exists() or self.process.poll() is not None, "the registry")
         assert self.process.poll() is None, self.log.read_text()
@@ -112,13 +128,15 @@ class Registry:
 
 
 @contextlib.contextmanager
-def registry(*options: str, state: Path | None = None) -> Iterator[Registry]:
-    """Nothing of it is left afterwards but the state, if that is given."""
+def registry(
+    *options: str, state: Path | None = None, constants: Mapping[str, float] = NONE
+) -> Iterator[Registry]:
+    """Nothing of it is left afterwards but the state, if that is given. `constants`: of its process."""
     folder = Path(tempfile.mkdtemp(prefix="gf-", dir="/tmp"))
     running = None
     with lasting_ports(2) as ports:
         try:
-            running = Registry(folder, options, state or folder / "state", ports)
+            running = Registry(folder, options, state or folder / "state", ports, constants)
             yield running
         finally:
             if running and running.process.poll() is None:

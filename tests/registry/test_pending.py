@@ -13,7 +13,7 @@ from gpuferry.specs._generated import registry_pb2
 
 from tests.helpers.door import Door
 from tests.registry.guest import Identity, redirect_of
-from tests.registry.running import Registry, registry
+from tests.registry.running import PATIENT, Registry, registry
 
 GIB = 1 << 30
 
@@ -56,7 +56,7 @@ class Server:
 
 @pytest.fixture
 def running() -> Iterator[Registry]:
-    with registry("--lease", "600") as started:
+    with registry("--lease", "600", constants=PATIENT) as started:
         yield started
 
 

@@ -12,7 +12,7 @@ from gpuferry.monitor.door.handshake import Extension, program_digest
 from gpuferry.specs._generated import registry_pb2
 
 from tests.registry.guest import Identity, Request, extension, redirect_of
-from tests.registry.running import Registry, registry
+from tests.registry.running import PATIENT, Registry, registry
 from tests.registry.test_pending import Server
 
 WORD = secrets.token_bytes(32)
@@ -20,7 +20,7 @@ WORD = secrets.token_bytes(32)
 
 @pytest.fixture
 def running() -> Iterator[Registry]:
-    with registry("--lease", "600") as started:
+    with registry("--lease", "600", constants=PATIENT) as started:
         yield started
 
 

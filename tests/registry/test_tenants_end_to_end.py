@@ -14,14 +14,14 @@ from tests.monitor import harness
 from tests.tenants.stage import as_tenant
 
 from .guest import Guest, Identity, Refused, Request, ask
-from .running import Registry, registry
+from .running import PATIENT, Registry, registry
 from .test_redirect import POOL, member
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[tuple[Registry, list[harness.Monitor]]]:
     with contextlib.ExitStack() as stack:
-        running = stack.enter_context(registry("--lease", "6", "--max-wait", "0.5"))
+        running = stack.enter_context(registry("--lease", "6", "--max-wait", "5", constants=PATIENT))
         monitors = [stack.enter_context(member(running)) for _ in range(2)]
         for monitor in monitors:
             running.register(monitor.tcp)
