@@ -134,7 +134,9 @@ def test_who_is_refused(
     change: dict[str, object],
     words: str,
 ) -> None:
-    monkeypatch.setattr("gpuferry.monitor.store.etcd.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("gpuferry.monitor.store.etcd.PATIENCE_SECONDS", 0.0)  # asked once,
+    monkeypatch.setattr("gpuferry.monitor.store.etcd.CALL_SECONDS", DEADLINE)  # and heard however late
+    monkeypatch.setattr("gpuferry.monitor.store.etcd_access.LOGIN_SECONDS", DEADLINE)
     access = access_of(options(certificates, secured[0], tmp_path / "password"))
     access = dataclasses.replace(access, **change)  # type: ignore[arg-type]
 

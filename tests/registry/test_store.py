@@ -233,8 +233,9 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, SECONDS))
 
 
-def test_etcd_goes_on_without_its_leader() -> None:
+def test_etcd_goes_on_without_its_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes and watches go on when the leader, then another leader with the first one back, is killed."""
+    monkeypatch.setattr(etcd_store, "PATIENCE_SECONDS", SECONDS)  # elections take as long as they take
 
     async def main(cluster: Etcd) -> None:
         store = EtcdStore(cluster.addresses)
@@ -304,6 +305,7 @@ def test_a_watch_leaves_a_member_that_says_nothing(monkeypatch: pytest.MonkeyPat
 
 def test_a_quiet_watch_stays_at_its_member(etcd_cluster: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
     """The member is asked whether it is there, and its answer is no change."""
+    monkeypatch.setattr(etcd_store, "_OPTIONS", ())  # gRPC itself waits 3 s for an answer
     monkeypatch.setattr("gpuferry.monitor.store.etcd_watch.SILENCE_SECONDS", 0.05)
     monkeypatch.setattr("gpuferry.monitor.store.etcd_watch.ANSWER_SECONDS", 60.0)
     prefix = fresh()
