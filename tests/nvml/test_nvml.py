@@ -17,6 +17,7 @@ from gpuferry.guest import launch, paths
 from codegen import local_library
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.tokens import token_of
+from tests.monitor.harness import wait_until
 
 UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, DRIVER_NOT_LOADED = 1, 2, 3, 6, 9
 
@@ -113,10 +114,17 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Monitor]:
+def running() -> Iterator[Monitor]:
     options = ("--pool", "2", "--sample", "0.5", "--log-level", "warning")
     with monitor(*options, environment={"GPUFERRY_SIM_DEVICES": "2"}) as one:
         yield one
+
+
+@pytest.fixture
+def server(running: Monitor) -> Iterator[Monitor]:
+    """Whoever looks sees the sessions of its machine: those of a test are over before the next."""
+    yield running
+    wait_until(lambda: not running.status()["sessions"], "the end of all sessions")
 
 
 def environment(settings: dict[str, str]) -> dict[str, str]:
