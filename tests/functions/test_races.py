@@ -162,7 +162,7 @@ def results(server: Server, name: str) -> dict[str, float]:
 
 def test_one_that_is_to_run_again_waits_no_longer_than_it_may(pointed: Server, points: Points) -> None:
     """And counts as one that has waited, also if a replica was about to start for it."""
-    pointed.deploy("impatient", most=1, wait=0.5)
+    pointed.deploy("impatient", most=1, wait=1.5)  # before it is there that is not over
     with points.hold(STARTED) as starting:
         with points.hold(INVOKES) as held:
             asked = Asked(lambda: pointed.invoke("impatient"))
