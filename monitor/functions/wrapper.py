@@ -38,6 +38,7 @@ HEADERS_MOST = 64 << 10  # characters of an answer's headers
 TRACE_MOST = 16 << 10  # characters of a traceback
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 END_SECONDS = 5.0  # in which what is killed ends, unless the kernel holds it
+LOOKS_LEAST = 100  # at what is left, if this process is held for as long
 OOM_SCORE = b"500"  # when the machine has no memory left, replicas go before the servers
 RTLD_NOLOAD = 4
 NOT_INITIALIZED = 3
@@ -425,8 +426,9 @@ def end_all(ended: dict[int, int], wanted: tuple[int, ...]) -> None:
     import signal
     import time
 
-    late = time.monotonic() + END_SECONDS
-    while time.monotonic() < late:
+    late, looks = time.monotonic() + END_SECONDS, 0
+    while looks < LOOKS_LEAST or time.monotonic() < late:
+        looks += 1
         reap(ended, wanted)
         found = descendants(os.getpid())
         if not found:

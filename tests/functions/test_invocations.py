@@ -7,10 +7,13 @@ import http.client
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from gpuferry.monitor.functions import process
 
 from .serving import DEEDS, Meeting, Server, gone, until
 
@@ -344,6 +347,26 @@ def comet_has_ended(file: Path) -> bool:
     before = file.stat().st_mtime_ns
     time.sleep(0.05)
     return file.stat().st_mtime_ns == before
+
+
+LATE = """
+import importlib.util, itertools, os, subprocess, sys, time
+
+spec = importlib.util.spec_from_file_location("wrapper", sys.argv[1])
+wrapper = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(wrapper)
+wrapper.prctl(wrapper.PR_SET_CHILD_SUBREAPER, 1)
+subprocess.Popen(["setsid", "sleep", "600"], stdout=subprocess.DEVNULL)
+time.monotonic = itertools.count(0.0, wrapper.END_SECONDS).__next__  # it stands still between any two looks
+wrapper.end_all({}, ())
+print(wrapper.descendants(os.getpid()))
+"""
+
+
+def test_a_supervisor_that_stands_still_ends_all_the_same() -> None:
+    """Once its time was over it left all that had come of the replica, for good."""
+    command = [sys.executable, "-c", LATE, process.WRAPPER]
+    assert subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout == "[]\n"
 
 
 ODD = """
