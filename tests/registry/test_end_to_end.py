@@ -19,7 +19,7 @@ from tests.helpers.door import Door
 from tests.helpers.programs import ROUND_TRIP
 from tests.monitor import harness
 from tests.monitor.fake_guest import read_frame
-from tests.registry.running import Registry, registry
+from tests.registry.running import PATIENT, Registry, registry
 
 COMMAND = [sys.executable, "-c", ROUND_TRIP]
 INIT = [sys.executable, "-c", 'import ctypes; print(ctypes.CDLL("libcuda.so.1").cuInit(0))']
@@ -27,7 +27,7 @@ INIT = [sys.executable, "-c", 'import ctypes; print(ctypes.CDLL("libcuda.so.1").
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Registry]:
-    with registry("--max-wait", "2") as running:
+    with registry(constants=PATIENT) as running:
         joined = ("--registry", running.control, "--cluster-key-file", running.key_file, "--http", "none")
         with harness.monitor("--pool", "1", *joined, server=None) as monitor:
             running.register(monitor.tcp, zone="a")
@@ -44,7 +44,9 @@ def test_a_program_with_a_tenants_token(running: Registry) -> None:
     token = running.run("token", "create", "acme", "--registry", running.control).stdout.strip()
     done = run(running, "--label", "zone=a", GPUFERRY_TOKEN=token)
     assert (done.returncode, done.stdout, done.stderr) == (0, "same\n", "")
-    refused = run(running, "--label", "zone=b", GPUFERRY_TOKEN=token)
+    soon = ("--max-wait", "0.5", "--cluster-key-file", running.key_file)
+    with registry(*soon, state=running.state) as impatient:
+        refused = run(impatient, "--label", "zone=b", GPUFERRY_TOKEN=token)
     assert "zone=b" in refused.stderr
     assert "error 46" in refused.stderr
     wrong = run(running, GPUFERRY_TOKEN=token[:-2] + "AA")
