@@ -15,6 +15,8 @@ from tests.registry.guest import Guest
 from tests.registry.running import Registry, registry
 
 REPLICAS = 3
+# While etcd has no leader, a call waits as long as that takes.
+ELECTIONS = {"gpuferry.monitor.store.etcd:PATIENCE_SECONDS": harness.DEADLINE}
 
 
 class Cluster:
@@ -47,7 +49,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(etcd(3))
         options = ("--store", store.store, "--cluster-key-file", str(key), "--lease", "10")
-        replicas = [stack.enter_context(registry(*options)) for _ in range(REPLICAS)]
+        replicas = [stack.enter_context(registry(*options, constants=ELECTIONS)) for _ in range(REPLICAS)]
         where = ",".join(replica.control for replica in replicas)
         joined = ("--registry", where, "--cluster-key-file", str(key), "--http", "none")
         yield Cluster(store, replicas, stack.enter_context(harness.monitor("--pool", "1", *joined)))
