@@ -32,10 +32,12 @@ class Shelf:
 
 
 def is_idle(server: Server) -> bool:
-    """It lives, has no session, and has nothing to say."""
+    """It lives, has no session, and has nothing to say: not even what it said a little later than others."""
     if server.process.poll() is not None or select.select([server.control], [], [], 0)[0]:
         return False
-    return server.stats().session == 0
+    server.order(stats={})
+    message = server.message()
+    return message.HasField("stats") and message.stats.session == 0
 
 
 @pytest.fixture(scope="module")
