@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,10 +78,15 @@ def freeze(server: Server) -> None:
     """It stands still when this returns."""
     server.process.send_signal(signal.SIGSTOP)
     tasks = Path(f"/proc/{server.process.pid}/task")
-    while not all(
-        (task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()
-    ):
-        time.sleep(0.001)
+    wait_until(lambda: all(state_of(task) == "T" for task in tasks.iterdir()), "all threads stand still")
+
+
+def state_of(task: Path) -> str:
+    """As the kernel has it; nothing, if the thread has just ended."""
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 @pytest.mark.some(5)
