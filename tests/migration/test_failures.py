@@ -45,6 +45,8 @@ from tests.migration.moving import (
 from tests.monitor.harness import wait_until
 from tests.resume.guest import counting
 
+NOT_READY = 600
+
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[Faulty]:
@@ -336,6 +338,7 @@ def test_a_kernel_that_runs_on(source: Server, destination: Server) -> None:
     other = handle("stream", 5)
     guest.send("cuStreamCreateWithPriority", phStream=other, flags=1, priority=0)
     guest.launch(waiter, struct.pack("<QQ", flag, flag + 8), block=(1, 1, 1), stream=other)
+    assert guest.call("cuStreamQuery", hStream=other).status == NOT_READY  # it has been launched, for sure
     moved = move(source, destination, guest.session, drain_seconds=0.3)
     assert "0.3 s" in moved.reason
     stayed(source, destination, moved)
