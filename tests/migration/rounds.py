@@ -17,7 +17,7 @@ from tests.helpers.running import guest_environment, native_environment
 from tests.monitor.harness import DEADLINE, Monitor, wait_until
 
 RUNNING = control_pb2.SESSION_STATE_RUNNING
-BUSY = control_pb2.SERVER_STATE_BUSY
+BUSY, IDLE = control_pb2.SERVER_STATE_BUSY, control_pb2.SERVER_STATE_IDLE
 
 
 class Program:
@@ -132,7 +132,8 @@ def destination_waits(
     monitor: Monitor, device: int, ask: Callable[..., Iterator[Any]], request: Any
 ) -> Iterator[tuple[Iterator[Any], int]]:
     """The steps of what was asked for, which has begun, and its destination's pid, which waits (SIGSTOP)."""
-    (idle,) = [one for one in monitor.status().servers if one.device == device]
+    here = [one for one in monitor.status().servers if one.device == device]
+    (idle,) = [one for one in here if one.state == IDLE]  # one that was killed may not be reaped yet
     os.kill(idle.pid, signal.SIGSTOP)
     try:
         steps = ask(request, metadata=monitor.metadata, timeout=DEADLINE)
