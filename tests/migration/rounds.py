@@ -16,7 +16,7 @@ from tests.helpers import programs, toolchain
 from tests.helpers.running import guest_environment, native_environment
 from tests.monitor.harness import DEADLINE, Monitor, wait_until
 
-RUNNING = control_pb2.SESSION_STATE_RUNNING
+RUNNING, MOVED = control_pb2.SESSION_STATE_RUNNING, control_pb2.SESSION_STATE_MOVED
 BUSY, IDLE = control_pb2.SERVER_STATE_BUSY, control_pb2.SERVER_STATE_IDLE
 
 
@@ -89,8 +89,10 @@ def native(name: str, rounds: int) -> str:
 
 
 def session_of(monitor: Monitor, pid: int) -> Any:
-    """Of a program that was started here."""
-    (found,) = [one for one in monitor.status().sessions if one.guest_pid == pid]
+    """Of a program that was started here. It may have gone to another server, and come back, before the
+    keeper that it left here has ended.
+    """
+    (found,) = [one for one in monitor.status().sessions if one.guest_pid == pid and one.state != MOVED]
     return found
 
 
