@@ -13,7 +13,7 @@ from gpuferry.specs._generated import migration_pb2
 from gpuferry.specs._generated.frames import Frame, frame
 
 from tests.apiserver.guest import Guest
-from tests.apiserver.server import Server
+from tests.apiserver.server import DEADLINE, Server
 from tests.migration.moving import (
     MEMORY,
     PAGE,
@@ -152,7 +152,7 @@ def follow(guest: Follower, destination: Server, meanwhile: Callable[[], object]
     meanwhile()
     guest.socket.close()
     guest.socket, theirs = socket.socketpair()
-    guest.socket.settimeout(30)
+    guest.socket.settimeout(DEADLINE)
     order(destination, [theirs], resume={"session": guest.session, "proof": b"r" * 32, "received": 0})
     header = guest.socket.recv(16, socket.MSG_WAITALL)
     size, op = struct.unpack_from("<IH", header)
