@@ -32,7 +32,6 @@ from tests.monitor import harness
 
 NAME, ROUNDS = "moving_structures", 2
 FAILED = control_pb2.MIGRATION_STATE_FAILED
-BUSY, IDLE = control_pb2.SERVER_STATE_BUSY, control_pb2.SERVER_STATE_IDLE
 GRACE = ("--pool", "1", "--orphan-grace", "60")
 pytestmark = pytest.mark.timeout(180)
 
@@ -210,14 +209,23 @@ def test_the_monitor_is_killed_while_a_session_is_suspended(tmp_path: Path) -> N
 
 
 def keeper_of(monitor: harness.Monitor) -> int:
-    (pid,) = [
-        pid
-        for pid in processes.descendants(monitor.process.pid)
-        if (command := Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))[0].rpartition(b"/")[2]
-        != b"bwrap"
-        and b"gpuferry.apiserver.keeper" in command
-    ]
-    return pid
+    """Once the one of the test before is gone."""
+
+    def the_only_one() -> list[int]:
+        found = [pid for pid in processes.descendants(monitor.process.pid) if is_keeper(pid)]
+        return found if len(found) == 1 else []
+
+    (pid,) = harness.wait_until(the_only_one, "one keeper")
+    return int(pid)
+
+
+def is_keeper(pid: int) -> bool:
+    """And not its jail; nor is one that has just ended."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return command[0].rpartition(b"/")[2] != b"bwrap" and b"gpuferry.apiserver.keeper" in command
 
 
 def test_the_keeper_of_a_suspended_session_is_killed(monitor: harness.Monitor, tmp_path: Path) -> None:
