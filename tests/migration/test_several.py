@@ -136,6 +136,7 @@ def test_to_another_server(monitor: harness.Monitor) -> None:
         assert running.check() == before
         assert where(other) == [0, 1]
         monitor.wait_for(lambda status: not status.sessions, "it has followed")
+        assert running.check() == before  # it has arrived, too: on its way the session cannot move
         goes(other, "gpu:2,3", (2, 3))
         assert running.check() == before
 
@@ -193,6 +194,7 @@ def test_the_next_monitor_adopts_it() -> None:
                 lambda status: sum(one.memory_granted > 0 for one in status.devices) == 2, "its own"
             )
             assert running.check() == before
+            second.wait_idle(4)  # before that it may not know of all GPUs
             goes(second, "gpu:2,3", (2, 3))
             running.work()
             assert running.check() == before
