@@ -135,6 +135,7 @@ def test_another_monitor_finds_them_again(monitor: harness.Monitor) -> None:
         successor.wait_idle(3 * GPUS - 1)
         with FakeGuest(successor.tcp, TOKEN, **portion(100, 0, "red", "", "a")):
             assert devices(successor.status()) == [400, 0, 0]
+        successor.wait_for(lambda s: devices(s) == [300, 0, 0], "its end")
         with FakeGuest(successor.tcp, TOKEN, **portion(100)):
             assert devices(successor.status()) == [300, 100, 0]  # GPU 0 is a's
         assert guest.echo(b"still") == b"still"
