@@ -17,6 +17,7 @@ from gpuferry.specs._generated import control_pb2
 
 from tests.helpers.running import guest_environment
 from tests.ipc.members import program
+from tests.migration.rounds import has_begun
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused
 
@@ -200,7 +201,9 @@ def test_a_program_moves_to_another(monitor: harness.Monitor) -> None:
     with program(guest_environment(told), 1) as (member,):
         memory = member.allocate(8)
         assert member.write(memory, 7) == 0
-        (session,) = monitor.status().sessions
+        # That of a program before this one may not be over yet.
+        (session,) = monitor.wait_for(lambda status: len(status.sessions) == 1, "it is alone").sessions
+        has_begun(monitor, session.id)
         there = (session.device + INSTANCES) % (2 * INSTANCES)
         request = control_pb2.MigrateRequest(session=session.id, device=there)
         *_, last = monitor.stub.Migrate(request, metadata=monitor.metadata, timeout=harness.DEADLINE)
