@@ -190,6 +190,7 @@ cuda.cuInit(0)
 cuda.cuDeviceGetCount(ctypes.byref(found))
 print(json.dumps([uuid, found.value]))
 """
+    monitor.wait_for(lambda status: not status.sessions, "end of others, whose GPUs it would see")
     settings = ("run", "--label", "gpu=0", "--", "env", f"VISIBLE={visible}", sys.executable, "-c", code)
     done = monitor.run(*settings)
     assert done.returncode == 0, done.stderr
