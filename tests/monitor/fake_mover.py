@@ -54,10 +54,6 @@ class FakeMover(FakeServer):
         if self.order:
             returned.migrating.CopyFrom(self.order)
 
-    def tell(self, **message: object) -> None:
-        with contextlib.suppress(OSError):  # what happens while there is no monitor is lost
-            super().tell(**message)
-
     def serve(self, grant: node_pb2.Grant, guest: socket.socket) -> None:
         self.grant, self.guest, self.reason, self.cancelled = grant, guest, "", ""
         self.quota, self.session = grant.memory_quota, grant.session
