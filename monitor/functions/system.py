@@ -128,7 +128,9 @@ class System:
             wanted = read({**said, "name": request.match_info["name"]} if isinstance(said, dict) else said)
             wanted = dataclasses.replace(wanted, revision=0)
             # Whoever asks may go: a deployment is carried out whole.
-            function = await asyncio.shield(asyncio.ensure_future(self._catalogue.deploy(wanted)))
+            deploying = asyncio.ensure_future(self._catalogue.deploy(wanted))
+            deploying.add_done_callback(lambda done: done.cancelled() or done.exception())
+            function = await asyncio.shield(deploying)
         except Failed as error:
             return refusal(error)
         except (ValueError, RecursionError) as error:
@@ -166,8 +168,8 @@ class System:
         if not book.room():
             raise web.HTTPTooManyRequests(text="too many follow this function's log\n")
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-        await response.prepare(request)
         try:
+            await response.prepare(request)
             async for lines in book.follow(tail):
                 await within(READ_SECONDS, response.write(_lines(lines).encode()))
         except ConnectionResetError:  # who followed has enough

@@ -25,6 +25,8 @@ async def within(seconds: float, work: Awaitable[Result]) -> Result:
         if not task.done():
             task.cancel()
             await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # whoever was cancelled here does not look at it
 
 
 async def until(stopping: asyncio.Event, tasks: Iterable[asyncio.Task[None]]) -> None:

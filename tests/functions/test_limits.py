@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import socket
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from aiohttp import web
+from gpuferry.monitor.functions.bodies import Bodies
 from gpuferry.monitor.functions.logbook import LETTERS_MOST, LINES_MOST, Line, LogBook
+from gpuferry.monitor.functions.replica import StartFailed
+from gpuferry.monitor.functions.system import System
 
 from .serving import DEADLINE, Asked, Meeting, Server, leave, serving, until
 
@@ -215,6 +222,41 @@ def test_a_broken_revision_leaves_the_one_before(server: Server) -> None:
     assert server.system("PUT", "functions/steady", {"source": "1 / 0"}).status == 422
     assert server.invoke("steady", body="as ever").body == b"as ever"
     assert server.show("steady")["revision"] == 1
+
+
+def test_who_leaves_what_fails_leaves_no_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deployment goes on without its caller, and a log has nobody to follow it: both were tracebacks."""
+
+    async def deploy(_: object) -> None:
+        await asyncio.sleep(0)
+        raise StartFailed("no")
+
+    async def hung_up(*_: object) -> None:
+        raise ConnectionResetError("Cannot write to closing transport")
+
+    async def read(*_: object) -> bytes:
+        return b'{"source": "x", "folder": "/"}'
+
+    async def main() -> list[str]:
+        complaints: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said["message"]))
+        there: Any = SimpleNamespace(deploy=deploy, get=lambda _: SimpleNamespace(book=LogBook()))
+        nothing: Any = None
+        system = System(nothing, there, nothing, Bodies(1 << 20), nothing, nothing)
+        request: Any = SimpleNamespace(match_info={"name": "f"}, query={"follow": "1"}, transport=None)
+        leaving = asyncio.ensure_future(system._deploy(request))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        assert leaving.cancelled()
+        await asyncio.sleep(0.01)
+        gc.collect()
+        await system._logs(request)
+        return complaints
+
+    monkeypatch.setattr("gpuferry.monitor.functions.bodies.Held.read", read)
+    monkeypatch.setattr(web.StreamResponse, "prepare", hung_up)
+    assert asyncio.run(main()) == []
 
 
 def test_output_is_kept_in_bounds(server: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import secrets
 from pathlib import Path
 
@@ -64,6 +65,30 @@ def test_within_knows_whose_cancellation_it_was() -> None:
             await waiting
 
     asyncio.run(main())
+
+
+def test_within_leaves_no_complaint_of_what_nobody_looks_at() -> None:
+    """A request's body ends with its connection, whose handler is cancelled at the same moment."""
+
+    async def hung_up() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise Died
+
+    async def main() -> list[str]:
+        complaints: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said["message"]))
+        waiting = asyncio.ensure_future(within(60.0, hung_up()))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert waiting.cancelled()
+        del waiting
+        gc.collect()
+        return complaints
+
+    assert asyncio.run(main()) == []
 
 
 @pytest.mark.parametrize("how", ["fails", "is cancelled"])

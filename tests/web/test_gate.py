@@ -192,3 +192,18 @@ def test_strangers_write_nothing_into_the_log(
         assert connection.recv(12).endswith((b" 400", b" 401", b" 403"))
     assert ask(stage.url, "/healthz")[0] == 200
     assert not caplog.records
+
+
+def test_a_page_that_is_closed_before_it_is_answered_writes_nothing_into_the_log(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hung_up(*_: object) -> None:
+        raise ConnectionResetError("Cannot write to closing transport")
+
+    with monkeypatch.context() as there:
+        there.setattr(server.web.StreamResponse, "prepare", hung_up)
+        with connect(stage) as connection:
+            connection.sendall(EVENTS)
+            assert is_closed(connection)
+    assert ask(stage.url, "/healthz")[0] == 200
+    assert not caplog.records

@@ -200,8 +200,8 @@ class WebServer:
         if not self._gate.may_stream(request.transport, request[CALLER].tenant):
             raise web.HTTPServiceUnavailable(text="too many pages are open on this machine: close some\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
         try:
+            await response.prepare(request)
             async for event in self._source.events(request[CALLER]):
                 if not await self._goes_on(request):
                     break
