@@ -21,13 +21,14 @@ def read_cluster_key(file: str | None, state: Path) -> bytes | None:
     Raises ConfigError if it cannot be read or is too short.
     """
     given = first_line(os.environ.get("GPUFERRY_CLUSTER_KEY", ""))
-    path = file or (str(state / NAME) if not given and (state / NAME).exists() else None)
+    path = file or (None if given else str(state / NAME))
     try:
         key = read_token(path) if path else given
     except OSError as error:
-        raise ConfigError(f"cluster key file {path}: {error.strerror}") from None
-    if not key and not path:
-        return None
+        if not file and isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            return None
+        hint = "" if file else "the state folder must be this user's: --state names another"
+        raise ConfigError(f"cluster key file {path}: {error.strerror}", hint) from None
     check_strength(f"the cluster key in {path}" if path else "the key in GPUFERRY_CLUSTER_KEY", key)
     return key.encode()
 

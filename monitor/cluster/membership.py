@@ -22,6 +22,7 @@ from ..door.tokens.book import TokenBook
 from ..pool.pool import Pool
 from ..residency.steward import Steward
 from ..service.dial import dial_async
+from ..settings.errors import ConfigError
 from ..settings.folders import state_directory, store_path
 from ..settings.limits import Limits
 from ..settings.monitor import Config
@@ -255,7 +256,9 @@ class Membership:
 
 
 def lets_somebody_in(config: MonitorOptions) -> bool:
-    """Whether there is a tenant's token or a cluster whose guests can come from other machines."""
+    """Whether there is a tenant's token or a cluster whose guests can come from other machines. Raises
+    ConfigError if nobody can tell.
+    """
     if read_cluster_key(config.cluster_key_file, state_directory(config.state)):
         return True
 
@@ -266,4 +269,8 @@ def lets_somebody_in(config: MonitorOptions) -> bool:
         finally:
             await local.close()
 
-    return asyncio.run(any_token())
+    try:
+        return asyncio.run(any_token())
+    except StoreError as error:
+        hint = "name another state folder with --state, or put a copy in its place"
+        raise ConfigError(f"tokens of tenants cannot be read: {error}", hint) from None

@@ -79,7 +79,11 @@ class LocalTenants:
     @property
     def store(self) -> SqliteStore | None:
         """The file's store; None as long as there is no file. Raises StoreError."""
-        return self.made() if self._store or self._path.exists() else None
+        try:
+            there = bool(self._store or self._path.exists())
+        except OSError as error:  # the folder is another user's, or its disk is gone
+            raise StoreError(f"{self._path}: {error.strerror}") from None
+        return self.made() if there else None
 
     def made(self) -> SqliteStore:
         """The file's store; the file is made if need be. Raises StoreError."""

@@ -12,13 +12,18 @@ from typing import Any
 
 import pytest
 from gpuferry.monitor.cli.app import app
+from gpuferry.monitor.cluster.key import read_cluster_key
+from gpuferry.monitor.cluster.membership import lets_somebody_in
 from gpuferry.monitor.cluster.registry.config import RegistryOptions
+from gpuferry.monitor.door.credentials import LocalTenants
 from gpuferry.monitor.settings import options
 from gpuferry.monitor.settings.errors import ConfigError, UsageError
+from gpuferry.monitor.settings.folders import state_directory
 from gpuferry.monitor.settings.monitor import check_turns
 from gpuferry.monitor.settings.monitor_options import MonitorOptions
 from gpuferry.monitor.settings.options import option, options_of
 from gpuferry.monitor.settings.sources import load
+from gpuferry.monitor.store.interface import StoreError
 from typer.testing import CliRunner
 
 from tests.monitor import harness
@@ -247,3 +252,24 @@ def test_help_lists_each_option_under_its_topic() -> None:
     for entry in options_of(MonitorOptions, "monitor"):
         assert f"  {entry.flag} " in told[entry.topic], entry.name
     assert "--config FILE" in told["Options"]
+
+
+def test_a_state_folder_that_nobody_can_look_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that `sudo gpuferry monitor` has made: root may all, so a name that is too long stands for it.
+    It was a traceback, and of a disk that went away the end of a monitor that ran.
+    """
+    unseen = tmp_path / ("n" * 300)
+    with pytest.raises(ConfigError, match=r"cluster\.key: File name too long") as caught:
+        read_cluster_key(None, unseen)
+    assert "--state" in caught.value.hint
+    with pytest.raises(StoreError, match="File name too long"):
+        _ = LocalTenants(unseen / "gpuferry.db").store
+    assert read_cluster_key(None, tmp_path / "none") is None
+    (tmp_path / "gpuferry.db").write_bytes(b"no database at all" * 100)
+    with pytest.raises(ConfigError, match=r"tokens of tenants cannot be read: .*gpuferry\.db: "):
+        lets_somebody_in(MonitorOptions(state=str(tmp_path)))
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    with pytest.raises(ConfigError, match="no home folder"):
+        state_directory()
