@@ -27,10 +27,12 @@ class NoMonitor(Exception):
 
 
 def runtime_directory() -> str:
-    """The private folder in which a monitor publishes its endpoint and token."""
+    """The private folder in which a monitor publishes its endpoint and token. Absolute: what lies there is
+    named to programs, which begin elsewhere, or go there before their first call.
+    """
     explicit = os.environ.get("GPUFERRY_RUNTIME_DIR")
     if explicit:
-        return explicit
+        return os.path.abspath(explicit)
     base = os.environ.get("XDG_RUNTIME_DIR")
     return os.path.join(base, "gpuferry") if base else f"/tmp/gpuferry-{os.getuid()}"
 

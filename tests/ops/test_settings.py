@@ -20,7 +20,7 @@ from gpuferry.monitor.settings import options
 from gpuferry.monitor.settings.errors import ConfigError, UsageError
 from gpuferry.monitor.settings.folders import state_directory
 from gpuferry.monitor.settings.monitor import check_turns
-from gpuferry.monitor.settings.monitor_options import MonitorOptions
+from gpuferry.monitor.settings.monitor_options import MonitorOptions, default_control, default_socket
 from gpuferry.monitor.settings.options import option, options_of
 from gpuferry.monitor.settings.sources import load
 from gpuferry.monitor.store.interface import StoreError
@@ -273,3 +273,12 @@ def test_a_state_folder_that_nobody_can_look_into(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
     with pytest.raises(ConfigError, match="no home folder"):
         state_directory()
+
+
+def test_a_runtime_folder_is_named_to_programs_that_begin_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", "run")
+    assert default_socket() == f"{tmp_path}/run/session.sock"
+    assert default_control() == f"unix:{tmp_path}/run/control.sock"
