@@ -5,6 +5,9 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 
+from ..settings.errors import ConfigError
+
+LEAST = 128
 OWN_MOST = 4096
 HTTP_MOST, CONTROL_MOST = 256, 256
 SHAKING_MOST, WAITING_MOST = 1024, 8192
@@ -21,8 +24,15 @@ class Shares:
 
 
 def raise_limit() -> None:
-    """Let this process have as many descriptors as it may."""
+    """Let this process have as many descriptors as it may. Raises ConfigError if no daemon can live with
+    those.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < LEAST:
+        raise ConfigError(
+            f"this process may have {hard} descriptors: {LEAST} at least are wanted",
+            "see `ulimit -Hn`; of a systemd unit it is LimitNOFILE",
+        )
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

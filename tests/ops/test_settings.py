@@ -16,6 +16,7 @@ from gpuferry.monitor.cluster.key import read_cluster_key
 from gpuferry.monitor.cluster.membership import lets_somebody_in
 from gpuferry.monitor.cluster.registry.config import RegistryOptions
 from gpuferry.monitor.door.credentials import LocalTenants
+from gpuferry.monitor.service import descriptors
 from gpuferry.monitor.settings import options
 from gpuferry.monitor.settings.errors import ConfigError, UsageError
 from gpuferry.monitor.settings.folders import state_directory
@@ -282,3 +283,9 @@ def test_a_runtime_folder_is_named_to_programs_that_begin_elsewhere(
     monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", "run")
     assert default_socket() == f"{tmp_path}/run/session.sock"
     assert default_control() == f"unix:{tmp_path}/run/control.sock"
+
+
+def test_too_few_descriptors_are_said_to_be_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (16, 16))
+    with pytest.raises(ConfigError, match="may have 16 descriptors: 128 at least"):
+        descriptors.raise_limit()
