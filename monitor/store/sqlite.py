@@ -24,6 +24,24 @@ _NOW = "(expires IS NULL OR expires > ?)"
 Result = TypeVar("Result")
 
 
+def _opened(path: Path) -> sqlite3.Connection:
+    """The file, which is made if need be. Raises StoreError."""
+    try:
+        return _open(path)
+    except (OSError, sqlite3.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise StoreError(f"{path}: {reason}") from None
+
+
+def _file_at(path: Path) -> tuple[int, int]:
+    """Which file is there. Raises StoreError if there is none."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from None
+    return status.st_dev, status.st_ino
+
+
 def _open(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))  # its -wal and -shm get this too
@@ -66,11 +84,9 @@ class SqliteStore:
     """Several processes of this machine may share the file: the registry, a monitor, `gpuferry token`."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            self._connection = _open(path)
-        except (OSError, sqlite3.Error) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise StoreError(f"{path}: {reason}") from None
+        self._path = path
+        self._connection = _opened(path)
+        self._file = _file_at(path)
         # SQLite waits for the disk: on a thread, in the order of the calls.
         self._worker = ThreadPoolExecutor(1, "store")
         self._watches: set[asyncio.Event] = set()
@@ -78,9 +94,19 @@ class SqliteStore:
     async def _do(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._worker, work, self._connection)
+            return await loop.run_in_executor(self._worker, lambda: work(self._current()))
         except sqlite3.Error as error:
             raise StoreError(str(error)) from None
+
+    def _current(self) -> sqlite3.Connection:
+        """The connection to the file that is there now. In the one that was opened first, whose place another
+        has taken, tokens would be good for ever: nobody else reaches it to revoke them.
+        """
+        if (file := _file_at(self._path)) != self._file:
+            connection = _opened(self._path)
+            self._connection.close()
+            self._connection, self._file = connection, file
+        return self._connection
 
     async def get(self, key: str) -> Entry | None:
         """The newest value of the key; None: there is no such key."""
@@ -161,7 +187,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Close the file once what is being written is there."""
-        await self._do(lambda sql: sql.close())
+        await asyncio.get_running_loop().run_in_executor(self._worker, lambda: self._connection.close())
         self._worker.shutdown()
 
 

@@ -169,6 +169,31 @@ def test_sqlite_is_private_and_shared_between_processes(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(main(), SECONDS))
 
 
+def test_sqlite_follows_the_file_that_is_there(tmp_path: Path) -> None:
+    """A copy that is brought back, say. What was revoked in it was good for ever in the monitor that ran."""
+    path, other = tmp_path / "store.db", tmp_path / "other.db"
+
+    async def main() -> None:
+        running = SqliteStore(path)
+        await running.put("token/a", b"old")
+        fresh = SqliteStore(other)
+        await fresh.put("token/b", b"new")
+        await fresh.close()
+        for left in tmp_path.glob("store.db-*"):
+            left.unlink()
+        path.unlink()
+        with pytest.raises(StoreError, match=r"store\.db: No such file"):
+            await running.read("token/")
+        other.rename(path)
+        assert {key: entry.value for key, entry in (await running.read("token/")).items()} == {
+            "token/b": b"new"
+        }
+        path.unlink()
+        await running.close()
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
+
+
 def test_a_store_of_another_schema_is_left_alone(tmp_path: Path) -> None:
     import sqlite3
 
