@@ -15,7 +15,7 @@ import structlog
 from gpuferry.guest.endpoint import TLS_SCHEME
 from gpuferry.native.tls.stream import Connection
 
-from ..service.acceptor import origin
+from ..service.acceptor import make_way, origin
 from ..service.rates import Sparing
 from ..service.tls import Identity
 from ..settings.errors import ConfigError
@@ -61,14 +61,9 @@ def listen_tcp(address: str, option: str = "--listen") -> socket.socket:
 def listen_unix(path: str) -> socket.socket:
     """A listening socket that only this user can reach. What an earlier monitor left behind is removed."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    if Path(path).is_socket():
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            if probe.connect_ex(path) == 0:
-                listening.close()
-                raise ConfigError(f"{path}: another monitor listens there; give --socket another path")
-        Path(path).unlink(missing_ok=True)
 
     def bind() -> None:
+        make_way(Path(path))
         listening.bind(path)
         Path(path).chmod(0o600)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
+import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import structlog
 
@@ -25,6 +28,20 @@ def origin(address: str) -> str:
     if ":" not in address:
         return address
     return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
+
+
+def make_way(path: Path) -> None:
+    """Remove the Unix socket that a daemon left there which is gone. Raises OSError for one that lives, and
+    for what is no socket: it is somebody's.
+    """
+    if not path.is_socket():
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, "there is a file, which is no socket", str(path))
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        if probe.connect_ex(str(path)) in (0, errno.EAGAIN):  # or so many wait there already
+            raise OSError(errno.EADDRINUSE, "another monitor listens there", str(path))
+    path.unlink(missing_ok=True)
 
 
 class Acceptor:

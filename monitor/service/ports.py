@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 
 from ..settings.errors import ConfigError
+from .acceptor import make_way
 from .front import Front
 from .tls import Identity
 
@@ -34,12 +35,13 @@ def bounded(connections: int) -> tuple[tuple[str, int], ...]:
 
 def add_port(server: grpc.aio.Server, path: Path) -> None:
     """Bind a gRPC server to a Unix socket. Raises ConfigError."""
-    path.unlink(missing_ok=True)
     try:
+        make_way(path)
         server.add_insecure_port(f"unix:{path}")
-    except RuntimeError:
+    except (OSError, RuntimeError) as error:
+        why = error.strerror if isinstance(error, OSError) else _why_not(path)
         raise ConfigError(
-            f"cannot listen on unix:{path} for control: {_why_not(path)}",
+            f"cannot listen on unix:{path} for control: {why}",
             "choose another with --control; `gpuferry doctor` may know who has this one",
         ) from None
 

@@ -11,12 +11,15 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 from gpuferry.monitor.cli.app import app
 from gpuferry.monitor.cli.main import main
+from gpuferry.monitor.door.listener import listen_unix
+from gpuferry.monitor.service.ports import add_port
 from gpuferry.monitor.service.runtime import RuntimeDirectory
 from gpuferry.monitor.service.versions import spec_hash
 from gpuferry.monitor.settings import limits
@@ -159,6 +162,26 @@ def test_a_token_that_is_no_text(call: Call, tmp_path: Path, arguments: tuple[st
     assert f"cannot read the token: {file}: it is no text" in clean(completed)
     with pytest.raises(ConfigError, match="it is no text"):
         choose_token(str(file))
+
+
+def test_a_socket_takes_the_place_of_a_dead_one_alone(short: str) -> None:
+    """A file was removed by `--control unix:FILE`, and a monitor's control socket by another monitor's."""
+    path = Path(short, "notes")
+    server: Any = SimpleNamespace(add_insecure_port=lambda _: pytest.fail("it took the place"))
+    binds: list[Callable[[], object]] = [lambda: listen_unix(str(path)), lambda: add_port(server, path)]
+    path.write_text("mine")
+    for bind in binds:
+        with pytest.raises(ConfigError, match="there is a file, which is no socket"):
+            bind()
+    assert path.read_text() == "mine"
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as alive:
+        alive.bind(str(path))
+        alive.listen()
+        for bind in binds:
+            with pytest.raises(ConfigError, match="another monitor listens there"):
+                bind()
+    listen_unix(str(path)).close()
 
 
 def test_a_folder_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
