@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from .errors import CliError, Exit
 from .identity import insecure, known_identity
-from .reach import locate, unreachable
+from .reach import check_token, locate, unreachable
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
 
@@ -30,6 +30,7 @@ def monitor_client(
     of the error when the monitor does not know what it is asked for.
     """
     found = locate(control, token_file, "GPUFERRY_CONTROL")
+    check_token(found.token or "", found.address)
     try:
         published = endpoint.published()
         ours = found.address == published.get("GPUFERRY_CONTROL")

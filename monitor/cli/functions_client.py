@@ -15,6 +15,7 @@ from gpuferry.guest import endpoint
 from gpuferry.guest.endpoint import TLS_SCHEME
 
 from .errors import CliError, Exit
+from .reach import check_token
 
 VARIABLE = "GPUFERRY_FUNCTIONS"
 ROOM = "functions"  # the folder within a monitor's
@@ -36,13 +37,19 @@ def locate(flag: str | None, token_file: str | None) -> tuple[str, str]:
         raise CliError(Exit.UNREACHABLE, "no function server: none was named, and none runs here", hint)
     file = token_file or os.environ.get("GPUFERRY_FUNCTIONS_TOKEN_FILE")
     if file is None and "GPUFERRY_FUNCTIONS_TOKEN" in os.environ:
-        return address, os.environ["GPUFERRY_FUNCTIONS_TOKEN"]
+        return address, _sendable(endpoint.first_line(os.environ["GPUFERRY_FUNCTIONS_TOKEN"]))
     if file is None and address == ours:
         file = published.get("GPUFERRY_FUNCTIONS_TOKEN_FILE")
     try:
-        return address, endpoint.read_token(file) if file else ""
+        return address, _sendable(endpoint.read_token(file) if file else "")
     except OSError as error:
         raise CliError(Exit.DENIED, f"cannot read the token: {error.filename}: {error.strerror}") from None
+
+
+def _sendable(token: str) -> str:
+    """The token. Raises CliError if it is none, for a header cannot hold it."""
+    check_token(token, "the function server")
+    return token
 
 
 class Client:

@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Mapping
 
-from gpuferry.guest.endpoint import read_token
+from gpuferry.guest.endpoint import first_line, read_token
 
 from ..settings.errors import ConfigError
 from ..settings.sources import fields_of, load
@@ -48,7 +48,7 @@ def _token(file: str | None) -> tuple[bytes, bool]:
     from ..settings.tokens import check_strength
 
     try:
-        given = read_token(file) if file else os.environ.get("GPUFERRY_FUNCTIONS_TOKEN", "")
+        given = read_token(file) if file else first_line(os.environ.get("GPUFERRY_FUNCTIONS_TOKEN", ""))
     except OSError as error:
         raise ConfigError(f"token file {file}: {error.strerror}") from None
     if file and not given:

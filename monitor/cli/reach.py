@@ -52,6 +52,16 @@ def locate(flag: str | None, token_file: str | None, variable: str = "GPUFERRY_M
     return found
 
 
+def check_token(token: str, whose: str) -> None:
+    """Raise CliError for a token that a call cannot carry: gRPC and HTTP take what ASCII has letters for."""
+    if not (token.isascii() and token.isprintable()):
+        raise CliError(
+            Exit.DENIED,
+            f"the token for {whose} holds characters that no token has",
+            "it may have been copied from a page or a letter: `gpuferry token new` and `create` print ASCII",
+        )
+
+
 def unreachable(found: Endpoint, reason: str) -> CliError:
     """The error for a monitor that does not answer, in the same words everywhere."""
     return CliError(

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import typer
+from gpuferry.monitor.cli import functions_client, functions_serve
 from gpuferry.monitor.cli.app import app
 from gpuferry.monitor.cli.main import main
 from gpuferry.monitor.door.listener import listen_unix
@@ -162,6 +163,23 @@ def test_a_token_that_is_no_text(call: Call, tmp_path: Path, arguments: tuple[st
     assert f"cannot read the token: {file}: it is no text" in clean(completed)
     with pytest.raises(ConfigError, match="it is no text"):
         choose_token(str(file))
+
+
+def test_a_token_that_no_call_can_carry(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a word processor makes one of another: gRPC said `Invalid metadata`, HTTP that it is no latin-1."""
+    monkeypatch.setenv("GPUFERRY_TOKEN", "\u201c0f1e\u201d")
+    monkeypatch.setenv("GPUFERRY_FUNCTIONS_TOKEN", "\u201c0f1e\u201d")
+    for command in (("status", "--control", NOWHERE), ("functions", "list", "--server", NOWHERE)):
+        completed = call(*command)
+        assert completed.returncode == 6
+        assert "holds characters that no token has" in clean(completed)
+
+
+def test_a_token_in_a_variable_may_end_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a secret of Kubernetes does that was made from a file."""
+    monkeypatch.setenv("GPUFERRY_FUNCTIONS_TOKEN", TOKEN + "\n")
+    assert functions_serve._token(None) == (TOKEN.encode(), True)
+    assert functions_client.locate(NOWHERE, None) == (NOWHERE, TOKEN)
 
 
 def test_a_socket_takes_the_place_of_a_dead_one_alone(short: str) -> None:
