@@ -187,7 +187,7 @@ def deploy(
         "cancel": cancel,
         "grace": grace,
     }
-    patience = (most + 1) * start + START_MARGIN  # they start one after the other
+    patience = (most + 1) * max(start, 0.0) + START_MARGIN  # they start one after the other
     client = _client(server, token_file, min(PATIENCE_MOST, patience))
     answer = client.json("PUT", f"/system/functions/{_path(name)}", said)
     if as_json:

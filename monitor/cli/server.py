@@ -10,7 +10,7 @@ import typer
 
 from .ask import confirm
 from .errors import CliError, Exit, say
-from .parameters import Json, Timeout, Yes
+from .parameters import SECONDS_MOST, Json, Timeout, Yes
 
 if TYPE_CHECKING:
     from gpuferry.specs._generated import registry_pb2
@@ -268,7 +268,14 @@ def drain(
     registry: Registry = None,
     key: KeyFile = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="For an answer; with --wait: in all")
+        float,
+        typer.Option(
+            "--timeout",
+            min=0.01,
+            max=SECONDS_MOST,
+            metavar="SECONDS",
+            help="For an answer; with --wait: in all",
+        ),
     ] = 60.0,
 ) -> None:
     """Give a GPU server no new sessions; those that it has may end."""

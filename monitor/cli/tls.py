@@ -25,7 +25,8 @@ Folder = Annotated[
         "--folder", metavar="FOLDER", help="Where the authority is; default: tls in the state folder"
     ),
 ]
-Days = Annotated[int, typer.Option("--days", min=1, metavar="N", help="How long it is good")]
+DAYS_MOST = 36500  # a century: a certificate has no years of five digits
+Days = Annotated[int, typer.Option("--days", min=1, max=DAYS_MOST, metavar="N", help="How long it is good")]
 Replace = Annotated[
     bool,
     typer.Option(

@@ -93,6 +93,7 @@ def test_what_is_wrong_is_said_with_its_status(server: Server, tmp_path: Path) -
         (["deploy", "f", "fine.py", "--env", "=x"], 2, "--env '=x': NAME=VALUE is wanted"),
         (["deploy", "f", "fine.py", "--replicas", "0..0"], 2, "replicas 0..0: at least 1 and at most 64 may"),
         (["deploy", "f", "fine.py", "--replicas", "3..1"], 2, "replicas 3..1: the first is more than"),
+        (["deploy", "f", "fine.py", "--start", "-10"], 2, "start: -10.0 is not from 0.001 to 3600"),
         (["deploy", "f", "fine.py", "--start", "nan"], 2, "start: nan is not from 0.001 to 3600"),
         (["deploy", "f", "fine.py", "--body", "2GiB"], 2, "body: 2147483648 is not from 0 to 1073741824"),
         (["serve", "--policy", "mqfg"], 2, "auto; did you mean mqfq?"),

@@ -123,6 +123,8 @@ def test_an_unknown_option_is_wrong_usage(call: Call, command: tuple[str, ...]) 
         (["session", "kill", str(1 << 64)], 2, "less than or equal to"),
         (["migrate", "1", "--to", "gpu:99999999999"], 2, "no target"),
         (["tenant", "usage", "--since", "2026-02-30"], 2, "no such day"),
+        (["server", "drain", "a:1", "--timeout", "0"], 2, "--timeout"),
+        (["tls", "init", "--days", "5000000"], 2, "--days"),
         (["status", "stray"], 2, "stray"),
         (["run", "--monitor", "gpu-server", "--", "true"], 2, "command line: 'gpu-server'"),
         (
