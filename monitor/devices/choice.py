@@ -16,6 +16,11 @@ from ..settings.errors import ConfigError
 
 CHOICES = ("auto", "gpu", "sim")
 INSTANCE_PREFIX = "MIG-"  # of the UUID of an instance of a GPU
+MEMORY_LEAST, MEMORY_MOST = 1 << 20, 16 << 40  # bytes of a simulated device, as its driver takes them
+# Where it does not like these it has no device, and API servers would be started again and again.
+_JUDGED_BY_DRIVER = tuple(
+    f"GPUFERRY_SIM_{name}" for name in ("CC", "CODE", "LOADS", "LOG", "TURNS", "VARIABLES")
+)
 CHECKED = {"GPUFERRY_SIM_CHECK": "1"}  # kernels on the simulated device are held to their own memory
 
 # In a process of its own: a driver that was initialised cannot be unloaded, and may not survive a fork.
@@ -87,6 +92,11 @@ def choose(wanted: str | None) -> Machine:
         if wanted == "gpu":
             raise ConfigError(f"no GPU: {reason}; see `nvidia-smi`, or use --device sim")
     count = simulated_devices()
+    simulated_memory()
+    if any(os.environ.get(name) for name in _JUDGED_BY_DRIVER):
+        found, reason = probe(simulated=True)
+        if not found:
+            raise ConfigError(f"no simulated device: {reason}", "unset it, or give it such a value")
     names = instances(simulated=True) if os.environ.get("GPUFERRY_SIM_MIG", "0") != "0" else ()
     return Machine(True, len(names) or count, names)
 
@@ -122,6 +132,9 @@ def simulated_memory() -> int:
     """Bytes of each simulated device, which are host memory of who uses it. Raises ConfigError."""
     text = os.environ.get("GPUFERRY_SIM_MEMORY") or "8GiB"
     try:
-        return parse_size(text)
+        size = parse_size(text)
     except ValueError as error:
         raise ConfigError(f"GPUFERRY_SIM_MEMORY={text!r}: {error}") from None
+    if not MEMORY_LEAST <= size <= MEMORY_MOST:
+        raise ConfigError(f"GPUFERRY_SIM_MEMORY={text!r}: a size from 1MiB to 16TiB is wanted")
+    return size

@@ -22,6 +22,7 @@ from gpuferry.monitor.service.tls import read_certificates
 from gpuferry.monitor.service.versions import package_version
 
 from tests.helpers.certificates import Certificates
+from tests.helpers.running import real_gpu
 from tests.helpers.tokens import token_of
 from tests.monitor import harness
 
@@ -305,6 +306,21 @@ def test_a_simulated_device_that_cannot_be_as_it_is_set(monkeypatch: pytest.Monk
     check = the("simulated device", machine.simulated_device())
     assert "GPUFERRY_SIM_CC=99.9: expected a compute capability" in check.detail
     assert "unset it" in check.next_step
+    # A monitor started API servers again and again.
+    monkeypatch.setenv("GPUFERRY_DEVICE", "sim")
+    offered = the("what a monitor would offer", [machine.offer()])
+    assert (offered.result, "GPUFERRY_SIM_CC=99.9" in offered.detail) == ("failed", True)
+    monkeypatch.delenv("GPUFERRY_SIM_CC")
+    monkeypatch.setenv("GPUFERRY_SIM_MEMORY", "8")
+    assert "'8': a size from 1MiB to 16TiB" in machine.offer().detail
+
+
+@pytest.mark.skipif(real_gpu(), reason="on a machine without a GPU")
+def test_what_would_be_offered_by_the_settings_in_a_file(tmp_path: Path) -> None:
+    folder = tmp_path / "config" / "gpuferry"
+    folder.mkdir(parents=True)
+    (folder / "monitor.toml").write_text('device = "gpu"\n')
+    assert machine.offer().detail.startswith("no GPU: ")
 
 
 # -- the whole

@@ -21,6 +21,8 @@ from gpuferry.specs._generated import wire
 
 from ...devices import choice
 from ...settings.errors import ConfigError
+from ...settings.monitor_options import MonitorOptions
+from ...settings.sources import load
 from .check import Check, python
 
 OLDEST_DRIVER = (12, 8)
@@ -291,7 +293,7 @@ def _cache() -> Check:
 def offer() -> Check:
     """Say what a monitor would offer here."""
     try:
-        machine = choice.choose(None)
+        machine = choice.choose(load(MonitorOptions, "monitor").values.device)
     except ConfigError as error:
         return Check("what a monitor would offer", "failed", str(error), error.hint)
     kind = "simulated" if machine.simulated else "real"
