@@ -98,7 +98,12 @@ class Catalogue:
                     self._shelf.stage(wanted)
                     self._enter(Function(wanted))
                 elif wanted and function and function.deployment != wanted:
-                    await self._roll_out(function, wanted)
+                    if wanted.revision > function.deployment.revision:
+                        await self._roll_out(function, wanted)
+                    else:  # removed and deployed anew since this server looked: another, with the same files
+                        self._forget(function)
+                        self._shelf.stage(wanted)
+                        self._enter(Function(wanted))
             except StoreError:
                 return False
             except (StartFailed, OSError, WrongDeployment) as error:

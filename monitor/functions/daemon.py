@@ -76,7 +76,7 @@ class Daemon:
             metrics.show(catalogue.all, gpu_server.where)
             catalogue.forgotten = metrics.forget
             bodies = Bodies(config.bodies)
-            await _restored(catalogue)
+            await self._restore(catalogue)
             listening = listen_tcp(config.listen)
             telling = asyncio.ensure_future(gpu_server.run())
             stack.push_async_callback(cancel_all, [telling])
@@ -131,6 +131,15 @@ class Daemon:
         except OSError as error:
             raise ConfigError(f"cannot keep functions in {folder}: {error.strerror}") from None
 
+    async def _restore(self, catalogue: Catalogue) -> None:
+        """Have what is deployed. Raises ConfigError."""
+        try:
+            await catalogue.restore()
+        except StoreError as error:
+            raise ConfigError(f"the store does not answer: {error}") from None
+        except OSError as error:
+            raise ConfigError(f"cannot keep functions in {self._config.folder}: {error.strerror}") from None
+
     def _shared(self, schedule: Schedule, way: Way | None) -> Shared | None:
         """What this server has in common with others. Raises ConfigError."""
         config = self._config
@@ -170,13 +179,6 @@ class Daemon:
             **identity_entries(self._config),
         }
         runtime.publish_endpoint(entries)
-
-
-async def _restored(catalogue: Catalogue) -> None:
-    try:
-        await catalogue.restore()
-    except StoreError as error:
-        raise ConfigError(f"the store does not answer: {error}") from None
 
 
 def _host_of(way: Way | None) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 from gpuferry.monitor.functions.catalogue import Catalogue
+from gpuferry.monitor.functions.daemon import Daemon
 from gpuferry.monitor.functions.deployment import Deployment
 from gpuferry.monitor.functions.engine import Engine
 from gpuferry.monitor.functions.fleet import Fleet, Function
@@ -20,6 +24,7 @@ from gpuferry.monitor.functions.process import Process
 from gpuferry.monitor.functions.replica import Begins, Replica
 from gpuferry.monitor.functions.schedule import Schedule
 from gpuferry.monitor.functions.shelf import Shelf
+from gpuferry.monitor.settings.errors import ConfigError
 
 CALL = Call("POST", "", "", (), b"")
 
@@ -102,12 +107,13 @@ class SlowStore:
 
     def __init__(self) -> None:
         self.asked, self.may_keep = asyncio.Event(), asyncio.Event()
+        self.has: Deployment | None = None
 
     async def deployments(self) -> dict[str, Deployment]:
         return {}
 
     async def deployed(self, name: str) -> Deployment | None:
-        return None
+        return self.has
 
     async def keep(self, deployment: Deployment) -> None:
         self.asked.set()
@@ -251,6 +257,42 @@ def test_a_replica_that_starts_while_the_next_revision_is_stored_ends_with_its_o
             assert known(schedule) == fleet.places.keys()
 
     asyncio.run(asyncio.wait_for(replace(), 60))
+
+
+def test_what_was_removed_and_deployed_anew_elsewhere_is_another_function(tmp_path: Path) -> None:
+    """Both have revision 1, and with it the same file. Where the new one did not start, neither did."""
+
+    async def anew() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            store, shelf = SlowStore(), Shelf(tmp_path)
+            store.may_keep.set()
+            catalogue = Catalogue(shelf, schedule, fleet, made, store)
+            deployed = asyncio.ensure_future(catalogue.deploy(Deployment("f", source="old")))
+            (await started(fleet, 0)).may_start.set()
+            before = await deployed
+            store.has = Deployment("f", source="new", revision=1)
+            following = asyncio.ensure_future(catalogue.follow("f"))
+            (await asyncio.wait({following}, timeout=1.0))
+            assert following.done()
+            function = catalogue.get("f")
+            assert function
+            assert before.removed
+            assert shelf.file(function.deployment).read_text() == "new"
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            (await started(fleet, 1)).may_start.set()
+            assert (await asked).status == 200
+
+    asyncio.run(asyncio.wait_for(anew(), 60))
+
+
+def test_a_full_disk_is_said_to_be_that_at_a_start(tmp_path: Path) -> None:
+    """Files of what is in a store are written at each start."""
+    there: Any = SimpleNamespace(
+        restore=AsyncMock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    )
+    config: Any = SimpleNamespace(folder=tmp_path)
+    with pytest.raises(ConfigError, match=f"cannot keep functions in {tmp_path}: No space left"):
+        asyncio.run(Daemon(config)._restore(there))
 
 
 def test_who_has_gone_while_a_replica_started_is_cancelled_whoever_learns_of_it_first(
