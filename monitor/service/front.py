@@ -151,15 +151,12 @@ class Front:
             self._acceptor.complaints.say("control: too many connections", address, address=address)
             connection.close()
             return
-        inside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            inside.bind("")  # a name of the kernel's choice
-            inside.connect(self._inside)
+            inside = self._way_inside()
         except OSError as error:
             self._acceptor.complaints.say("control: no way to the server", "inside", error=str(error))
             self._places.leave(visitor)
             connection.close()
-            inside.close()
             return
         name = f"unix-abstract:{inside.getsockname()[1:].decode()}"
         self._visitors[name] = visitor
@@ -168,6 +165,17 @@ class Front:
         )
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
+
+    def _way_inside(self) -> socket.socket:
+        """A connection to the server. Raises OSError, as where there are no descriptors left."""
+        inside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            inside.bind("")  # a name of the kernel's choice
+            inside.connect(self._inside)
+        except OSError:
+            inside.close()
+            raise
+        return inside
 
     def _forget(self, visitor: Visitor, name: str) -> None:
         self._places.leave(visitor)

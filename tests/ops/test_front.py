@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -148,6 +150,30 @@ def test_the_way_inside_is_nobody_elses(tmp_path: Path) -> None:
         async with running(tmp_path) as (server, _):
             assert (tmp_path / "control.sock").stat().st_mode & 0o777 == 0o600
             assert server.here == f"unix:{tmp_path}/control.sock"
+
+    run(test)
+
+
+def test_without_descriptors_a_caller_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It kept its place, and the log had a traceback."""
+
+    async def test() -> None:
+        async with running(tmp_path) as (server, name):
+            reader, writer = await silent(name)  # whose socket is there by now
+            complaints: list[str] = []
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda _, said: complaints.append(said["message"]))
+            none = Mock(side_effect=OSError(errno.EMFILE, "none left"))
+            monkeypatch.setattr("gpuferry.monitor.service.front.socket.socket", none)
+            theirs = Mock()
+            assert server._front
+            before = len(server._front._places)
+            server._front._admit(theirs, "10.0.0.1")
+            theirs.close.assert_called_once_with()
+            assert (len(server._front._places), complaints) == (before, [])
+            monkeypatch.undo()
+            writer.close()
+            await reader.read()
 
     run(test)
 
