@@ -14,7 +14,8 @@ class Notifier:
     """What systemd is told, after sd_notify(3). API servers do not inherit its variables."""
 
     def __init__(self) -> None:
-        self._address = os.environ.pop("NOTIFY_SOCKET", "").replace("@", "\0", 1)
+        address = os.environ.pop("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
         microseconds = os.environ.pop("WATCHDOG_USEC", "")
         mine = os.environ.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self._interval = int(microseconds) / 2e6 if microseconds.isdecimal() and mine else 0.0

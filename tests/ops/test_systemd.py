@@ -69,6 +69,17 @@ def test_the_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> None:
         assert told(listening) == ["READY=1", "STATUS=fine"]
 
 
+def test_a_socket_whose_path_has_an_at_sign(
+    manager: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a folder named after a user of a domain. Nothing was told, and the service was taken to hang."""
+    (tmp_path / "me@example").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NOTIFY_SOCKET", "me@example/notify")
+    Notifier().tell("READY=1")
+    assert told(manager) == ["READY=1"]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_installed_units_verify(tmp_path: Path, name: str) -> None:
     completed = harness.gpuferry(str(tmp_path), "service", "install", name, "--root", str(tmp_path))
