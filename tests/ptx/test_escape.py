@@ -316,6 +316,11 @@ FARTHER = {
     " {%r10,%r11,%r12,%r13,%r14,%r15,%r16,%r17}, [%x10], %r9;",
     "a matrix in a local variable": ".local .align 16 .b8 own[64]; mov.u32 %r9, 100000;"
     " wmma.store.d.sync.aligned.row.m16n16k16.f32 [own], {%f0,%f1,%f2,%f3,%f4,%f5,%f6,%f7}, %r9;",
+    # Whose last row is in the host's memory, 31 * 128 rows behind its first, which is in the device's.
+    "a matrix of thousands of rows": "sub.u64 %x2, %x1, %x0; rem.u64 %x3, %x2, 31744; add.u64 %x4, %x0, %x3;"
+    " sub.u64 %x2, %x2, %x3; div.u64 %x2, %x2, 31744; cvt.u32.u64 %r9, %x2; setp.eq.u32 %p1, %r0, 31;"
+    " @%p1 wmma.load.c.sync.aligned.row.m4096n1k16.global.f64 {%g0}, [%x4], %r9;"
+    " @%p1 st.global.f64 [%x0], %g0;",
     "a matrix in arguments": "mov.u32 %r9, 16;"
     " wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r10,%r11,%r12,%r13,%r14,%r15,%r16,%r17}, [p0], %r9;",
     "a copy to a local variable": ".local .align 16 .b8 own[64]; mov.u32 %r10, tile;"
@@ -340,7 +345,7 @@ def test_no_instruction_goes_on_from_what_was_looked_at() -> None:
     code = f"""
     for body in {list(FARTHER.values())!r}:
         for fibers in (False, True):
-            attempt("    .shared .align 128 .b8 tile[4096];\\n" + body, fibers=fibers, block=(32,))
+            attempt("    .shared .align 128 .b8 tile[4096];\\n" + body, at, libc, fibers=fibers, block=(32,))
     """
     said = [line.split()[0] for line in process(code)]
     names = [name for name in FARTHER for _ in range(2)]

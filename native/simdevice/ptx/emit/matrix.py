@@ -27,6 +27,7 @@ _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)\Z")
 _WARP = 32
 _GATHERED = 24  # words of a lane, SIM_MOST_GATHERED of kernel_abi.h
 MOST = 4096  # elements of a matrix, as matrix.c has room for
+_LONGEST = 32  # extent of one in memory: rows that lie 2^32 elements apart stay within reach.MARGIN
 
 
 def take_shape(m: Modifiers) -> tuple[int, int, int]:
@@ -272,7 +273,7 @@ def _transfer(
         # Words of several elements; a row begins with a word.
         each = 32 // kind.bits
         pitch, columns, kind = e.op(f"udiv i32 {pitch}, {each}"), columns // each, B32
-    if kind.bits < 8 or rows * columns % _WARP:
+    if kind.bits < 8 or rows * columns % _WARP or max(rows, columns) > _LONGEST:
         raise e.fail(f"no matrices of .{kind.name} of this shape")
     count = rows * columns // _WARP
     base = pointer(e, address, space, kind.bytes)
