@@ -108,6 +108,19 @@ def test_stacks_without_guards_overflow_all_the_same(left: int, tmp_path: Path) 
     assert "stack overflow" in said
 
 
+@pytest.mark.skipif(MOST > 1 << 18, reason="needs a limit of mappings that is soon reached")
+@pytest.mark.parametrize(("recurses", "printed"), [(True, "error 2"), (False, "right")])
+def test_who_is_not_trusted_overruns_no_stack_without_a_guard(
+    recurses: bool, printed: str, tmp_path: Path
+) -> None:
+    """Below it lies another thread's local memory, and what is there is written by that: return addresses. A
+    kernel that calls nothing again takes no more than its stack has.
+    """
+    text = RECURSION if recurses else kernel(THREADS + store("%r1"), pointers=1)
+    settings = {"GPUFERRY_SIM_UNIT": "thread", "GPUFERRY_SIM_CHECK": "1"}
+    assert run(tmp_path, text, 100, 1, 64, **settings)[0] == printed
+
+
 # Blocks that spin for long, though none of them waits for another: each 0.25 ms one more joins them.
 SPINNING = """
     bar.sync 0;

@@ -250,7 +250,8 @@ static bool resolve(struct loading *l, struct sim_object *object) {
         return FAIL(l, "made for another kernel ABI");
     object->rows = (enum sim_kernel_rows) * rows;
     object->quick = *quick != 0;
-    object->stack = *stack;
+    object->unbounded = *stack >> 31; /* ptx/frames.py */
+    object->stack = *stack & INT32_MAX;
     object->local = *local;
     object->form = (enum sim_kernel_form) * form;
     for (int i = SIM_FORM_LOOP; i <= SIM_FORM_WARPS; i++) {

@@ -10,6 +10,7 @@ struct sim_object {
     enum sim_kernel_form form;
     enum sim_kernel_rows rows;
     bool quick;
+    bool unbounded; /* its functions may take more than `stack` */
     uint32_t stack, local;
     /* the one of the form, and that of warps if `rows` */
     sim_run_block_fn *run_block;

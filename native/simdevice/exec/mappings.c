@@ -14,6 +14,7 @@ enum { SHARE = 4, NEAR = 64, USUAL = 65530 };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static uint32_t most = USUAL;
 static _Atomic uint32_t guards;
+static _Atomic bool guards_lack; /* whoever needed some last, got none */
 static _Atomic size_t private;
 
 static void init(void) {
@@ -28,16 +29,23 @@ static void init(void) {
     fclose(file);
 }
 
-bool sim_guards_take(uint32_t count) {
+bool sim_guards_take(uint32_t count, bool needed) {
     pthread_once(&once, init);
-    if (atomic_fetch_add(&guards, count) + count <= most / SHARE)
-        return true;
-    sim_guards_give(count);
-    return false;
+    bool taken = atomic_fetch_add(&guards, count) + count <= most / SHARE;
+    if (!taken)
+        sim_guards_give(count);
+    if (needed)
+        atomic_store(&guards_lack, !taken);
+    return taken;
 }
 
 void sim_guards_give(uint32_t count) {
     atomic_fetch_sub(&guards, count);
+}
+
+bool sim_guards_are_short(void) {
+    pthread_once(&once, init);
+    return atomic_load(&guards) > most / SHARE / 2;
 }
 
 static bool is_limited(int kind, unsigned long long *bytes) {
@@ -89,6 +97,13 @@ void sim_mapping_refused(char *reason, size_t size) {
             "the process has %u mappings of memory, of which the system allows %u: raise vm.max_map_count "
             "(sysctl -w vm.max_map_count=%llu)",
             count, most, 4ull * most);
+    else if (atomic_load(&guards_lack))
+        snprintf(
+            reason, size,
+            "guards of stacks, which a kernel that recurses needs here, have their part of the %u mappings "
+            "that the system allows a process: raise vm.max_map_count (sysctl -w vm.max_map_count=%llu), or "
+            "launch fewer threads at once",
+            most, 4ull * most);
     else if (is_limited(RLIMIT_DATA, &limit))
         snprintf(
             reason, size,

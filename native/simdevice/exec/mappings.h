@@ -5,9 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* False: guards have their share of the process's mappings; the others are the program's. */
-bool sim_guards_take(uint32_t count);
+/* False: guards have their share of the process's mappings; the others are the program's. `needed`: stacks
+ * without guards are no use. */
+bool sim_guards_take(uint32_t count, bool needed);
 void sim_guards_give(uint32_t count);
+/* Whether half of their share is gone. */
+bool sim_guards_are_short(void);
 /* False: stacks have their half of the private memory, used or not; the rest is the program's. */
 bool sim_private_take(size_t size);
 void sim_private_give(size_t size);

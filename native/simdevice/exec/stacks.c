@@ -37,13 +37,15 @@ void sim_stacks_release(struct sim_stack_pool *pool) {
     }
     free(pool->chunks);
     free(pool->free);
-    *pool = (struct sim_stack_pool){.stack_size = pool->stack_size, .local_size = pool->local_size};
+    *pool = (struct sim_stack_pool){
+        .stack_size = pool->stack_size, .local_size = pool->local_size, .guarded = pool->guarded};
 }
 
-void sim_stacks_require(struct sim_stack_pool *pool, size_t size, size_t local) {
+void sim_stacks_require(struct sim_stack_pool *pool, size_t size, size_t local, bool guarded) {
     size = (size + 0xffff) & ~(size_t)0xffff;
     local = (local + 0xffff) & ~(size_t)0xffff;
-    if (size <= pool->stack_size && local <= pool->local_size)
+    pool->guarded = guarded;
+    if (size <= pool->stack_size && local <= pool->local_size && (!guarded || pool->unguarded == 0))
         return;
     sim_stacks_release(pool);
     pool->stack_size = size > pool->stack_size ? size : pool->stack_size;
@@ -86,7 +88,7 @@ static bool map(const struct sim_stack_pool *pool, uint32_t stacks, struct sim_s
 /* The number of its stacks; 0: there is no memory. */
 static uint32_t make(const struct sim_stack_pool *pool, struct sim_stack_chunk *chunk) {
     uint32_t guards = GUARDED * (pool->local_size != 0 ? 4 : 2) + 1; /* each splits a mapping */
-    if (sim_guards_take(guards)) {
+    if (sim_guards_take(guards, pool->guarded)) {
         chunk->guards = guards;
         if (map(pool, GUARDED, chunk)) {
             if (guard(pool, chunk))
@@ -96,7 +98,7 @@ static uint32_t make(const struct sim_stack_pool *pool, struct sim_stack_chunk *
         sim_guards_give(guards);
     }
     chunk->guards = 0;
-    for (uint32_t stacks = UNGUARDED; stacks != 0; stacks /= 4) {
+    for (uint32_t stacks = pool->guarded ? 0 : UNGUARDED; stacks != 0; stacks /= 4) {
         if (!map(pool, stacks, chunk))
             continue;
         if (guard_ends(chunk))

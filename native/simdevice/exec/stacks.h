@@ -1,7 +1,8 @@
 /* Equal stacks, kept for reuse. For one thread.
  *
  * Below each is a guard page, as long as the process can spare the mappings; stacks beyond that lie next to
- * each other, and whether one was too small is seen when it is given back.
+ * each other, and whether one was too small is seen when it is given back. That is too late where kernels are
+ * not trusted: what one of them may overrun has a guard, or is not there.
  */
 #pragma once
 #include <stdbool.h>
@@ -13,15 +14,16 @@ struct sim_stack_chunk;
 struct sim_stack_pool {
     size_t stack_size; /* without the guard */
     size_t local_size; /* behind each stack, and another guard */
+    bool guarded;      /* all of them */
     uint8_t **free;
     uint32_t free_count, capacity;
     struct sim_stack_chunk *chunks;
     uint32_t chunk_count, unguarded; /* chunks */
 };
 
-/* Makes the pool's stacks at least `size` bytes, each with `local` bytes of other memory. Only when no stack
- * is in use. */
-void sim_stacks_require(struct sim_stack_pool *pool, size_t size, size_t local);
+/* Makes the pool's stacks at least `size` bytes, each with `local` bytes of other memory, and all `guarded`
+ * if it says so. Only when no stack is in use. */
+void sim_stacks_require(struct sim_stack_pool *pool, size_t size, size_t local, bool guarded);
 /* The memory that comes with a stack. */
 uint8_t *sim_stack_local(const struct sim_stack_pool *pool, uint8_t *stack);
 void sim_stacks_release(struct sim_stack_pool *pool);

@@ -127,7 +127,7 @@ static bool next_cluster(struct sim_run *run, uint64_t *index) {
 static const struct sim_object *code_of(struct sim_worker *worker) {
     const struct sim_object *now =
         atomic_load_explicit(&worker->run->grid->kernel->code, memory_order_acquire);
-    if (now->stack <= worker->code->stack)
+    if (now->stack <= worker->code->stack && now->unbounded <= worker->code->unbounded)
         worker->code = now;
     return worker->code;
 }
@@ -343,9 +343,10 @@ void sim_worker_run(struct sim_worker *worker, struct sim_run *run) {
     size_t lanes = sim_in_warps(code, run->grid->block) ? WARP : 1;
     size_t stack = (lanes == 1 ? STACK : WARP_STACK) + code->stack + lanes * own;
     worker->stacks = &worker->pools[lanes == 1];
-    if (sim_private_is_short())
+    bool checked = sim_kernels_checked(), guarded = checked && code->unbounded;
+    if (sim_private_is_short() || (guarded && sim_guards_are_short()))
         sim_workers_trim();
-    sim_stacks_require(worker->stacks, stack, sim_kernels_checked() ? lanes * (code->local + own) : 0);
+    sim_stacks_require(worker->stacks, stack, checked ? lanes * (code->local + own) : 0, guarded);
     if (code->form == SIM_FORM_LOOP)
         run_loop(worker);
     else

@@ -116,7 +116,7 @@ def compile_kernel(
         _simplify(parsed, machine, context.quick, stay)
     else:
         _optimise(parsed, machine)
-    return with_stack(bytes(machine.emit_object(parsed)))
+    return with_stack(bytes(machine.emit_object(parsed)), context.program.is_recursive)
 
 
 def _optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:

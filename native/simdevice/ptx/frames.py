@@ -18,13 +18,14 @@ _PROLOGUE = 256
 _TAKES = re.compile(rb"\x48\x81\xec(.{4})|\x49\x81\xeb(.{4})|\x48\x83\xec(.)", re.DOTALL)
 _PER_CALL = 1024  # saved registers, arguments, what an alignment leaves out
 _LARGEST = 1 << 28
+_UNBOUNDED = 1 << 31  # beside the bytes: a deeper call, or a larger frame, may take more
 
 
-def with_stack(object_file: bytes) -> bytes:
+def with_stack(object_file: bytes, recursive: bool) -> bytes:
     """The object, its symbol `sim_kernel_stack` set to the bytes that its functions take together."""
     table, entry, count, _ = _HEADER.unpack_from(object_file)
     sections = [_SECTION.unpack_from(object_file, table + index * entry) for index in range(count)]
-    needed, place = 0, None
+    needed, larger, place = 0, False, None
     for _, kind, _, _, offset, size, link, _ in sections:
         if kind != _SYMBOLS:
             continue
@@ -33,14 +34,16 @@ def with_stack(object_file: bytes) -> bytes:
             name, info, _, section, value, length = _SYMBOL.unpack_from(object_file, at)
             begin = sections[section][4] + value if 0 < section < count else 0
             if begin and info & 15 == _FUNCTION:
-                needed += _frame(object_file[begin : begin + min(length, _PROLOGUE)])
+                taken = _taken(object_file[begin : begin + min(length, _PROLOGUE)])
+                needed += sum(size for size in taken if size < _LARGEST) + _PER_CALL
+                larger = larger or max(taken, default=0) >= _LARGEST
             elif begin and object_file.startswith(STACK.encode() + b"\0", names + name):
                 place = begin
     assert place is not None
-    stack = struct.pack("<I", min(needed, _LARGEST))
+    unbounded = _UNBOUNDED if recursive or larger or needed > _LARGEST else 0
+    stack = struct.pack("<I", min(needed, _LARGEST) | unbounded)
     return object_file[:place] + stack + object_file[place + len(stack) :]
 
 
-def _frame(code: bytes) -> int:
-    taken = (int.from_bytes(b"".join(each), "little") for each in _TAKES.findall(code))
-    return sum(size for size in taken if size < _LARGEST) + _PER_CALL
+def _taken(code: bytes) -> list[int]:
+    return [int.from_bytes(b"".join(each), "little") for each in _TAKES.findall(code)]
