@@ -253,6 +253,10 @@ def test_a_seamless_cube(module: driver.Module) -> None:
             np.testing.assert_allclose(got, wanted, rtol=1e-6)
         else:
             assert all(value in (a, b) for value, a, b in zip(got, one, other, strict=True))
+    # An instruction of another shape knows no faces: a layer in front of the first is that, not host memory.
+    at[:] = -1
+    at[:, 2] = -np.arange(COUNT) / COUNT
+    assert (run(module, "tex_3d_f32", cube.value, at)[:, 0] == texels[0, 0, 0]).all()
 
 
 def test_levels(module: driver.Module) -> None:

@@ -80,13 +80,18 @@ static void go_over_edge(const struct sim_level *level, int64_t at[3]) {
     at[1] = (int64_t)(on[1] * (float)level->height);
 }
 
+static bool is_cube(uint32_t how) {
+    uint32_t shape = how & SIM_TEX_SHAPE;
+    return shape == SIM_CUBE || shape == SIM_CUBE_LAYERED;
+}
+
 /* Where the coordinates fall in a level; the layer, which is a cube's face too, is the third. */
 static void locate(const struct sim_view *view, const struct sim_level *level, uint32_t how,
                    const uint32_t *c, bool linear, struct place *place) {
     uint32_t shape = how & SIM_TEX_SHAPE;
     const uint32_t sizes[] = {level->width, level->height, level->layers};
     float at[3] = {number(c[1]), number(c[2]), number(c[3])};
-    bool cube = shape == SIM_CUBE || shape == SIM_CUBE_LAYERED;
+    bool cube = is_cube(how);
     int64_t layer = (int64_t)(int32_t)c[0];
     *place = (struct place){0};
     if (cube) {
@@ -122,7 +127,7 @@ static void fetch(const struct sim_view *view, const struct sim_level *level, ui
         if (weight == 0)
             continue;
         uint32_t texel[4];
-        if (view->sampler.seamless)
+        if (view->sampler.seamless && is_cube(how)) /* else the third coordinate may be no face */
             go_over_edge(level, at);
         sim_texel_read(view, level, at[0], at[1], at[2], texel);
         for (int i = 0; i < 4; i++)
