@@ -265,6 +265,7 @@ cdef int sessionGraphRewind_call(Session *s, Frame *f, gf_req_sessionGraphRewind
         if g.nodes[0][i].node != NULL and not g.nodes[0][i].conditional:
             status = cu.cuGraphDestroyNode(g.nodes[0][i].node) or status
     charge_nodes(s, g, -<int64_t>g.nodes.size())
+    refund_beside(s, g)
     g.nodes.clear()
     g.records.clear()
     g.current = 0

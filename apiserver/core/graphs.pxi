@@ -7,7 +7,7 @@
 
 cdef enum:
     NODE_COST = 2 << 10         # bytes of a node here and in the driver
-    EDGE_COST = 64
+    EDGE_COST = 64              # at both of its ends, and in what is executable
     NODE_LIMIT = 1 << 20        # of all graphs of a session
     BATCH_MAX = 256             # operations on words of memory in a node
 
@@ -64,6 +64,7 @@ cdef int drop_graph_exec(Session *s, GraphExec *g) noexcept nogil:
     cdef int status
     forget(s, &g.base)
     charge_nodes(s, g, -<int64_t>g.charged)
+    refund_beside(s, g)
     status = enter(s, g.base.context)
     if g.exec != NULL:
         status = cu.cuGraphExecDestroy(g.exec) or status
@@ -81,6 +82,17 @@ cdef void charge_nodes(Session *s, GraphExec *g, int64_t count) noexcept nogil:
     g.charged += count
     s.graphs.nodes += count
     spend_apart(s, count * NODE_COST)
+
+
+cdef void charge_beside(Session *s, GraphExec *g, uint64_t size) noexcept nogil:
+    g.beside += size
+    spend_apart(s, <int64_t>size)
+
+
+cdef void refund_beside(Session *s, GraphExec *g) noexcept nogil:
+    """The nodes are gone, and with them what belonged to them."""
+    spend_apart(s, -<int64_t>g.beside)
+    g.beside = 0
 
 
 cdef int may_add(Session *s, GraphExec *g, uint64_t cost) noexcept nogil:
@@ -337,6 +349,8 @@ cdef int sessionGraphKernel_call(Session *s, Frame *f, gf_req_sessionGraphKernel
     status = added(s, g, status, node)
     if status == cu.CUDA_SUCCESS:
         (g.filled if g.filled != NULL else &g.nodes.back()).attributes = digest_of_attributes(packed + size, q.attributes)
+    if status == cu.CUDA_SUCCESS and g.filled == NULL:
+        charge_beside(s, g, size)
     return status
 
 
@@ -638,7 +652,10 @@ cdef int sessionGraphBatch_call(Session *s, Frame *f, gf_req_sessionGraphBatch *
     if status != cu.CUDA_SUCCESS:
         return status
     status = batch_params(s, f, operations, q.count, words, &params)
-    return added(s, g, status or cu.cuGraphAddBatchMemOpNode(&node, into(g), NULL, 0, &params), node)
+    status = added(s, g, status or cu.cuGraphAddBatchMemOpNode(&node, into(g), NULL, 0, &params), node)
+    if status == cu.CUDA_SUCCESS and g.filled == NULL:
+        charge_beside(s, g, q.count * sizeof(cu.CUstreamBatchMemOpParams))
+    return status
 
 
 cdef int sessionGraphSetBatch_call(Session *s, Frame *f, gf_req_sessionGraphSetBatch *q, GraphExec *g,
@@ -657,17 +674,25 @@ cdef int sessionGraphSetBatch_call(Session *s, Frame *f, gf_req_sessionGraphSetB
 
 cdef int sessionGraphEdges_call(Session *s, Frame *f, gf_req_sessionGraphEdges *q, GraphExec *g,
                                 const uint8_t *edges) noexcept nogil:
+    cdef uint32_t made = 0
+    cdef int status = may_add(s, g, <uint64_t>q.count * EDGE_COST)
+    if status == cu.CUDA_SUCCESS:
+        status = add_edges(g, edges, q.count, &made)
+    charge_beside(s, g, <uint64_t>made * EDGE_COST)
+    return status
+
+
+cdef int add_edges(GraphExec *g, const uint8_t *edges, uint32_t count, uint32_t *made) noexcept nogil:
+    """Those that come before one that cannot be, which is the driver's to say, are there."""
     cdef WireEdge edge
     cdef cu.CUgraphNode source, target
     cdef cu.CUgraph graph
     cdef uint32_t i
-    cdef int status = may_add(s, g, <uint64_t>q.count * EDGE_COST)
-    for i in range(q.count):
+    cdef int status = cu.CUDA_SUCCESS
+    for i in range(count):
         memcpy(&edge, edges + i * sizeof(WireEdge), sizeof(WireEdge))
         if edge.source >= g.nodes.size() or edge.target >= g.nodes.size():
-            status = status or cu.CUDA_ERROR_INVALID_VALUE
-        if status != cu.CUDA_SUCCESS:
-            return status
+            return cu.CUDA_ERROR_INVALID_VALUE
         source = g.nodes[0][edge.source].node
         target = g.nodes[0][edge.target].node
         graph = g.graphs[0][g.nodes[0][edge.source].graph]
@@ -676,6 +701,9 @@ cdef int sessionGraphEdges_call(Session *s, Frame *f, gf_req_sessionGraphEdges *
         if g.nodes[0][edge.source].hollow or g.nodes[0][edge.target].hollow:
             memset(&edge.data, 0, sizeof(edge.data))        # others begin and end at kernels alone
         status = cu.cuGraphAddDependencies(graph, &source, &target, &edge.data, 1)
+        if status != cu.CUDA_SUCCESS:
+            return status
+        made[0] += 1
     return status
 
 

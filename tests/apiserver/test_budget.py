@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,21 @@ def link_inputs(guest: Guest, number: int) -> int:
     return links.add(guest, links.PRIVATE).status
 
 
+EDGES = 1000  # in a frame
+
+
+def edges(guest: Guest, number: int) -> int:
+    graph, nodes = handle("graph_exec", 0), 400
+    if number == 0:
+        guest.send("sessionGraphBegin", exec=graph)
+        for _ in range(nodes):
+            guest.send("sessionGraphNode", exec=graph, kind=0, subject=0)
+    pairs = itertools.islice(itertools.combinations(range(nodes), 2), EDGES * number, EDGES * (number + 1))
+    payload = b"".join(struct.pack("<II8x", *pair) for pair in pairs)
+    guest.send("sessionGraphEdges", exec=graph, count=EDGES, payload=payload)
+    return guest.sync().latched
+
+
 @pytest.mark.parametrize(
     ("make", "most"),
     [
@@ -86,6 +103,7 @@ def link_inputs(guest: Guest, number: int) -> int:
         (libraries, BUDGET >> 16),
         (kernels_of_a_library, BUDGET >> 10),
         (link_inputs, BUDGET >> 17),
+        (edges, (BUDGET >> 6) // EDGES),
     ],
 )
 def test_what_lasts_is_bounded(guest: Guest, make: Callable[[Guest, int], int], most: int) -> None:

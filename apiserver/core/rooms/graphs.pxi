@@ -41,7 +41,8 @@ cdef struct GraphExec:
     vector[Condition] *conditions
     vector[Conditional] *conditionals
     uint32_t current            # the graph that nodes are added to
-    uint64_t charged            # nodes, bodies and values that count
+    uint64_t charged            # nodes, bodies and values that count,
+    uint64_t beside             # and bytes of edges and parameters, until the nodes go
 
 cdef struct ConditionFiller:
     cu.CUgraphConditionalHandle value
