@@ -1,7 +1,7 @@
 # Room: graphs
 # Holds: how many nodes the executable graphs of the session have; the graphs themselves are objects.
 # Lock: none; the dispatcher's
-# Home: graphs conditionals
+# Home: graphs graph_nodes conditionals
 # Changed by: -
 # Read by: -
 # Offers: begin_graphs drop_condition_fillers drop_graph_exec fill_hollow find_graph_exec retire_graph_exec
