@@ -112,21 +112,28 @@ def test_the_same_look_sees_host_memory_where_nobody_checks() -> None:
 
 
 def test_tensors_of_host_memory_are_out_of_reach() -> None:
-    """Maps that say so: one is at the beginning, and one has a stride that leads there."""
+    """Maps that say so: one is at the beginning, and one has a stride that leads there. Nor are numbers that
+    lie crooked added to, for which the processor would stop all others.
+    """
     code = """
     from tests.ptx.test_tensor import U64, Box
-    own = driver.Buffer(np.zeros(8, np.uint64)).address.value
-    there, near = (Box(U64, (64, 64), (2, 2), (0, 0)).encoded(each) for each in (at, own))
+    memory = driver.Buffer(np.zeros(256, np.uint64))
+    own = memory.address.value
+    there, near, crooked = (Box(U64, (64, 64), (2, 2), (0, 0)).encoded(each) for each in (at, own, own))
+    crooked[0] += 1
     near[16:24] = np.frombuffer(np.uint64(at - own).tobytes(), np.uint8)
     tile = "    .shared .align 128 .b8 tile[64]; mov.u32 %r10, tile; mov.u32 %r11, 1; mov.u32 %r12, 0;\\n"
+    there, near, crooked = map(driver.Buffer, (there, near, crooked))
     for map_ in (there, near):
         for copy in (
             "global.shared::cta.tile.bulk_group [%x1, {%r12, %r11}], [%r10];",
             "shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10], [%x1, {%r12, %r11}], [%r10];",
         ):
-            attempt(tile + "cp.async.bulk.tensor.2d." + copy, driver.Buffer(map_).address.value)
+            attempt(tile + "cp.async.bulk.tensor.2d." + copy, map_.address.value)
+    add = "global.shared::cta.add.tile.bulk_group [%x1, {%r12, %r12}], [%r10];"
+    attempt(tile + "cp.reduce.async.bulk.tensor.2d." + add, crooked.address.value)
     """
-    assert process(code) == [ILLEGAL] * 4
+    assert process(code) == [ILLEGAL] * 5
 
 
 # The escape that was found: a kernel looked through its stack for addresses of the library, and wrote over a
@@ -334,6 +341,9 @@ FARTHER = {
     "a copy to each block's global memory": "mov.u32 %r10, tile; mov.u16 %h0, 1;"
     " cp.async.bulk.global.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster"
     " [%x0], [%r10], 16, [%x0], %h0;",
+    "crooked numbers that are added to": "mov.u32 %r10, tile; mov.u32 %r11, 1; mov.u32 %r12, 0;"
+    " cp.reduce.async.bulk.global.shared::cta.bulk_group.ignore_oob.add.u64"
+    " [%x0], [%r10], 16, %r11, %r12;",
     "an answer in global memory": "clusterlaunchcontrol.try_cancel.async.global.mbarrier::complete_tx::bytes"
     ".multicast::cluster::all.b128 [%x0], [%x0];",
     "an answer anywhere": "clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes"

@@ -86,14 +86,16 @@ static bool find_row(const struct walk *walk, uint64_t row, unsigned __int128 *a
     return true;
 }
 
-/* The element of a row; NULL: beyond the tensor. *bad: where nothing of the device is. */
+/* The element of a row; NULL: beyond the tensor. *bad: where nothing of the device is, or an element lies
+ * crooked, which a map that a kernel has written may say: an atomic there would hold up the whole machine. */
 static uint8_t *find(const struct walk *walk, unsigned __int128 row, uint32_t index, bool held,
                      uint64_t *bad) {
     int64_t at = walk->corner[0] + (int64_t)index * walk->map->steps[0];
     if (at < 0 || at >= walk->map->dims[0])
         return NULL;
     unsigned __int128 address = row + (uint64_t)at * walk->element;
-    if (held && (address < SIM_DEVICE_BEGIN || address > SIM_DEVICE_END - walk->element)) {
+    bool outside = held && (address < SIM_DEVICE_BEGIN || address > SIM_DEVICE_END - walk->element);
+    if (outside || address % walk->element != 0) {
         *bad = (uint64_t)address | 1;
         return NULL;
     }

@@ -42,7 +42,8 @@ def copy(e: FunctionEmitter, m: Modifiers, reduces: bool) -> None:
     policy = take_hints(m)
     barrier = completion != "bulk_group"
     reduction = _take_reduction(m) if reduces else None
-    masked, trims, everywhere = m.flag("cp_mask"), m.flag("ignore_oob"), m.flag("multicast::cluster")
+    masked, trims = m.flag("cp_mask"), not reduces and m.flag("ignore_oob")
+    everywhere = m.flag("multicast::cluster")
     to, source, size, *rest = e.operands(3 + barrier + policy + masked + 2 * trims + everywhere)
     from_space, to_space = _SPACES[order[-1]], _SPACES[order[0]]
     dst = pointer(e, to, to_space, 16).value
