@@ -62,6 +62,8 @@ def _open_standard_streams() -> None:
             if nowhere != number:
                 os.close(nowhere)
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    if sys.stdout and sys.stdout.errors == "strict":  # what a terminal of another alphabet has no letter for
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
 def _run(arguments: list[str]) -> int:

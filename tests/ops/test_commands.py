@@ -275,6 +275,19 @@ def test_no_room_for_the_output(tmp_path: Path) -> None:
     assert "gpuferry: No space left" in clean(completed)
 
 
+def test_what_the_output_has_no_letters_for(tmp_path: Path) -> None:
+    """As that of a terminal in latin-1, where `top` ended with a UnicodeEncodeError."""
+    settings = {"PYTHONIOENCODING": "latin-1", "GPUFERRY_MONITOR_SOCKET": f"{tmp_path}/\u2190.sock"}
+    completed = subprocess.run(
+        [*CLI, "config", "show"],
+        env=harness.environment(str(tmp_path), **settings),
+        capture_output=True,
+        timeout=240,
+    )
+    assert (completed.returncode, completed.stderr) == (0, b"")
+    assert f"{tmp_path}/?.sock".encode() in completed.stdout
+
+
 def test_a_command_whose_streams_are_closed_ends_as_it_would(tmp_path: Path) -> None:
     """As one does that some daemon starts. A monitor ended so without a word."""
     completed = subprocess.run(
