@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+MOST = (1 << 63) - 1  # bytes
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -13,7 +14,10 @@ def parse_size(text: str) -> int:
     if not match:
         raise ValueError(f"{text!r} is no size; write 2GiB, 512MiB or bytes")
     number, unit = match.groups()
-    return int(float(number) * (1 << _SHIFTS[unit]))
+    part = float(number) if "." in number else int(number)
+    if part * (1 << _SHIFTS[unit]) > MOST:
+        raise ValueError(f"{text!r} is more than anything has")
+    return int(part * (1 << _SHIFTS[unit]))
 
 
 def exact_size(size: int) -> str:

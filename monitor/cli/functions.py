@@ -16,6 +16,7 @@ import typer
 from gpuferry.guest.units import format_size, parse_size
 
 from ..functions.config import FunctionsOptions
+from ..functions.deployment import REPLICAS_MOST
 from .ask import confirm
 from .errors import CliError, Exit
 from .flags import CommandByTopic, ConfigFile, Flags, with_options
@@ -187,7 +188,7 @@ def deploy(
         "cancel": cancel,
         "grace": grace,
     }
-    patience = (most + 1) * max(start, 0.0) + START_MARGIN  # they start one after the other
+    patience = (min(most, REPLICAS_MOST) + 1) * max(start, 0.0) + START_MARGIN  # one after the other
     client = _client(server, token_file, min(PATIENCE_MOST, patience))
     answer = client.json("PUT", f"/system/functions/{_path(name)}", said)
     if as_json:

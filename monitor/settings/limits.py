@@ -20,11 +20,12 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/([smh]))?")
 GPUS_OF_TIME_MOST = 1_000_000
+COUNT_MOST = 1 << 53  # which a float still tells from the next
 WEIGHT_LEAST, WEIGHT_MOST = 0.01, 100.0
 
 
 def _count(text: str) -> float:
-    return float(options.count().parse(text))
+    return float(options.count(most=COUNT_MOST).parse(text))
 
 
 def _duration(text: str) -> float:

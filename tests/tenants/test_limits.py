@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+from gpuferry.guest.units import parse_size
 from gpuferry.monitor.settings.errors import UsageError
 from gpuferry.monitor.settings.limits import BUILT_IN, Limits, limits_of, parse_limits
 from gpuferry.monitor.settings.monitor_options import MonitorOptions
@@ -69,6 +70,16 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line(tmp_path: Path, content: 
 def test_a_pool_that_no_machine_could_have_is_too_many() -> None:
     with pytest.raises(UsageError, match="at most 4096 are possible"):
         load(MonitorOptions, "monitor", {"pool": "99999999999999"})
+    nines = "9" * 400  # as many were an OverflowError, of commands too
+    for flags, words in (
+        ({"memory": nines}, "is more than anything has"),
+        ({"host_memory": "99999999TiB"}, "is more than anything has"),
+        ({"tenants": f"acme=memory={nines}.5"}, "is more than anything has"),
+        ({"tenants": f"acme=sessions={nines}"}, "is too many: at most"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            load(MonitorOptions, "monitor", flags)
+    assert parse_size("9007199254740993") == 9007199254740993
 
 
 def test_a_flag_says_the_same() -> None:
