@@ -50,6 +50,7 @@ int main(void) {
     unsigned word;
     data = allocate(4);
     OK(cuMemsetD32(data, 0, 1));
+    OK(cuStreamSynchronize(NULL)); // a stream that does not block waits for nothing of the default stream
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (int updated = 0; updated < 2; updated++) {
         CUgraph first = new_graph(0), second = new_graph(1);
