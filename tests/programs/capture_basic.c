@@ -34,6 +34,7 @@ int main(void) {
     memset(out, 0, WORDS * 4);
     OK(cuMemsetD32(a, 0, WORDS));
     OK(cuMemsetD32(b, 0, WORDS));
+    OK(cuStreamSynchronize(NULL)); // a stream that does not block waits for nothing of the default stream
 
     CUstreamCaptureStatus status;
     cuuint64_t id = 0, same = 0;
