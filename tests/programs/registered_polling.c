@@ -50,6 +50,7 @@ int main(void) {
     start();
     CUdeviceptr gate = allocate(4);
     OK(cuMemsetD32(gate, 0, 1));
+    OK(cuStreamSynchronize(NULL)); // a stream that does not block waits for nothing of the default stream
     OK(cuModuleLoadData(&talking, talk_ptx));
     OK(cuModuleGetFunction(&talk, talking, "talk"));
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
