@@ -51,6 +51,6 @@ def test_terminated_without_its_main_thread(shared_monitor: Monitor, first: str)
         assert any(line == "alone\n" for line in process.stdout)
         process.terminate()
         try:
-            assert process.wait(20) == -signal.SIGTERM
+            assert process.wait(120) == -signal.SIGTERM
         finally:
             process.kill()
