@@ -25,7 +25,7 @@ static void CUDA_CB destroy(void *count) {
 
 // CUDA does not say when, nor in which thread.
 static int comes_to_an_end(int which) {
-    for (int tries = 0; tries < 500 && atomic_load(&destroyed[which]) == 0; tries++)
+    for (int tries = 0; tries < 3000 && atomic_load(&destroyed[which]) == 0; tries++)
         rest();
     return atomic_load(&destroyed[which]) == 1;
 }
