@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from gpuferry.migration import follow
@@ -58,7 +59,8 @@ class MovingServer(FakeServer):
     def _tell(self) -> None:
         assert self.connection
         self.old_key = self.key
-        self.connection.sendall(self._moved()[: self.cut])
+        with suppress(ConnectionError):  # the guest has ended meanwhile, and its last is still to be read
+            self.connection.sendall(self._moved()[: self.cut])
 
     def _session(self) -> None:
         self.send(Op.GREETING, greeting(self.nonce))
