@@ -31,6 +31,15 @@ def server_of(monitor: harness.Monitor, program: Program) -> int:
     return int(pid)
 
 
+def spinning(monitor: harness.Monitor, program: Program) -> int:
+    """Its API server, once that has the kernel: a launch is on its way when the call returns."""
+    pid = program.process.pid
+    monitor.wait_for(
+        lambda s: [one for one in s.sessions if one.guest_pid == pid and one.launches], "a launch"
+    )
+    return server_of(monitor, program)
+
+
 def works(program: Program) -> int:
     """A round of calls with known answers; the address that was used."""
     address = int(program.must("alloc", SIZE))
@@ -97,7 +106,7 @@ def test_a_guest_killed_while_its_kernel_runs(
             program.must("fill", address, MIB, 0)
             program.must("spin", address)
             program.tell("sync")
-            pid = server_of(monitor, program)
+            pid = spinning(monitor, program)
             program.process.send_signal(signal.SIGKILL)
             program.process.wait()
         return lambda: monitor.wait_for(

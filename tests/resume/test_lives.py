@@ -196,7 +196,8 @@ def test_the_grace_ends() -> None:
             program.must("fill", address, SIZE, 0)
             program.must("spin", address)
             program.tell("sync")
-            pid = monitor.status().sessions[0].server_pid
+            status = monitor.wait_for(lambda s: s.sessions[0].launches, "the launch, which is on its way")
+            pid = status.sessions[0].server_pid
             program.process.kill()
             program.process.wait()
         status = monitor.wait_idle(1)
