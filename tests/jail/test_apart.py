@@ -44,7 +44,7 @@ def test_each_session_has_a_process_of_its_own_once_tenants_come(tmp_path: Path)
         for who in (one, other, monitor.token, one):
             serve(who)
         assert len(set(served[1:])) == 5
-        assert not harness.alive(set(served))
+        harness.wait_until(lambda: not harness.alive(set(served)), "the end of all that served")
 
 
 def holds_kernels(pid: int) -> bool:
@@ -100,4 +100,4 @@ def test_a_jail_that_must_be_and_cannot(tmp_path: Path) -> None:
 
 def test_what_has_no_jail_is_said_at_the_start() -> None:
     with harness.monitor() as monitor:
-        assert '"API servers have no jail", "reason": "--jail off"' in monitor.log.read_text()
+        monitor.wait_for_log('"API servers have no jail", "reason": "--jail off"')
