@@ -159,7 +159,8 @@ class GpuServer:
 
     def server_of(self, guest: int) -> int:
         """The API server of the guest with this process id."""
-        (found,) = [s.server_pid for s in self.status().sessions if s.guest_pid == guest]
+        status = harness.wait_until(self.status, "a monitor")
+        (found,) = [s.server_pid for s in status.sessions if s.guest_pid == guest]
         return int(found)
 
     def processes(self) -> set[int]:
