@@ -18,9 +18,11 @@ from tests.monitor.fake_guest import connect, hello_frame, read_greeting
 from tests.resume.running import built
 
 
-def sessions(running: Monitor, hostile: Hostile, inputs: int) -> None:
-    """One after another, each with frames of every kind. One that is refused is followed by the next."""
-    while hostile.frames < inputs:
+def sessions(running: Monitor, hostile: Hostile, inputs: int, beside: threading.Event) -> None:
+    """One after another, each with frames of every kind. One that is refused is followed by the next. They go
+    on until the program has run beside them.
+    """
+    while hostile.frames < inputs or not beside.is_set():
         with contextlib.suppress(Ended), connect(running.tcp) as connection:
             hello = hello_frame(read_greeting(connection), running.token, program=b"hostile")
             connection.sendall(hello)
@@ -54,9 +56,10 @@ def hammer(inputs: int, seed: int) -> int:
     """How often the program ran meanwhile, and once afterwards."""
     program, hostile = built("vector_add_driver"), Hostile(seed)
     native = run([program], native_environment())
+    beside = threading.Event()
     with monitor("--pool", "2", "--log-level", "warning", in_clear=True) as running:
         attackers = [
-            threading.Thread(target=until_it_ends, args=(sessions, running, hostile, inputs)),
+            threading.Thread(target=until_it_ends, args=(sessions, running, hostile, inputs, beside)),
             threading.Thread(target=until_it_ends, args=(strangers, running, inputs // 4, seed)),
         ]
         for each in attackers:
@@ -65,6 +68,7 @@ def hammer(inputs: int, seed: int) -> int:
         while not over:
             over = not any(each.is_alive() for each in attackers)
             outcome = running.run([program])
+            beside.set()
             assert (outcome.status, outcome.stdout) == (0, native.stdout), outcome.stderr
             runs += 1
     assert hostile.frames >= inputs
