@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 LOOK_SECONDS = 0.05  # between looks at a session whose end takes longer
+LATE_SECONDS = 0.3  # behind its time, at which this thread must have stood still
 STOP_SECONDS = 30.0  # for a migration; what it waits for has shorter limits
 
 
@@ -77,8 +78,12 @@ class Server:
         self._poller.register(self._core.bell, select.POLLIN)
         self._ready()
         while True:
+            patience = self._patience()
+            due = math.inf if patience is None else time.monotonic() + patience / 1000
+            found = self._poller.poll(patience)
+            if self._session is not None and time.monotonic() > due + LATE_SECONDS:
+                self._session.stood_still()
             # What the monitor says comes last: it may replace a connection whose end was just seen.
-            found = self._poller.poll(self._patience())
             for fd, events in sorted(found, key=lambda event: event[0] == self._control.fileno()):
                 if fd == self._control.fileno():
                     # What was told to the monitor just now may have found it gone.

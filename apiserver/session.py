@@ -169,6 +169,11 @@ class Session:
             self._leaving = time.monotonic()
             self.deadline = self._leaving + LEAVE_SECONDS
 
+    def stood_still(self) -> None:
+        """Begin the deadline anew: the main thread had no processor, nor had those who work against it."""
+        if self.deadline is not None:
+            self.deadline = max(self.deadline, time.monotonic() + LEAVE_SECONDS)
+
     def may_take_longer(self) -> bool:
         """Whether to wait beyond the deadline: only copies are under way, which end by themselves, for 10
         s at most.

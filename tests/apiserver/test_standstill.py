@@ -1,0 +1,71 @@
+"""An API server that has no processor for a while is not taken for one whose session does not end."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gpuferry.apiserver import server, session
+from gpuferry.apiserver.end import LOST
+
+from tests.apiserver.test_monitor_lost import SECONDS, Engine, message, order
+
+
+class Late:
+    """A poller, and the clock: once the guest has hung up all stand still, and then the engine goes on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._poller, self._lost = engine, select.poll(), 0.0
+        self.register, self.unregister = self._poller.register, self._poller.unregister
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._lost
+
+    def poll(self, patience: float | None) -> list[tuple[int, int]]:
+        if patience is not None and not self._lost:
+            self._lost = 5.0
+            return []
+        if self._lost:
+            lost: Any = LOST
+            self._engine.end(lost)
+        return self._poller.poll(patience)
+
+
+def test_a_deadline_begins_anew_where_all_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel was launched, so that nobody waits for copies; the session ends as soon as it can."""
+    engine = Engine()
+    monkeypatch.setattr(engine, "may_never_end", True, raising=False)
+    late = Late(engine)
+    for module in (server, session):
+        monkeypatch.setattr(module, "time", late)
+    monkeypatch.setattr(server, "Core", lambda _: engine)
+    monkeypatch.setattr(server, "select", SimpleNamespace(**vars(select) | {"poll": lambda: late}))
+    control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    guest, its = socket.socketpair()
+    control.settimeout(SECONDS)
+    running = server.Server([0], theirs.detach())
+    status: list[int] = []
+    thread = threading.Thread(target=lambda: status.append(running.run()))
+    thread.start()
+    try:
+        assert message(control).HasField("ready")
+        with its:
+            grant: dict[str, Any] = {"session": 7, "memory_quota": 1 << 30, "welcomed": True}
+            order(control, its, grant=grant)
+        assert message(control).started.session == 7
+        guest.close()
+        assert message(control).ended.clean
+        assert message(control).HasField("ready")
+    finally:
+        order(control, shutdown={})
+        thread.join(SECONDS)
+    assert status == [0]
+    control.close()
+    running._control._socket.close()
+    os.close(engine.bell)
