@@ -15,9 +15,8 @@ from gpuferry.guest.paths import simulated_driver
 
 from tests.adversity.program import pattern
 from tests.helpers import processes
-from tests.monitor.harness import Monitor
+from tests.monitor.harness import DEADLINE, Monitor
 
-ANSWER_SECONDS = 60.0
 PROGRAM = Path(__file__).with_name("program.py")
 
 
@@ -51,7 +50,7 @@ class Program:
         assert self.process.stdin
         self.process.stdin.write(" ".join([verb, *map(str, arguments)]).encode() + b"\n")
 
-    def answer(self, seconds: float = ANSWER_SECONDS) -> tuple[int, str]:
+    def answer(self, seconds: float = DEADLINE) -> tuple[int, str]:
         """Status and result of the oldest call that was not answered yet."""
         assert self.process.stdout
         if not select.select([self.process.stdout], [], [], seconds)[0]:
@@ -79,7 +78,7 @@ class Program:
 
     def finish(self) -> tuple[int, str]:
         """End of input: exit status and what it wrote to stderr."""
-        _, errors = self.process.communicate(timeout=ANSWER_SECONDS)
+        _, errors = self.process.communicate(timeout=DEADLINE)
         return self.process.returncode, errors.decode()
 
 

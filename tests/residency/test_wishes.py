@@ -16,6 +16,7 @@ from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
 
 from tests.apiserver.test_limits import Clock
+from tests.monitor.harness import DEADLINE
 from tests.residency.test_liars import GIB, Said, plenty
 
 MIB = 1 << 20
@@ -117,7 +118,7 @@ def run(main: Any, folder: Path) -> None:
         await main(house)
         await house.end()
 
-    asyncio.run(asyncio.wait_for(all_of_it(), 10))
+    asyncio.run(asyncio.wait_for(all_of_it(), DEADLINE))
 
 
 def test_who_has_several_devices_has_room_on_all_of_them_or_on_none(tmp_path: Path) -> None:
