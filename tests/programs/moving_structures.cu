@@ -89,6 +89,7 @@ int main(int argc, char **argv) {
     RT_OK(cudaMemset(world, 0, sizeof *world));
     RT_OK(cudaMalloc(&found, sizeof *found));
     show_pointer("start", "world", reinterpret_cast<uint64_t>(world));
+    RT_OK(cudaDeviceSynchronize()); // nothing is on its way any more while it waits
     for (int round = 0; round < rounds; round++) {
         const unsigned first = round * KEYS;
         begin_round(round + 1);
