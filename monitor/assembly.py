@@ -202,6 +202,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         steward.on_place = office.place
     readiness = Readiness(pool, config.status_descriptor, stopping)
     descriptions = Descriptions(pool)
+    rounds = Rounds(returns, returns.left(), pool.adopt, pool.bury) if config.orphan_grace else None
     # In this order: a session is counted before it is over; and its memory is free before another gets it.
     for listener in (
         accounting,
@@ -232,7 +233,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     return Monitor(
         broker,
         pool,
-        Rounds(returns, returns.left(), pool.adopt, pool.bury) if config.orphan_grace else None,
+        rounds,
         Door(premises.runtime.path, ledger.secret, config.orphan_grace, pool.adopt)
         if config.orphan_grace and ledger.released
         else None,
@@ -253,7 +254,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         key,
         steward,
         Greed(pool.everyone, broker.sessions),
-        Strays(books, complete_at, broker.sessions),
+        Strays(books, complete_at, broker.sessions, rounds.over if rounds else None),
         billing,
         callers,
         room,

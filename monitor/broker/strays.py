@@ -14,15 +14,26 @@ from ..sessions.session import Session
 class Strays:
     """What an earlier monitor has left in the folder of books, and nobody who came back has."""
 
-    def __init__(self, books: Path, complete_at: float, sessions: Mapping[int, Session]) -> None:
-        """`complete_at`: the monotonic time until which sessions of an earlier monitor may come back."""
+    def __init__(
+        self,
+        books: Path,
+        complete_at: float,
+        sessions: Mapping[int, Session],
+        all_back: asyncio.Event | None = None,
+    ) -> None:
+        """`complete_at`: the monotonic time until which sessions of an earlier monitor may come back by
+        themselves; `all_back`: those that are waited for have, however late.
+        """
         self._books = books
         self._complete_at = complete_at
         self._sessions = sessions
+        self._all_back = all_back
 
     async def run(self) -> None:
         """Wait until all have come back who will, and remove what nobody has."""
         await asyncio.sleep(max(0.0, self._complete_at - time.monotonic()))
+        if self._all_back:
+            await self._all_back.wait()
         self.remove()
 
     def remove(self) -> None:

@@ -164,10 +164,12 @@ class Rounds:
         self._left = left
         self._adopt = adopt
         self._gone = gone
+        self.over = asyncio.Event()  # each has come back, or is gone
 
     async def run(self) -> None:
         """Go to all of them at once. Returns when each has come back, or is gone."""
         await asyncio.gather(*(self._visit(record) for record in self._left))
+        self.over.set()
 
     async def _visit(self, record: Record) -> None:
         channel = None

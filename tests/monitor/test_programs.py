@@ -233,26 +233,31 @@ def test_the_next_monitor_knows_who_belongs_together() -> None:
 
 
 def test_what_a_lease_leaves_that_ended_without_a_monitor_is_removed() -> None:
-    """Its book: nobody came back who knew of it. That of one that goes on stays."""
+    """Its book: nobody came back who knew of it. That of one that goes on stays, however late it comes."""
     lasting = ("--pool", "4", "--orphan-grace", "60")
-    soon = {"gpuferry.monitor.assembly:LATEST_RETURN_SECONDS": 5.0}
+    soon = {"gpuferry.monitor.assembly:LATEST_RETURN_SECONDS": 0.0}
     with harness.monitor(*lasting, GPUFERRY_TOKEN=token_of("both monitors")) as first:
         books = Path(first.runtime, "leases")
         one, other = some_program(), some_program()
         with (
             Process(first, one, memory=1 << 20) as stays,
-            Process(first, one),
+            Process(first, one) as another,
             Process(first, other, memory=1 << 20) as ends,
             Process(first, other) as child,
         ):
             kept, left = (books / f"{each.lease}.book" for each in (stays, ends))
             assert {kept, left} == set(books.iterdir())
             servers = {ends.server_pid, child.server_pid}
+            for each in (stays, another):
+                os.kill(each.server_pid, signal.SIGSTOP)
             first.process.kill()
             for pid in servers:
                 os.kill(pid, signal.SIGKILL)
             harness.wait_until(lambda: not harness.alive(servers), "end of those that are killed")
             second = first.succeed(*lasting, constants=soon)
+            assert not second.status().sessions
+            for each in (stays, another):
+                os.kill(each.server_pid, signal.SIGCONT)
             second.wait_for(lambda status: len(status.sessions) == 2, "the others are back")
             harness.wait_until(lambda: not left.exists(), "the book is removed")
             assert kept.exists()
