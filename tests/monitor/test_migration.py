@@ -208,7 +208,7 @@ def test_an_api_server_is_started_if_none_is_idle(monitor: harness.Monitor) -> N
         assert {one.device for one in monitor.status().sessions} == {1}
         assert one.echo(b"1") + two.echo(b"2") == b"12"
     # The additional one goes after a while.
-    monitor.wait_for(lambda s: len(s.servers) == 2 and not s.sessions, "one fewer", 60)
+    monitor.wait_for(lambda s: len(s.servers) == 2 and not s.sessions, "one fewer")
 
 
 def test_timeout(monitor: harness.Monitor) -> None:

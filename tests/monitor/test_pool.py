@@ -20,6 +20,8 @@ from gpuferry.monitor.pool.process import Child, Launch
 from gpuferry.monitor.settings.monitor import Config
 from gpuferry.specs._generated import node_pb2
 
+from tests.monitor.harness import DEADLINE
+
 GIB = 1 << 30
 
 
@@ -242,4 +244,4 @@ def test_no_free_descriptor_is_no_fault_of_the_device(
         await pool.stop()
 
     monkeypatch.setattr(api_server, "channel_pair", crowded)
-    asyncio.run(asyncio.wait_for(life(), 10))
+    asyncio.run(asyncio.wait_for(life(), DEADLINE))

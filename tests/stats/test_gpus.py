@@ -152,4 +152,4 @@ def test_the_sampler_ends_when_nobody_reads() -> None:
         assert process.stdout
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(60) == 0
+        assert process.wait(120) == 0
