@@ -29,6 +29,14 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+def told_of(pid: int, what: str) -> str:
+    """What /proc says of a process: `cmdline`, or `environ`. Nothing, once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def where_they_stand() -> str:
     """All threads of the processes below this one; "" where gdb is not installed. For the message of a wait
     that was in vain: what keeps a test waiting once in a hundred runs leaves nothing else behind.
