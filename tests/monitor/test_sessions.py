@@ -451,7 +451,7 @@ def test_the_end_leaves_nothing(number: signal.Signals) -> None:
 
 
 def test_running_sessions_have_time_to_end() -> None:
-    with harness.monitor("--pool", "2", "--grace", "20") as monitor:
+    with harness.monitor("--pool", "2", "--grace", "3600") as monitor:
         monitor.wait_idle(2)
         guest = FakeGuest(monitor.address, monitor.token)
         waiting = connect(monitor.address)
