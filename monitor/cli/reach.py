@@ -13,7 +13,8 @@ from gpuferry.specs._generated.frames import MAGIC, Greeting, Header
 from .errors import CliError, Exit
 
 GREETING_SIZE = Header.SIZE + Greeting.SIZE
-SECONDS = 3.0
+SECONDS = 3.0  # to connect: the kernel answers, however busy whoever listens is
+ANSWER_SECONDS = 30.0  # for a monitor that has much else to do to say its first word
 
 
 def add_tls_option(options: argparse.ArgumentParser) -> None:
@@ -73,11 +74,12 @@ def unreachable(found: Endpoint, reason: str) -> CliError:
 
 def connect(address: str) -> socket.socket:
     """Connect to a monitor's session port, as a guest with this environment would. Raises OSError after 3 s
-    without an answer.
+    if nobody is there, and what is read later, after 30 s without an answer.
     """
     target = endpoint.split_address(address)
     if not isinstance(target, str):
         connection = socket.create_connection(target, SECONDS)
+        connection.settimeout(ANSWER_SECONDS)
         return _secured(connection, target[0]) if address.startswith(endpoint.TLS_SCHEME) else connection
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(SECONDS)
@@ -86,6 +88,7 @@ def connect(address: str) -> socket.socket:
     except OSError:
         connection.close()
         raise
+    connection.settimeout(ANSWER_SECONDS)
     return connection
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from gpuferry.guest.paths import front, guest_library
+from gpuferry.monitor.cli import reach
 
 from tests.helpers.tokens import token_of
 from tests.helpers.warm import CLI
@@ -181,6 +183,18 @@ def test_run_to_a_monitor_that_is_not_there_warns_and_goes_on(nowhere: str) -> N
     for part in (NOWHERE, "environment variable GPUFERRY_MONITOR", "Connection refused", "gpuferry doctor"):
         assert part in completed.stderr
     assert TOKEN not in completed.stderr
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
+def test_a_monitor_that_is_there_has_its_time_to_answer(family: socket.AddressFamily, short: str) -> None:
+    """One that stood still for 3 s was warned of as one that is not there."""
+    path = os.path.join(short, "s")
+    unix = family == socket.AF_UNIX
+    with socket.create_server(path if unix else ("127.0.0.1", 0), family=family) as busy:
+        address = f"unix:{path}" if unix else f"127.0.0.1:{busy.getsockname()[1]}"
+        with reach.connect(address) as connection:
+            assert connection.gettimeout() == reach.ANSWER_SECONDS == 10 * reach.SECONDS
+    Path(path).unlink(missing_ok=True)
 
 
 def test_run_with_an_address_that_is_none(nowhere: str) -> None:
