@@ -382,6 +382,7 @@ def test_its_key_is_made_once_and_nobody_else_can_read_it(monitor: harness.Monit
     for turn in ("one", "two"):
         with guest(monitor):
             suspended_into(monitor, tmp_path / turn)
+            monitor.wait_idle(2)  # or it comes out of its file on the other GPU
             found = key.read_text()
             assert key.stat().st_mode & 0o777 == 0o600
             assert monitor.run("session", "resume", str(tmp_path / turn)).returncode == 0
