@@ -271,15 +271,15 @@ nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type
     return tell_clock(device, type, true, clock);
 }
 
-/* Of memory that one reaches of the other; of NVLink and atomic operations nothing is told. */
+/* Of memory that one reaches of the other; of NVLink and atomic operations nothing is told. NCCL asks of
+ * every pair, a device and itself among them, and takes an error for the end. */
 nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuP2PCapsIndex_t index,
                                     nvmlGpuP2PStatus_t *status) {
     struct nv_device one, other;
     NV_TRY(nv_find_device(device1, &one));
     NV_TRY(nv_find_device(device2, &other));
-    NV_REQUIRE(status != NULL && index >= 0 && index < NVML_P2P_CAPS_INDEX_UNKNOWN &&
-               one.index != other.index);
-    const bool reaches = (one.peers >> other.index & 1) != 0;
+    NV_REQUIRE(status != NULL && index >= 0 && index < NVML_P2P_CAPS_INDEX_UNKNOWN);
+    const bool reaches = one.index == other.index || (one.peers >> other.index & 1) != 0;
     const bool told = index == NVML_P2P_CAPS_INDEX_READ || index == NVML_P2P_CAPS_INDEX_WRITE;
     *status = told && reaches ? NVML_P2P_STATUS_OK : NVML_P2P_STATUS_NOT_SUPPORTED;
     return NVML_SUCCESS;
