@@ -173,12 +173,13 @@ CUresult gf_launch_pack(const struct gf_kernel_info *info, void **kernelParams, 
         size_t size = 0;
         CUresult result =
             kernelParams != NULL ? CUDA_ERROR_INVALID_VALUE : find_buffer(extra, &buffer, &size);
+        const size_t given = size < info->param_bytes ? size : info->param_bytes;
         if (result == CUDA_SUCCESS &&
-            (size < info->param_bytes || size > PARAMS_MAX || (buffer == NULL && size > 0))) {
+            (size > PARAMS_MAX || (buffer == NULL && size > 0) || (given == 0 && info->param_bytes > 0))) {
             result = CUDA_ERROR_INVALID_VALUE;
         }
-        if (result == CUDA_SUCCESS && info->param_bytes > 0) {
-            memcpy(packed, buffer, info->param_bytes);
+        if (result == CUDA_SUCCESS && given > 0) { /* NCCL gives as much of 4 KiB as a launch needs */
+            memset((char *)memcpy(packed, buffer, given) + given, 0, info->param_bytes - given);
         }
         return result;
     }

@@ -166,9 +166,10 @@ CUresult sim_launch_params(uint8_t *to, const struct sim_kernel_info *info, void
         const void *buffer;
         size_t size;
         SIM_TRY(parse_extra(extra, &buffer, &size));
-        SIM_REQUIRE(size >= info->param_bytes && (buffer || !info->param_bytes));
-        if (info->param_bytes)
-            memcpy(to, buffer, info->param_bytes);
+        SIM_REQUIRE(!info->param_bytes || (buffer && size));
+        size_t given = size < info->param_bytes ? size : info->param_bytes;
+        if (given) /* NCCL gives as much of 4 KiB as a launch needs */
+            memset((uint8_t *)memcpy(to, buffer, given) + given, 0, info->param_bytes - given);
         return CUDA_SUCCESS;
     }
     SIM_REQUIRE(params || !info->param_count);

@@ -78,7 +78,10 @@ def test_extra(cu: Driver, context: int) -> None:
     extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size), 0)
     cu.ok("cuLaunchKernel", store, *(1,) * 6, 0, 0, None, extra)
     assert cu.read(pointer, 4) == b"\x4d\0\0\0"
-    size.value = 8
+    size.value = 8  # as NCCL gives the beginning of its kernels' parameters
+    cu.ok("cuLaunchKernel", store, *(1,) * 6, 0, 0, None, extra)
+    assert cu.read(pointer, 4) == bytes(4)
+    size.value = 0
     assert cu.status("cuLaunchKernel", store, *(1,) * 6, 0, 0, None, extra) == INVALID_VALUE
     assert cu.status("cuLaunchKernel", store, *(1,) * 6, 0, 0, None, None) == INVALID_VALUE
     both = pack(pointer, ctypes.c_uint32(1))
