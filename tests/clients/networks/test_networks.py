@@ -130,3 +130,11 @@ def test_memory_that_is_full() -> None:
     assert torch.zeros(10, device=DEVICE).numel() == 10
     torch.cuda.empty_cache()
     assert torch.cuda.memory_allocated() <= torch.cuda.memory_reserved()
+
+
+def test_collectives() -> None:
+    """NCCL makes a communicator, for which it asks NVML of each device and itself."""
+    given = torch.zeros(64, device=DEVICE)
+    torch.cuda.nccl.all_reduce([given])
+    torch.cuda.synchronize()
+    assert not given.cpu().any()
