@@ -365,7 +365,7 @@ print(wrapper.descendants(os.getpid()))
 
 def test_a_supervisor_that_stands_still_ends_all_the_same() -> None:
     """Once its time was over it left all that had come of the replica, for good."""
-    command = [sys.executable, "-c", LATE, process.WRAPPER]
+    command = [sys.executable, "-c", LATE, str(process.WRAPPER)]
     assert subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout == "[]\n"
 
 

@@ -49,8 +49,8 @@ def test_a_crowd_does_not_fill_what_the_system_keeps_for_the_listener() -> None:
             waiting[connection.fileno()] = connection
         # A busy kernel takes its time; who finds the queue full is not heard, for nobody accepts.
         poll = select.poll()
-        for connection in waiting:
-            poll.register(connection, select.POLLOUT)
+        for waits in waiting:
+            poll.register(waits, select.POLLOUT)
         while waiting:
             connected = poll.poll(1000 * DEADLINE)
             assert connected, f"{len(waiting)} were not heard"

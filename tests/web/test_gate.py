@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
 from gpuferry.monitor.views.web import gate, server
 
 from tests.helpers.certificates import Certificates
@@ -201,7 +202,7 @@ def test_a_page_that_is_closed_before_it_is_answered_writes_nothing_into_the_log
         raise ConnectionResetError("Cannot write to closing transport")
 
     with monkeypatch.context() as there:
-        there.setattr(server.web.StreamResponse, "prepare", hung_up)
+        there.setattr(web.StreamResponse, "prepare", hung_up)
         with connect(stage) as connection:
             connection.sendall(EVENTS)
             assert is_closed(connection)
