@@ -128,14 +128,17 @@ extra = (u64 * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size), 0)
 print(launch(function, params=None, extra=extra), launch(function, extra=extra))
 size.value = 23
 print(launch(function, params=None, extra=extra))
+size.value = 0
+print(launch(function, params=None, extra=extra))
 """
     )
-    assert outcome.stdout.splitlines() == ["0 0", "1 1 1 1", "1 400 400 400", "0 1", "1"], outcome.stderr
-    first, second, third = (frame.body for frame in server.frames if frame.name == "sessionLaunch")
+    assert outcome.stdout.splitlines() == ["0 0", "1 1 1 1", "1 400 400 400", "0 1", "0", "1"], outcome.stderr
+    first, second, third, part = (frame.body for frame in server.frames if frame.name == "sessionLaunch")
     assert struct.unpack_from("<QQ9I", first)[1:] == (0, 3, 1, 1, 256, 1, 1, 1000, 0, 24)
     assert first[52:] == struct.pack("<QI4xQ", 0x1111, 0x22222222, 0x3333)
     assert second[52:] == b""
     assert third[52:] == bytes(range(24))
+    assert part[52:] == bytes(range(23)) + b"\0"
 
 
 def test_a_failure_before_a_load_is_told_by_the_next_wait(server: FakeServer, guest: Guest) -> None:
