@@ -18,7 +18,8 @@ VARIABLES = (".nv.global", ".nv.constant")  # sections
 PARAMETERS = ".nv.constant0."  # a section for each kernel
 INTERNAL = "$__internal_"  # in the names of functions that the compiler brings, for example to divide
 MOST_SECTIONS = 1 << 16
-HEAP = {"malloc", "free"}  # what a kernel calls to get memory that nobody can enumerate
+# What a kernel calls to get memory that nobody can enumerate.
+HEAP = {"malloc", "free", "__cuda_syscall_aligned_malloc"}
 
 # Each of these takes a time that grows with the text and not with its square, whatever the text: what is
 # begun is matched to the end of its piece, and no two parts of an expression can match the same blanks.

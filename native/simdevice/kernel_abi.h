@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 12
+#define SIM_KERNEL_ABI 13
 
 struct sim_block;
 
@@ -179,6 +179,7 @@ void sim_rt_exit(
 
 int32_t sim_rt_vprintf(struct sim_thread *t, const char *format, const void *arguments);
 void *sim_rt_malloc(struct sim_thread *t, uint64_t size);
+void *sim_rt_aligned_malloc(struct sim_thread *t, uint64_t size, uint64_t alignment);
 void sim_rt_free(struct sim_thread *t, void *pointer);
 /* Launches of kernels by kernels. The first gives room for the parameters of the kernel with that handle, or
  * NULL; the second launches it, and gives a cudaError_t; the third gives that of the grid's last launch that

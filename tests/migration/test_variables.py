@@ -100,6 +100,7 @@ def test_every_form(image: bytes) -> None:
 
 def test_heap_in_text() -> None:
     assert variables.find(PTX[:-1] + MALLOC).heap
+    assert variables.find(PTX[:-1] + MALLOC.replace(b"malloc", b"__cuda_syscall_aligned_malloc")).heap
     assert not variables.find(PTX[:-1] + b".visible .func malloc_of_mine(.param .b64 x) { ret; }").heap
 
 

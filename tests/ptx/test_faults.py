@@ -349,6 +349,34 @@ again:
     assert (out == 2 * np.arange(1024)).all()
 
 
+def test_heap_of_many_alignments() -> None:
+    """`new` of a type that is aligned above 16 asks so; of more than 64 KiB there is none."""
+    module = HEAP + ".extern .func (.param .b64 r) __cuda_syscall_aligned_malloc(.param .b64 s, .param .b64 a);\n"
+    body = f"""
+    and.b32 %r10, %r0, 15;
+    mov.u64 %x10, 16;
+    shl.b64 %x10, %x10, %r10;
+    {{
+        .param .b64 size; .param .b64 alignment; .param .b64 place;
+        st.param.b64 [size], 24;
+        st.param.b64 [alignment], %x10;
+        call.uni (place), __cuda_syscall_aligned_malloc, (size, alignment);
+        ld.param.b64 %x11, [place];
+    }}
+    setp.ne.u64 %p0, %x11, 0;
+    mov.u32 %r11, 1000;
+    @%p0 st.u32 [%x11+20], %r0;
+    bar.sync 0;
+    @%p0 ld.u32 %r11, [%x11+20];
+    sub.u64 %x12, %x10, 1;
+    and.b64 %x12, %x12, %x11;
+    cvt.u32.u64 %r12, %x12;
+    add.u32 %r11, %r11, %r12;
+{GIVE.format(what="%x11")}{store("%r11")}"""
+    (out,) = driver.run(kernel(body, pointers=1, module=module), "k", np.zeros(64, np.uint32), block=(64,))
+    assert list(out) == [i if i % 16 <= 12 else 1000 for i in range(64)]
+
+
 def test_a_limit_is_its_context_s() -> None:
     body = (
         TAKE.format(size=1 << 20, to="%x10")

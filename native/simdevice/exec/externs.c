@@ -39,6 +39,7 @@
     X(sim_rt_exit)                                                                                           \
     X(sim_rt_vprintf)                                                                                        \
     X(sim_rt_malloc)                                                                                         \
+    X(sim_rt_aligned_malloc)                                                                                 \
     X(sim_rt_free)                                                                                           \
     X(sim_rt_launch_room)                                                                                    \
     X(sim_rt_launch)                                                                                         \

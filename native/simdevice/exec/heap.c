@@ -138,8 +138,19 @@ static void *take_object(unsigned number) {
     return base + at * SPAN + (word * 64 + bit) * size_of(number);
 }
 
-void *sim_heap_take(size_t size, size_t limit) {
-    if (size == 0 || size > limit)
+/* What lies as it must: objects do at multiples of 16, those of 2^n bytes of that, runs of a span. */
+static size_t size_aligned(size_t size, size_t alignment) {
+    size_t power = alignment;
+    while (power < size && power <= LARGEST_SMALL)
+        power *= 2;
+    return alignment <= 16 || power < size ? size : power;
+}
+
+void *sim_heap_take(size_t size, size_t alignment, size_t limit) {
+    if (alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment > SPAN || size == 0)
+        return NULL;
+    size = size_aligned(size, alignment);
+    if (size > limit)
         return NULL;
     bool small = size <= LARGEST_SMALL;
     unsigned number = small ? number_of(size) : 0;

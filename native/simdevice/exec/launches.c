@@ -89,7 +89,7 @@ static uint32_t prepare(struct sim_run *run, uint64_t handle, struct sim_launch 
     if (!fits(info, asked))
         return INVALID_CONFIGURATION;
     struct sim_launch *launch = malloc(sizeof *launch + info->param_bytes);
-    void *taken = sim_heap_take(info->param_bytes + 1u, run->grid->heap_limit + ROOMS);
+    void *taken = sim_heap_take(info->param_bytes + 1u, 16, run->grid->heap_limit + ROOMS);
     if (launch == NULL || taken == NULL) {
         if (taken != NULL)
             sim_heap_give(taken);

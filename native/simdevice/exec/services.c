@@ -40,10 +40,14 @@ void sim_rt_assertfail(struct sim_thread *t, const char *message, const char *fi
 }
 
 void *sim_rt_malloc(struct sim_thread *t, uint64_t size) {
+    return sim_rt_aligned_malloc(t, size, 16);
+}
+
+void *sim_rt_aligned_malloc(struct sim_thread *t, uint64_t size, uint64_t alignment) {
     const struct sim_grid *grid = worker_of(t)->run->grid;
     if (grid->used != NULL)
         atomic_fetch_or_explicit(grid->used, SIM_USED_HEAP, memory_order_relaxed);
-    void *taken = sim_heap_take(size, grid->heap_limit);
+    void *taken = sim_heap_take(size, alignment, grid->heap_limit);
     if (taken == NULL && size != 0)
         atomic_store_explicit(&worker_of(t)->run->heap_full, true, memory_order_relaxed);
     return taken;

@@ -22,7 +22,7 @@ from .module import Module
 from .warp import Shape, kernel_functions
 from .warp.record import Recorder
 
-KERNEL_ABI = 12
+KERNEL_ABI = 13
 LOOP, THREADS, WARPS = range(3)  # enum sim_kernel_form
 DUMP = "GPUFERRY_SIM_DUMP"
 UNIT = "GPUFERRY_SIM_UNIT"  # for tests: every kernel in warps, or none

@@ -9,6 +9,7 @@ from .types import Type
 
 # Functions that PTX declares and never defines: what the CUDA runtime gives device code.
 RUNTIME = frozenset({"vprintf", "malloc", "free", "__assertfail", "cudaGraphSetConditional"}) | {
+    "__cuda_syscall_aligned_malloc",  # __nv_aligned_device_malloc, `new` of what is aligned above 16
     *("__gpuferry_launch_room", "__gpuferry_launch", "__gpuferry_launch_error"),
     "__gpuferry_asked",  # of the device runtime here, as those above
 }

@@ -147,6 +147,7 @@ def _collect(e: FunctionEmitter, finish: list[tuple[Operand, Parameter, str]]) -
 _RUNTIME = {
     "vprintf": (([4], [8, 8]), ([], [8, 8])),  # Taichi declares it without a result
     "malloc": (([8], [8]),),
+    "__cuda_syscall_aligned_malloc": (([8], [8, 8]),),
     "free": (([], [8]),),
     "__assertfail": (([], [8, 8, 4, 8, 8]), ([], [8, 8, 4, 8])),
     "cudaGraphSetConditional": (([], [8, 4]),),
@@ -155,6 +156,8 @@ _RUNTIME = {
     "__gpuferry_launch_error": (([4], [4]),),
     "__gpuferry_asked": (([8], [4, 8, 8, 8]),),
 }
+
+_TAKING = {"malloc": "sim_rt_malloc", "__cuda_syscall_aligned_malloc": "sim_rt_aligned_malloc"}
 
 
 def _set_conditional(e: FunctionEmitter, handle: str, value: str) -> None:
@@ -181,10 +184,10 @@ def _runtime(e: FunctionEmitter, symbol: Function, returns: list[Operand], argum
         value = e.call("i32", "sim_rt_vprintf", "ptr %thread", argument(0, "ptr"), argument(1, "ptr"))
         if results:
             e.emit(f"store i32 {value}, ptr {results[0]}, align 4")
-    elif symbol.name == "malloc":
-        value = e.call("ptr", "sim_rt_malloc", "ptr %thread", argument(0, "i64"))
-        if results:
-            e.emit(f"store ptr {value}, ptr {results[0]}, align 8")
+    elif symbol.name in _TAKING:
+        wanted = [argument(index, "i64") for index in range(len(sources))]
+        value = e.call("ptr", _TAKING[symbol.name], "ptr %thread", *wanted)
+        e.emit(f"store ptr {value}, ptr {results[0]}, align 8")
     elif symbol.name == "free":
         e.call("void", "sim_rt_free", "ptr %thread", argument(0, "ptr"))
     elif symbol.name == "cudaGraphSetConditional":
