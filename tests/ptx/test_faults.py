@@ -351,7 +351,7 @@ again:
 
 def test_heap_of_many_alignments() -> None:
     """`new` of a type that is aligned above 16 asks so; of more than 64 KiB there is none."""
-    module = HEAP + ".extern .func (.param .b64 r) __cuda_syscall_aligned_malloc(.param .b64 s, .param .b64 a);\n"
+    aligned = ".extern .func (.param .b64 r) __cuda_syscall_aligned_malloc(.param .b64 s, .param .b64 a);\n"
     body = f"""
     and.b32 %r10, %r0, 15;
     mov.u64 %x10, 16;
@@ -373,7 +373,8 @@ def test_heap_of_many_alignments() -> None:
     cvt.u32.u64 %r12, %x12;
     add.u32 %r11, %r11, %r12;
 {GIVE.format(what="%x11")}{store("%r11")}"""
-    (out,) = driver.run(kernel(body, pointers=1, module=module), "k", np.zeros(64, np.uint32), block=(64,))
+    made = kernel(body, pointers=1, module=HEAP + aligned)
+    (out,) = driver.run(made, "k", np.zeros(64, np.uint32), block=(64,))
     assert list(out) == [i if i % 16 <= 12 else 1000 for i in range(64)]
 
 
