@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,54 +96,67 @@ def order(control: socket.socket, *sockets: socket.socket, **what: Any) -> None:
     socket.send_fds(control, [data], [each.fileno() for each in sockets])
 
 
+@dataclasses.dataclass
+class Serving:
+    """A server on a thread, and its monitor's end of the control socket, which a test may replace."""
+
+    server: server.Server
+    control: socket.socket
+
+
+@contextlib.contextmanager
+def serving(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    """One that is ready, of a played engine; in the end it is told to go, and must."""
+    monkeypatch.setattr(server, "Core", lambda _: engine)
+    control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    control.settimeout(SECONDS)
+    there = Serving(server.Server([0], theirs.detach()), control)
+    status: list[int] = []
+    thread = threading.Thread(target=lambda: status.append(there.server.run()))
+    thread.start()
+    try:
+        assert message(control).HasField("ready")
+        yield there
+    finally:
+        with contextlib.suppress(OSError):  # it has failed
+            order(there.control, shutdown={})
+        thread.join(SECONDS)
+    assert status == [0]
+    there.control.close()
+    there.server._control._socket.close()
+    os.close(engine.bell)
+
+
 def test_one_that_is_gone_when_a_launch_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end is seen in the same round: that is not the end of the guest's connection."""
     engine = Engine()
-    monkeypatch.setattr(server, "Core", lambda _: engine)
-    control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     guest, its = socket.socketpair()
-    control.settimeout(SECONDS)
-    with door, guest:
+    with door, guest, serving(engine, monkeypatch) as there:
         door.bind(os.path.relpath(tmp_path / "door"))
         door.listen()
-        running = server.Server([0], theirs.detach())
-        status: list[int] = []
-        thread = threading.Thread(target=lambda: status.append(running.run()))
-        thread.start()
-        try:
-            assert message(control).HasField("ready")
-            order(control, door, home={"grace_seconds": 60})
-            with its:
-                grant = {"session": 7, "memory_quota": 1 << 30, "welcomed": True, "age_seconds": DAY}
-                order(control, its, grant=grant)
-            assert message(control).started.session == 7
+        first = there.control
+        order(first, door, home={"grace_seconds": 60})
+        with its:
+            grant = {"session": 7, "memory_quota": 1 << 30, "welcomed": True, "age_seconds": DAY}
+            order(first, its, grant=grant)
+        assert message(first).started.session == 7
 
-            first = control
+        def goes_and_rings() -> None:
+            first.close()
+            os.eventfd_write(engine.bell, 1)
 
-            def goes_and_rings() -> None:
-                first.close()
-                os.eventfd_write(engine.bell, 1)
-
-            engine.at_rest = goes_and_rings
-            order(control, next_launch={"session": 7})
-            control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            control.settimeout(SECONDS)
-            control.connect(os.path.relpath(tmp_path / "door"))
-            returned = message(control).returned
-            assert returned.grant.session == 7
-            assert returned.session_seconds >= DAY  # it counts from the session's beginning, not from its own
-            engine.at_rest = lambda: None
-            order(control, revoke={"session": 7, "reason": "enough"})
-            ended = message(control).ended
-            assert (ended.session, ended.reason, ended.clean) == (7, "revoked: enough", True)
-            assert message(control).HasField("ready")
-        finally:
-            with contextlib.suppress(OSError):  # it has failed
-                order(control, shutdown={})
-            thread.join(SECONDS)
-        assert status == [0]
-    control.close()
-    running._control._socket.close()
-    running._control.door.close()
-    os.close(engine.bell)
+        engine.at_rest = goes_and_rings
+        order(first, next_launch={"session": 7})
+        there.control = control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control.settimeout(SECONDS)
+        control.connect(os.path.relpath(tmp_path / "door"))
+        returned = message(control).returned
+        assert returned.grant.session == 7
+        assert returned.session_seconds >= DAY  # it counts from the session's beginning, not from its own
+        engine.at_rest = lambda: None
+        order(control, revoke={"session": 7, "reason": "enough"})
+        ended = message(control).ended
+        assert (ended.session, ended.reason, ended.clean) == (7, "revoked: enough", True)
+        assert message(control).HasField("ready")
+    there.server._control.door.close()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import select
 import socket
-import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 from gpuferry.apiserver import server, session
 from gpuferry.apiserver.end import LOST
 
-from tests.apiserver.test_monitor_lost import SECONDS, Engine, message, order
+from tests.apiserver.test_monitor_lost import Engine, message, order, serving
 
 
 class Late:
@@ -44,28 +42,13 @@ def test_a_deadline_begins_anew_where_all_stood_still(monkeypatch: pytest.Monkey
     late = Late(engine)
     for module in (server, session):
         monkeypatch.setattr(module, "time", late)
-    monkeypatch.setattr(server, "Core", lambda _: engine)
     monkeypatch.setattr(server, "select", SimpleNamespace(**vars(select) | {"poll": lambda: late}))
-    control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     guest, its = socket.socketpair()
-    control.settimeout(SECONDS)
-    running = server.Server([0], theirs.detach())
-    status: list[int] = []
-    thread = threading.Thread(target=lambda: status.append(running.run()))
-    thread.start()
-    try:
-        assert message(control).HasField("ready")
+    with serving(engine, monkeypatch) as there:
         with its:
             grant: dict[str, Any] = {"session": 7, "memory_quota": 1 << 30, "welcomed": True}
-            order(control, its, grant=grant)
-        assert message(control).started.session == 7
+            order(there.control, its, grant=grant)
+        assert message(there.control).started.session == 7
         guest.close()
-        assert message(control).ended.clean
-        assert message(control).HasField("ready")
-    finally:
-        order(control, shutdown={})
-        thread.join(SECONDS)
-    assert status == [0]
-    control.close()
-    running._control._socket.close()
-    os.close(engine.bell)
+        assert message(there.control).ended.clean
+        assert message(there.control).HasField("ready")
