@@ -92,18 +92,14 @@ class Catalogue:
             try:
                 wanted = await self._shared.deployed(name)
                 function = self._functions.get(name)
-                if wanted is None and function:
+                if function and (wanted is None or _is_another(wanted, function.deployment)):
                     self._forget(function)
-                elif wanted and not function:
+                    function = None
+                if wanted and not function:
                     self._shelf.stage(wanted)
                     self._enter(Function(wanted))
                 elif wanted and function and function.deployment != wanted:
-                    if wanted.revision > function.deployment.revision:
-                        await self._roll_out(function, wanted)
-                    else:  # removed and deployed anew since this server looked: another, with the same files
-                        self._forget(function)
-                        self._shelf.stage(wanted)
-                        self._enter(Function(wanted))
+                    await self._roll_out(function, wanted)
             except StoreError:
                 return False
             except (StartFailed, OSError, WrongDeployment) as error:
@@ -247,6 +243,11 @@ class Catalogue:
         lacking = function.deployment.least - len(function.current())
         if lacking > 0 and not self._schedule.full and time.monotonic() >= function.next_try:
             self._fleet.begin(self._one_more(function))
+
+
+def _is_another(wanted: Deployment, had: Deployment) -> bool:
+    """Whether the name was removed and deployed anew: a new revision of the same would be higher."""
+    return wanted != had and wanted.revision <= had.revision
 
 
 def state_of(unit: Unit) -> dict[str, object]:

@@ -13,14 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from ..service.processes import how_it_ended
+from ..service.processes import how_it_ended, is_ending
 from ..service.waiting import within
 from .logbook import Lines
 from .wrapper import descendants
 
 WRAPPER = Path(__file__).with_name("wrapper.py")
 READ_ONCE = 64 << 10
-PF_EXITING = 0x4  # of the kernel's flags of a process
 FLOOD_BYTES = 1 << 20  # of output, after which a stream rests, so that one function keeps nobody else waiting
 REST_SECONDS = 0.25
 KILL_SECONDS = 10.0  # that a supervisor has to end all, before it is killed itself
@@ -107,11 +106,7 @@ class Process:
         """Whether it has begun to end: as the kernel has it, before its connections close, and whether or not
         its supervisor has seen it.
         """
-        try:
-            fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()
-        except OSError:
-            return bool(self.pid)
-        return bool(int(fields[6]) & PF_EXITING)
+        return bool(self.pid) and is_ending(self.pid)
 
     @property
     def status(self) -> str:

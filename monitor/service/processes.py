@@ -5,13 +5,28 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+PF_EXITING = 0x4  # of the kernel's flags of a process
+
+
+def _figures(pid: int) -> list[bytes]:
+    """What /proc/PID/stat says behind the name, which may be whatever bytes it likes. Raises OSError."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+
 
 def start_time(pid: int) -> int:
     """When the process began, in ticks since the machine did; 0 if it is gone."""
-    try:  # its name stands before, in whatever bytes it likes
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+    try:
+        return int(_figures(pid)[19])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def is_ending(pid: int) -> bool:
+    """Whether it has begun to end, which is before its connections close, or is gone."""
+    try:
+        return bool(int(_figures(pid)[6]) & PF_EXITING)
+    except OSError:
+        return True
 
 
 def how_it_ended(status: int) -> str:
