@@ -15,10 +15,19 @@ struct wrapper {
     const void *rest;
 };
 
+/* Whether what was made for that variant of an architecture runs on the device: sm_90a on no other capability,
+ * sm_100f on its own generation. */
+static int variant_fits(const struct gf_fatbin_entry *entry, const struct gf_target *target) {
+    if ((entry->flags & GF_FATBIN_EXACT) != 0) {
+        return entry->capability == target->capability;
+    }
+    return (entry->flags & GF_FATBIN_FAMILY) == 0 || entry->capability / 10 == target->capability / 10;
+}
+
 /* How well an entry suits the device; 0: not at all. Machine code for this very chip, then for an older one
  * of the same generation, then the newest text that can still be compiled for it. */
 static uint32_t suitability(const struct gf_fatbin_entry *entry, const struct gf_target *target) {
-    if (entry->capability > target->capability) {
+    if (entry->capability > target->capability || !variant_fits(entry, target)) {
         return 0;
     }
     if (entry->kind == GF_FATBIN_PTX && (target->kinds & GF_IMAGE_PTX) != 0) {
@@ -199,7 +208,7 @@ static CUresult pick_link_set(const void *const *list, const struct gf_target *t
 static CUresult pick_wrapped(const struct wrapper *wrapper, const struct gf_target *target,
                              struct gf_image *picked) {
     CUresult result =
-        wrapper->data == NULL ? CUDA_ERROR_NO_BINARY_FOR_GPU : gf_image_pick(wrapper->data, target, picked);
+        wrapper->data == NULL ? CUDA_ERROR_NO_BINARY_FOR_GPU : pick_entry(wrapper->data, target, picked);
     if (result == CUDA_ERROR_NO_BINARY_FOR_GPU && wrapper->version == 2 && wrapper->rest != NULL) {
         result = pick_link_set(wrapper->rest, target, picked);
     }

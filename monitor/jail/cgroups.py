@@ -108,9 +108,12 @@ def possible(root: Path = Path("/sys/fs/cgroup")) -> bool:
     if (root / "cgroup.controllers").exists():
         own = root / _own("")
         files = (own, own / "cgroup.procs", own / "cgroup.subtree_control")
-        controllers = (own / "cgroup.controllers").read_text().split()
-        can = {"memory", "pids"} <= set(controllers) and all(os.access(file, os.W_OK) for file in files)
-        return can and not _shared(own)
+        try:
+            controllers = (own / "cgroup.controllers").read_text().split()
+            can = {"memory", "pids"} <= set(controllers) and all(os.access(file, os.W_OK) for file in files)
+            return can and not _shared(own)
+        except OSError:  # a container may not see its own group
+            return False
     own = root / "memory" / _own("memory")
     return (own / "memory.limit_in_bytes").exists() and os.access(own, os.W_OK)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import fcntl
 import json
 import os
 from collections.abc import Callable
@@ -42,7 +43,30 @@ class UsageBook:
         self._days: dict[str, dict[str, tenants_pb2.Usage]] = {}
         self.billed: dict[int, tuple[float, int]] = {}
         self.changed = False
-        self._read()
+        self._owned = self._claim()
+        if self._owned:
+            self._read()
+
+    def _claim(self) -> bool:
+        """Whether no other monitor keeps its usage here; then none can while this one lives. Two that wrote
+        one file would each replace what the other counted.
+        """
+        lock = self.path.with_suffix(".lock")
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Until the process ends; unlike flock's, this lock is not held by children too.
+            descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.warning(
+                "another monitor keeps the usage of tenants here: this one forgets its own when it ends",
+                folder=str(self.path.parent),
+                next_step="give each monitor its own GPUFERRY_STATE_DIR",
+            )
+            return False
+        except OSError:
+            pass  # whatever is wrong with the folder, writing says so again and again
+        return True
 
     def _read(self) -> None:
         try:
@@ -115,7 +139,11 @@ class UsageBook:
         return json.dumps(found) + "\n"
 
     def write(self, content: str) -> None:
-        """Write the file: whatever happens, it holds this or what it held before. Raises OSError."""
+        """Write the file, unless it is another monitor's: whatever happens, it holds this or what it held
+        before. Raises OSError.
+        """
+        if not self._owned:
+            return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(self.path, content)
 

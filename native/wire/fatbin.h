@@ -7,9 +7,13 @@
 #define GF_WRAPPER_MAGIC 0x466243B1u
 #define GF_FATBIN_MAGIC  0xBA55ED50u
 
-#define GF_FATBIN_PTX        1
-#define GF_FATBIN_ELF        2
-#define GF_FATBIN_COMPRESSED 0xA000u /* LZ4 or zstd, among an entry's flags */
+#define GF_FATBIN_PTX 1
+#define GF_FATBIN_ELF 2
+
+/* Among an entry's flags. */
+#define GF_FATBIN_COMPRESSED 0xA000u   /* LZ4 or zstd */
+#define GF_FATBIN_EXACT      0x100000u /* of sm_90a and the like */
+#define GF_FATBIN_FAMILY     0x200000u /* of sm_100f and the like */
 
 struct gf_fatbin {
     uint32_t magic;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -195,8 +196,10 @@ def test_a_process_that_is_born_meanwhile(monitor: harness.Monitor, points: Poin
 
 
 def test_a_stream_that_waits_for_what_its_program_writes(monitor: harness.Monitor, points: Points) -> None:
-    """While it moves: it is let go on, and the move is done once nothing waits any more."""
-    with trio(monitor) as three:
+    """While it moves: it is let go on, and the move is done once nothing waits any more. The word may be written
+    and all be still before the program has asked whether it is: then that waits for the move.
+    """
+    with trio(monitor) as three, ThreadPoolExecutor(1) as aside:
         gate = three.third.allocate(2)
         assert three.third.write(gate, 0) == 0
         event = three.third.event()
@@ -206,9 +209,10 @@ def test_a_stream_that_waits_for_what_its_program_writes(monitor: harness.Monito
             for step in steps:
                 if step.phase == migration_pb2.PHASE_DRAIN:
                     break
-            assert three.third.set_word(gate, 1) == 0
+            written = aside.submit(three.third.set_word, gate, 1)
             held.wait()
         assert list(steps)[-1].state == control_pb2.MIGRATION_STATE_DONE
+        assert written.result(harness.DEADLINE) == 0
         three.is_whole_on(1)
         assert three.third.synchronize(event) == 0
 

@@ -6,8 +6,9 @@ import struct
 from dataclasses import dataclass
 
 CONTAINER = struct.Struct("<IHHQ")
-ENTRY = struct.Struct("<HHIQIIHHI36x")
+ENTRY = struct.Struct("<HHIQIIHHI8xQ20x")
 PTX, ELF = 1, 2
+EXACT, FAMILY = 0x100000, 0x200000  # of sm_90a and of sm_100f
 
 
 @dataclass(frozen=True)
@@ -15,10 +16,12 @@ class Entry:
     kind: int
     capability: int
     payload: bytes
+    flags: int = 0
 
     @property
     def raw(self) -> bytes:
-        head = ENTRY.pack(self.kind, 0x0101, ENTRY.size, len(self.payload), 0, 0, 0, 8, self.capability)
+        size = len(self.payload)
+        head = ENTRY.pack(self.kind, 0x0101, ENTRY.size, size, 0, 0, 0, 8, self.capability, self.flags)
         return head + self.payload
 
 

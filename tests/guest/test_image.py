@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.guest.images import ELF, PTX, Entry, container
+from tests.guest.images import ELF, EXACT, FAMILY, PTX, Entry, container
 from tests.helpers.shared_object import SharedObject
 
 LIBRARY = SharedObject(
@@ -61,9 +61,17 @@ def pick(image: bytes | Wrapped, capability: int = 80, kinds: int = TAKES_PTX | 
     return data
 
 
+def fits(entry: Entry, capability: int) -> bool:
+    """Whether a chip of that capability can take it, if it takes the kind."""
+    if entry.flags & EXACT:
+        return entry.capability == capability
+    own_generation = entry.capability // 10 == capability // 10
+    return entry.capability <= capability and (own_generation or not entry.flags & FAMILY)
+
+
 def expected(entries: list[Entry], capability: int, kinds: int) -> bytes | int:
     """This chip's machine code, or an older one's of its generation; else the newest text."""
-    fit = [e for e in entries if e.capability <= capability]
+    fit = [e for e in entries if fits(e, capability)]
     code = [e for e in fit if e.kind == ELF and e.capability // 10 == capability // 10 and kinds & TAKES_SASS]
     text = [e for e in fit if e.kind == PTX and kinds & TAKES_PTX]
     found = code or text
@@ -76,9 +84,10 @@ entry_lists = st.lists(
         st.sampled_from([PTX, ELF, 16]),
         st.sampled_from([50, 75, 80, 86, 90, 120]),
         st.binary(max_size=64),
+        st.sampled_from([0, 0x11, EXACT, FAMILY]),
     ),
     max_size=8,
-    unique_by=lambda e: (e.kind, e.capability),
+    unique_by=lambda e: (e.kind, e.capability, e.flags & (EXACT | FAMILY)),
 )
 
 
@@ -150,6 +159,12 @@ def test_a_program_survives_its_own_damaged_image(image: bytes) -> None:
 def test_a_wrapper_is_looked_into() -> None:
     text = Entry(PTX, 75, b"text")
     assert pick(Wrapped(1, container(text), [])) == container(text)
+
+
+def test_a_wrapper_holds_a_fatbin_and_no_other_wrapper() -> None:
+    wrapped = Wrapped(1, container(), [])
+    wrapped.wrapper.data = ctypes.addressof(wrapped.wrapper)
+    assert pick(wrapped) == INVALID_IMAGE
 
 
 def test_what_nvcc_linked_goes_before_its_parts() -> None:

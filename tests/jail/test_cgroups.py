@@ -103,6 +103,13 @@ def test_doctor_only_looks(tmp_path: Path) -> None:
     assert {path: path.read_text() for path in tmp_path.iterdir()} == before
 
 
+def test_who_does_not_see_its_own_group_makes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In some containers, /proc names a group that is not mounted: doctor failed there."""
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids")
+    monkeypatch.setattr(cgroups, "_own", lambda controller: "../elsewhere")
+    assert not cgroups.possible(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("inside", "given", "events", "expected"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog.testing
 from gpuferry.monitor.door.handshake import Hello, Restore
 from gpuferry.monitor.door.tokens.proof import is_tenant
 from gpuferry.monitor.service.dial import dial
@@ -255,9 +258,38 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
             with pytest.raises(OSError, match="No space"):
                 book.write(book.content())
         assert book.path.read_text() == before
-        assert [one.name for one in tmp_path.iterdir()] == ["usage.json"]
+        assert sorted(one.name for one in tmp_path.iterdir()) == ["usage.json", "usage.lock"]
     book.write(book.content())
     assert json.loads(book.path.read_text())["tenants"]["acme"]["sessions"] == 3
+
+
+KEEPER = """
+import sys
+from pathlib import Path
+from gpuferry.monitor.tenants.usage import UsageBook
+
+book = UsageBook(Path(sys.argv[1]), lambda name: True)
+book.add("acme", sessions=3)
+book.write(book.content())
+print("written", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_monitors_with_one_state_folder_do_not_replace_each_other_s_accounts(tmp_path: Path) -> None:
+    file = tmp_path / "usage.json"
+    keeper = [sys.executable, "-c", KEEPER, str(file)]
+    with subprocess.Popen(keeper, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "written\n"
+        with structlog.testing.capture_logs() as logs:
+            second = UsageBook(file, is_tenant)
+        assert [one["next_step"] for one in logs] == ["give each monitor its own GPUFERRY_STATE_DIR"]
+        second.add("acme", sessions=1)
+        second.write(second.content())
+        assert first.stdin is not None
+        first.stdin.close()
+    assert UsageBook(file, is_tenant).of("acme").sessions == 3
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"version": 9}', "[]", '{"version": 1, "tenants": {"a": 3}}'])
@@ -266,8 +298,7 @@ def test_a_torn_file_is_kept_aside(tmp_path: Path, content: str) -> None:
     file.write_text(content)
     book = UsageBook(file, is_tenant)
     assert not book.totals()
-    (aside,) = tmp_path.iterdir()
-    assert aside.name.startswith("usage.unreadable-")
+    (aside,) = tmp_path.glob("usage.unreadable-*")
     assert aside.read_text() == content
 
 
