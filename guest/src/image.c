@@ -15,8 +15,8 @@ struct wrapper {
     const void *rest;
 };
 
-/* Whether what was made for that variant of an architecture runs on the device: sm_90a on no other capability,
- * sm_100f on its own generation. */
+/* Whether what was made for that variant of an architecture runs on the device: sm_90a on no other
+ * capability, sm_100f on its own generation. */
 static int variant_fits(const struct gf_fatbin_entry *entry, const struct gf_target *target) {
     if ((entry->flags & GF_FATBIN_EXACT) != 0) {
         return entry->capability == target->capability;

@@ -196,8 +196,8 @@ def test_a_process_that_is_born_meanwhile(monitor: harness.Monitor, points: Poin
 
 
 def test_a_stream_that_waits_for_what_its_program_writes(monitor: harness.Monitor, points: Points) -> None:
-    """While it moves: it is let go on, and the move is done once nothing waits any more. The word may be written
-    and all be still before the program has asked whether it is: then that waits for the move.
+    """While it moves: it is let go on, and the move is done once nothing waits any more. The word may be
+    written and all be still before the program has asked whether it is: then that waits for the move.
     """
     with trio(monitor) as three, ThreadPoolExecutor(1) as aside:
         gate = three.third.allocate(2)
