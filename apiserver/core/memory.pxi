@@ -446,7 +446,9 @@ cdef int on_sessionMemoryReturned(Session *s, Frame *f, gf_req_sessionMemoryRetu
     if any and not q.behind_work:
         status = cu.cuEventQuery(s.window.unmaps.event)     # of the last one
     pthread_mutex_unlock(&s.lock)
-    if not any or status == cu.CUDA_ERROR_NOT_READY:
+    if not any:
+        return cu.CUDA_SUCCESS
+    if status == cu.CUDA_ERROR_NOT_READY and is_held_up(s):
         return status
     submit(s, &s.window.lane, new_task(TASK_RETURNED, f, s.device.primary))
     return DEFERRED

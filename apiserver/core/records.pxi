@@ -175,6 +175,7 @@ cdef int join_all(Session *s, Context *context, GreenContext *green, Event *even
     elif status == cu.CUDA_SUCCESS:
         status = record_all(s, context, green, event, joint, lane)
     status = status or cu.cuStreamWaitEvent(gpu_in(s, context).reclaim.cu, joint, 0)
+    status = status or note_outlived(s, gpu_in(s, context))
     if lane != NULL:
         cu.cuStreamDestroy(lane)    # behind its work
     if joint != NULL:

@@ -131,6 +131,39 @@ cdef Stream *link_stream(Session *s, cu.CUstream made, bint nonblocking) noexcep
     return stream
 
 
+cdef int note_outlived(Session *s, Gpu *gpu) noexcept nogil:
+    """What `reclaim` was just told to wait for is in no stream of the session: only this event says when it is done."""
+    return enter(s, gpu.primary) or cu.cuEventRecord(gpu.outlived, gpu.reclaim.cu)
+
+
+cdef void outlive(Session *s, Stream *stream) noexcept nogil:
+    """The driver's stream goes, perhaps before its work is done. One that was never used may have no context yet."""
+    leave_slot(s, stream)
+    if stream.active:
+        join(s, stream, stream.base.context.gpu.reclaim)
+        note_outlived(s, stream.base.context.gpu)
+    if stream.dirty:
+        join(s, stream, stream.base.context.gpu.order)
+        stream.base.context.gpu.unpublished = True
+
+
+cdef bint is_held_up(Session *s) noexcept nogil:
+    """Whether there is work under way that `reclaim` may be waiting for; if not, it is about to come to its end."""
+    cdef Stream *stream = s.streams.first
+    cdef int i
+    while stream != NULL:
+        if stream.active:
+            enter(s, stream.base.context)
+            if cu.cuStreamQuery(stream.cu) == cu.CUDA_ERROR_NOT_READY:
+                return True
+        stream = stream.next
+    for i in range(s.device.count):
+        enter(s, gpu_at_place(s, i).primary)
+        if cu.cuEventQuery(gpu_at_place(s, i).outlived) == cu.CUDA_ERROR_NOT_READY:
+            return True
+    return False
+
+
 cdef void unlink_stream(Session *s, Stream *stream) noexcept nogil:
     if stream.previous != NULL:
         stream.previous.next = stream.next
@@ -144,12 +177,7 @@ cdef void unlink_stream(Session *s, Stream *stream) noexcept nogil:
     else:
         free(stream.lane)
     pthread_mutex_unlock(&s.lock)
-    leave_slot(s, stream)
-    if stream.active:
-        join(s, stream, stream.base.context.gpu.reclaim)
-    if stream.dirty:
-        join(s, stream, stream.base.context.gpu.order)
-        stream.base.context.gpu.unpublished = True
+    outlive(s, stream)
 
 
 cdef inline int ready_stream(Session *s, Stream *stream) noexcept nogil:
@@ -230,12 +258,7 @@ cdef int drop_stream(Session *s, Stream *stream) noexcept nogil:
 
 cdef void renew_stream(Session *s, Stream *stream, cu.CUstream made) noexcept nogil:
     """Another stream of the driver takes its place; what it was given goes on."""
-    leave_slot(s, stream)
-    if stream.active:
-        join(s, stream, stream.base.context.gpu.reclaim)
-    if stream.dirty:
-        join(s, stream, stream.base.context.gpu.order)
-        stream.base.context.gpu.unpublished = True
+    outlive(s, stream)
     cu.cuStreamDestroy(stream.cu)
     stream.cu = made
     stream.dirty = False
@@ -386,7 +409,8 @@ cdef int furnish_streams(Session *s, Gpu *gpu) noexcept nogil:
         return status
     gpu.reclaim.cu = made
     gpu.reclaim.base.context = gpu.primary
-    return cu.cuEventCreate(&gpu.fence, cu.CU_EVENT_DISABLE_TIMING)
+    status = cu.cuEventCreate(&gpu.outlived, cu.CU_EVENT_DISABLE_TIMING)
+    return status or cu.cuEventCreate(&gpu.fence, cu.CU_EVENT_DISABLE_TIMING)
 
 
 cdef int furnish_feed(Session *s) noexcept nogil:

@@ -75,6 +75,7 @@ cdef struct Gpu:                # a device of this process, and what orders work
     Context *primary            # ours: retained for good
     Stream *order               # carries fences and the clearing of new memory
     Stream *reclaim             # what unmaps must wait for
+    cu.CUevent outlived         # in `reclaim`, behind the work of streams that are gone
     cu.CUevent fence
     uint64_t epoch
     bint unpublished            # `order` carries work of streams that are gone, not yet behind a fence

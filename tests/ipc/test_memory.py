@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.helpers.monitor import Monitor
+from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.running import guest_environment, native_environment
 
 from .members import ALL, INVALID_VALUE, OUT_OF_MEMORY, Member, program
@@ -151,6 +151,18 @@ def test_what_is_freed_behind_work_another_may_have_when_that_was_waited_for(thr
         assert other.left() == ALL
         assert one.use_in_context(1024, 2) == 0
         assert other.left() == ALL
+
+
+def test_what_was_waited_for_is_given_back_though_the_driver_s_streams_begin_late() -> None:
+    """That which gives it back, behind the one that was waited for, may not have begun by then."""
+    varied = {"GPUFERRY_SIM_MEMORY": "16GiB", "GPUFERRY_SIM_VARIANCE": "1"}
+    with (
+        monitor("--pool", "2", "--memory", f"{ALL}MiB", environment=varied) as server,
+        program(guest_environment(server.settings()), 2) as (one, other),
+    ):
+        for _ in range(4):
+            assert one.use_in_stream(1024, 2) == 0
+            assert other.left() == ALL
 
 
 def test_giving_back_waits_for_no_stream_that_waits_for_the_program(three: list[Member]) -> None:
