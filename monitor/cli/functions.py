@@ -194,9 +194,7 @@ def deploy(
     if as_json:
         print(json.dumps(answer, indent=2))
     else:
-        scheme, _, address = client.address.rpartition("://")
-        revision = answer["function"]["revision"]
-        print(f"{name} (revision {revision}): {'https' if scheme else 'http'}://{address}/function/{name}")
+        print(f"{name} (revision {answer['function']['revision']}): {client.url}/function/{name}")
 
 
 def _path(name: str) -> str:
@@ -401,5 +399,6 @@ def page() -> None:
     from ..functions.key import page_key
 
     address, token = locate(None, None)
-    scheme, _, name = address.rpartition("://")
-    print(f"{'https' if scheme else 'http'}://{name}/#{page_key(token.encode())}")
+    if not token:
+        raise CliError(Exit.DENIED, f"no token for {address}", "set GPUFERRY_FUNCTIONS_TOKEN_FILE")
+    print(f"{Client(address, token, 0.0).url}/#{page_key(token.encode())}")

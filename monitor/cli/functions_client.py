@@ -61,6 +61,12 @@ class Client:
         self._token = token
         self._timeout = timeout
 
+    @property
+    def url(self) -> str:
+        """The server's URL, as browsers have it."""
+        scheme, _, name = self.address.rpartition("://")
+        return f"{'https' if scheme else 'http'}://{name}"
+
     def connection(self) -> http.client.HTTPConnection:
         """A connection that is not made yet. Raises CliError if the address is none."""
         try:
@@ -105,17 +111,21 @@ class Client:
             yield
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, _NO_HTTP) and not isinstance(error, OSError):  # whose words are no reason
-                raise CliError(
-                    Exit.UNREACHABLE,
-                    f"what answers at {self.address} is no function server",
-                    f"its address is what `gpuferry functions serve` has as --listen [{VARIABLE}]",
-                ) from None
+                raise self._another() from None
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise CliError(
                 Exit.UNREACHABLE,
                 f"the function server at {self.address} does not answer: {why}",
                 already + self._what_next(error),
             ) from None
+
+    def _another(self) -> CliError:
+        """The error for an answer that no function server gives."""
+        return CliError(
+            Exit.UNREACHABLE,
+            f"what answers at {self.address} is no function server",
+            f"its address is what `gpuferry functions serve` has as --listen [{VARIABLE}]",
+        )
 
     def read(self, answer: http.client.HTTPResponse) -> bytes:
         """All of an answer's body. Raises CliError if it breaks off."""
@@ -140,7 +150,10 @@ class Client:
         with self.ask(method, path, body) as answer:
             data = self.read(answer)
             check(answer.status, data)
+        try:
             return json.loads(data) if data else None
+        except ValueError:
+            raise self._another() from None
 
 
 def check(status: int, data: bytes) -> None:

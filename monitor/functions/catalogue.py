@@ -7,6 +7,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -54,8 +55,8 @@ class Catalogue:
         self._engine = engine
         self._functions: dict[str, Function] = {}
         self.forgotten: Callable[[str], None] | None = None  # hears which function is no more
-        self._leaving: list[Function] = []  # removed; their last invocations run
-        self._locks: dict[str, asyncio.Lock] = {}
+        # As long as somebody has one, or waits for it.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def get(self, name: str) -> Function | None:
         """The function of this name."""
@@ -68,10 +69,6 @@ class Catalogue:
     def all(self) -> list[Function]:
         """All functions, by name."""
         return [self._functions[name] for name in sorted(self._functions)]
-
-    def every(self) -> list[Function]:
-        """All functions, with those that were removed but still have invocations running."""
-        return [*self._functions.values(), *self._leaving]
 
     async def restore(self) -> None:
         """Have what was deployed before this server started. Raises StoreError, OSError."""
@@ -181,7 +178,7 @@ class Catalogue:
     async def _one_more(self, function: Function) -> None:
         """A replica that no invocation has asked for."""
         try:
-            place = await self._fleet.obtain(function, self._fleet.emptiest())
+            place = await self._fleet.obtain(function, self._fleet.emptiest(), function.deployment)
         except StartFailed:
             return  # its log says why
         # Invocations may have started others meanwhile.
@@ -209,7 +206,6 @@ class Catalogue:
         self._shelf.remove(name)  # which may fail: nothing has changed then
         del self._functions[name]
         function.removed = True
-        self._leaving.append(function)
         self._schedule.remove(name)
         self._engine.pump()
         for unit in list(function.units):
@@ -228,14 +224,10 @@ class Catalogue:
             self._engine.take_gpus()
             self._schedule.tick()
             self._engine.pump()
-            self._fleet.weigh(self.every())
+            self._fleet.weigh()
             for function in self.all():
                 self._fleet.reap(function)
                 self._have_least(function)
-            self._leaving = [function for function in self._leaving if function.units]
-            for name in [name for name, lock in self._locks.items() if not lock.locked()]:
-                if name not in self._functions:
-                    del self._locks[name]
             await asyncio.sleep(TICK_SECONDS)
 
     def _have_least(self, function: Function) -> None:

@@ -182,20 +182,26 @@ class Engine:
             self._memory.send(place.unit.replica)
 
     def take_gpus(self) -> None:
-        """Tell the policy which GPUs there are; the first time only while no replica is on any."""
-        gpus = self._memory.gpus
-        if not gpus or not gpus.memory:
-            return
-        if self._schedule.known and gpus.memory == self._schedule.gpus:
-            return
-        if not self._schedule.known and (self._jobs or self._fleet.places):
+        """Tell the policy which GPUs there are. The first time every replica ends with its last invocation:
+        it was started for none of them.
+        """
+        gpus, known = self._memory.gpus, self._schedule.known
+        if not gpus or not gpus.memory or (known and gpus.memory == self._schedule.gpus):
             return
         self._schedule.take(gpus.memory)
+        if not known:
+            self._wait_anew()
         for unit in self._fleet.units():
             if where := self._memory.where(unit.replica):
                 self.moved(unit.replica.program, where)  # perhaps to one that was not known then
-            if unit.gpu not in gpus.memory:
+            if not known or unit.gpu not in gpus.memory:
                 self._fleet.retire(unit)
+
+    def _wait_anew(self) -> None:
+        """Tell a policy that has begun what waits."""
+        for job in self._jobs.values():
+            if job.state is State.WAITING:
+                self._schedule.arrive(job.number, job.function.name)
 
     def moved(self, program: bytes, where: Where) -> None:
         """A replica's memory is there now, whoever has moved it."""
@@ -285,6 +291,7 @@ class Engine:
             self._schedule.begin(job.number, place.number)
 
     async def _start(self, job: Job, gpu: int) -> Place:
+        wanted = job.function.deployment
         try:
             place = await self._fleet.obtain(job.function, gpu)
         except Ending:
@@ -292,6 +299,8 @@ class Engine:
         except StartFailed as error:
             if job.function.removed:  # and with it its file
                 raise _removed(job.function) from None
+            if job.function.deployment is not wanted:  # and the file of the one before is gone
+                raise NotBegun from None
             why = f"no replica of {job.function.name} could be started: {error}"
             raise Failed(Code.NO_START, why, retry_after=RETRY_LEAST) from None
         place.job, job.place = job, place
@@ -404,12 +413,15 @@ class Engine:
         self._closing = True
 
     def abort(self) -> None:
-        """Give up what waits: nothing begins any more."""
+        """Give up what waits: nothing begins any more. Break off what is answered in parts."""
         self._aborted = True
-        for job in [job for job in self._jobs.values() if job.state is State.WAITING]:
-            self._fail(job, _ends(Ran.NO))
-            self._schedule.cancel(job.number)
-            self._over(job, Code.SHUTTING_DOWN.value)
+        for job in list(self._jobs.values()):
+            if job.state is State.WAITING:
+                self._fail(job, _ends(Ran.NO))
+                self._schedule.cancel(job.number)
+                self._over(job, Code.SHUTTING_DOWN.value)
+            elif job.stream:  # whose caller may not be reading
+                self._fail(job, _ends(Ran.YES))
 
     async def drained(self) -> None:
         """Wait until all accepted invocations have ended."""

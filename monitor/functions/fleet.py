@@ -244,9 +244,9 @@ class Fleet:
             process.weigh(limit)
         return not (process and process.weighed > FULL * limit)
 
-    def weigh(self, functions: list[Function]) -> None:
+    def weigh(self) -> None:
         """End replicas that have more memory, or more processes, than they may."""
-        for unit in [unit for function in functions for unit in function.units]:
+        for unit in self._units:
             limit, process = unit.replica.deployment.memory_limit, unit.replica.process
             if not process or process.gone.is_set():
                 continue

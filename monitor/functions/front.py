@@ -130,13 +130,15 @@ async def _pass_on(
     """
     try:
         headers = _answered(answer)
-        if request.version < (1, 1) or _has_no_body(request, answer):
+        if request.version < (1, 1):
             return await _write(request, answer, await stream.whole(most), held)
         response = web.StreamResponse(status=answer.status, headers=headers)
         response.enable_chunked_encoding()
         try:
             await response.prepare(request)
             async for part in stream.parts():
+                if _has_no_body(request, answer):
+                    continue
                 held.owe(len(part))
                 with _in_time(request, time.monotonic(), len(part)):
                     await response.write(part)

@@ -49,8 +49,8 @@ def way_of(config: FunctionsConfig) -> Way | None:
     """The control plane of the monitor that replicas use; None: it is not known. Raises ConfigError."""
     if config.driver != "guest":
         return None
-    published = endpoint.published()
     try:
+        published = endpoint.published()
         sessions = endpoint.find(config.monitor)
         found = endpoint.find(config.control, None, "GPUFERRY_CONTROL")
     except (endpoint.NoMonitor, OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -105,8 +106,12 @@ class ProgramReplica(Replica):
                     if stream.left:  # it did not heed the end of its caller: that of its connection it will
                         break
                 return None
-        except aiohttp.ClientConnectorError:
-            await self._killed()  # nobody listens there any more
+        except aiohttp.ClientConnectorError as error:
+            if error.errno != errno.ECONNREFUSED:  # this server lacks something, or its queue is full
+                why = f"the program cannot be reached: {error.strerror}"
+                raise Failed(Code.REFUSED, why, retry_after=1.0) from None
+            self.retiring = True  # nobody listens there any more; what it was asked before may still end
+            await self._look()
             raise NotBegun from None
         except (_Broken, aiohttp.ClientError) as error:
             await self._look()

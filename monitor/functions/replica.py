@@ -63,6 +63,8 @@ class Replica(ABC):
     def never_ready(self, what: str) -> StartFailed:
         """The error of a process that ended too early, with its last words: its log may be nobody's."""
         assert self.process
+        if self.reason:
+            return StartFailed(self.reason.why)
         words = f": {self._last[:500]}" if self._last else ""
         if 0 < self.deployment.memory < LITTLE_MEMORY:
             words += f"; it may have {exact_size(self.deployment.memory)} of memory (--memory)"

@@ -104,7 +104,9 @@ class Schedule:
         self._policy.on_gpu(GPU, MEMORY, time.monotonic())
 
     def take(self, gpus: Mapping[int, int]) -> None:
-        """There are these GPUs. Nothing may wait, or be anywhere, when they are taken for the first time."""
+        """There are these GPUs. The first time the policy begins anew: of what waits it must hear again, and
+        of what runs, or is anywhere, it knows nothing.
+        """
         now = time.monotonic()
         if not self.known:
             self._begin_anew(now)

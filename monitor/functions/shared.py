@@ -183,7 +183,7 @@ def _read(key: str, entry: Entry) -> Deployment:
         deployment = read(json.loads(entry.value))
         if key != FUNCTIONS + deployment.name:
             raise WrongDeployment("it is of another function")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         log.error("a deployment cannot be read", key=key, error=str(error))
         raise WrongDeployment(f"what is deployed there cannot be read: {error}") from None
     return deployment

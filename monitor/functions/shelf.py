@@ -87,7 +87,7 @@ class Shelf:
                 deployment = read(json.loads(record.read_text()))
                 if deployment.name != record.parent.name or not is_name(record.parent.name):
                     raise WrongDeployment("it is of another function")
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 log.error("a deployment cannot be read", file=str(record), error=str(error))
             else:
                 found.append(deployment)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -184,13 +185,18 @@ def test_who_removes_says_how_long_it_waits() -> None:
     assert "may have happened; it had 0.05 s" in wrong
 
 
-def test_what_answers_there_is_something_else() -> None:
-    """As the port of guests: its first bytes are no reason."""
+@pytest.mark.parametrize(
+    "said",
+    [b"\x3c\0\0\0\xff\xffGPUFERRY\n", b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>"],
+    ids=["guests", "pages"],
+)
+def test_what_answers_there_is_something_else(said: bytes) -> None:
+    """As the port of guests, whose first bytes are no reason, or a server of pages."""
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def greet() -> None:
             with other.accept()[0] as connection:
-                connection.sendall(b"\x3c\0\0\0\xff\xffGPUFERRY\n")
+                connection.sendall(said)
                 connection.recv(1000)
 
         threading.Thread(target=greet, daemon=True).start()
@@ -206,6 +212,17 @@ def test_the_page_and_the_settings(server: Server) -> None:
     assert status == 0
     key = link.strip().partition("#")[2]
     assert server.ask("GET", "/system/status", Authorization=f"Bearer {key}").status == 200
+
+
+def test_the_link_to_the_page_opens_it_or_is_none(server: Server) -> None:
+    """Of an address that is a URL it had another scheme, and without a token a key for nothing."""
+    url = f"http://{server.address}"
+    named: Any = {"GPUFERRY_FUNCTIONS": f"{url}/", "GPUFERRY_FUNCTIONS_TOKEN": server.token}
+    status, link, _ = gpuferry(None, "page", **named)
+    assert (status, link.partition("#")[0]) == (0, f"{url}/")
+    status, link, wrong = gpuferry(None, "page", GPUFERRY_FUNCTIONS=url)
+    assert (status, link) == (6, "")
+    assert "no token" in wrong
 
 
 def test_an_answer_is_printed_as_it_comes_and_said_to_be_broken_where_it_is(server: Server) -> None:

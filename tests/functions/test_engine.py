@@ -21,7 +21,7 @@ from gpuferry.monitor.functions.invocation import Answer, Call, Code, Failed, No
 from gpuferry.monitor.functions.job import Job, Observer
 from gpuferry.monitor.functions.memory import Gpus, Memory, Where
 from gpuferry.monitor.functions.process import Process
-from gpuferry.monitor.functions.replica import Begins, Replica
+from gpuferry.monitor.functions.replica import Begins, Replica, StartFailed
 from gpuferry.monitor.functions.schedule import Schedule
 from gpuferry.monitor.functions.shelf import Shelf
 from gpuferry.monitor.settings.errors import ConfigError
@@ -44,24 +44,30 @@ class FakeProcess:
 
 
 class FakeReplica(Replica):
-    """Is ready once `may_start` is set, and answers with its number."""
+    """Is ready once `may_start` is set, unless it fails then, and answers with its number, or in parts."""
 
     def __init__(self, deployment: Deployment) -> None:
         super().__init__(deployment, lambda *_: None)
         self.starting, self.may_start = asyncio.Event(), asyncio.Event()
         self.invoked, self.may_answer, self.begins = asyncio.Event(), asyncio.Event(), True
         self.may_answer.set()
+        self.fails = self.streams = False
 
     async def _begin(self, environment: Mapping[str, str]) -> None:
         self.process = cast(Process, FakeProcess())
         self.starting.set()
         await self.may_start.wait()
+        if self.fails:
+            raise StartFailed("its file is gone")
 
-    async def invoke(self, number: int, call: Call, begins: Begins) -> Answer:
+    async def invoke(self, number: int, call: Call, begins: Begins) -> Answer | None:
         self.invoked.set()
         await self.may_answer.wait()
         if not self.begins:
             raise NotBegun
+        if self.streams:
+            await begins(Answer(200, (), b"")).put(b"part")
+            return None
         return Answer(200, (), str(self.number).encode())
 
     def cancel(self, number: int) -> None:
@@ -440,6 +446,135 @@ def test_those_that_ought_to_be_there_are_no_more_than_there_may_be_of_all(tmp_p
             assert {place.unit.function.name for place in fleet.places.values()} == {"g", "h"}
 
     asyncio.run(asyncio.wait_for(have(), 60))
+
+
+def test_those_that_ought_to_be_there_are_processes_and_not_places_of_one(tmp_path: Path) -> None:
+    """One came for each place that the first one had, five a second, before there was a second one."""
+
+    async def have() -> None:
+        async with engine() as (made, fleet, schedule, memory):
+            memory.gpus = Gpus({0: 1 << 30}, True)
+            made.take_gpus()
+            catalogue = Catalogue(Shelf(tmp_path), schedule, fleet, made)
+            function = Function(Deployment("f", command=("x",), concurrency=100, least=2, most=2))
+            catalogue._enter(function)
+            for number in range(2):
+                catalogue._have_least(function)
+                (await started(fleet, number)).may_start.set()
+            while len(fleet.places) < 2:
+                await asyncio.sleep(0)
+            assert [len(unit.places) for unit in function.units] == [1, 1]
+
+    asyncio.run(asyncio.wait_for(have(), 60))
+
+
+def test_a_replica_that_does_not_start_because_it_was_replaced_is_no_error(tmp_path: Path) -> None:
+    """Its revision's file goes when the next one takes over; its caller was told that nothing starts."""
+
+    async def replace() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            shelf = Shelf(tmp_path)
+            catalogue = Catalogue(shelf, schedule, fleet, made)
+            deployed = asyncio.ensure_future(catalogue.deploy(Deployment("f", source="x", most=1)))
+            first = await started(fleet, 0)
+            first.may_start.set()
+            function = await deployed
+            old = function.deployment
+            first.kill()
+            while fleet.places:
+                await asyncio.sleep(0)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            late = await started(fleet, 1)
+            deployed = asyncio.ensure_future(catalogue.deploy(Deployment("f", source="y", most=1)))
+            new = await started(fleet, 2)
+            new.may_start.set()
+            await deployed
+            assert not shelf.file(old).exists()
+            late.fails = True
+            late.may_start.set()
+            assert (await asked).body == str(new.number).encode()
+
+    asyncio.run(asyncio.wait_for(replace(), 60))
+
+
+def test_gpus_that_are_named_late_are_the_policys_whoever_runs() -> None:
+    """Under steady load, or with replicas that are always there, they never were."""
+
+    async def name() -> None:
+        schedule, memory = Schedule("lalb", 0), FakeMemory()
+        fleet = FakeFleet(schedule)
+        made = Engine(schedule, fleet, cast(Memory, memory), 10, ())
+        function = Function(Deployment("f", source="x", most=2))
+        schedule.deploy(function.deployment)
+        runs = asyncio.ensure_future(made.invoke(function, CALL))
+        first = await started(fleet, 0)
+        first.may_answer.clear()
+        first.may_start.set()
+        await first.invoked.wait()
+        others = [asyncio.ensure_future(made.invoke(function, CALL)) for _ in range(2)]
+        second = await started(fleet, 1)  # and one waits
+        made.take_gpus()
+        made.pump()
+        assert schedule.known
+        second.may_start.set()
+        while not all(one.done() for one in others):
+            for replica in fleet.started[2:]:
+                replica.may_start.set()
+            await asyncio.sleep(0)
+        first.may_answer.set()
+        before = {str(replica.number).encode() for replica in (first, second)}
+        assert (await runs).body in before
+        assert before.isdisjoint({one.result().body for one in others})
+        assert known(schedule) == fleet.places.keys()
+        while first.alive or second.alive:
+            await asyncio.sleep(0)
+        await fleet.close()
+
+    asyncio.run(asyncio.wait_for(name(), 60))
+
+
+def test_a_caller_who_does_not_read_a_stream_keeps_no_server_from_its_end() -> None:
+    async def stop() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            function = Function(Deployment("f", source="x"))
+            schedule.deploy(function.deployment)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            replica = await started(fleet, 0)
+            replica.streams = True
+            replica.may_start.set()
+            stream = (await asked).stream
+            assert stream
+            made.close()
+            made.abort()
+            await fleet.close()
+            with pytest.raises(Failed) as caught:
+                await stream.whole(10)
+            assert caught.value.code is Code.SHUTTING_DOWN
+
+    asyncio.run(asyncio.wait_for(stop(), 60))
+
+
+def test_who_comes_next_waits_for_the_one_who_has_waited(tmp_path: Path) -> None:
+    """A tick between two who change a function made the third one change it beside the second."""
+
+    async def wait() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            catalogue = Catalogue(Shelf(tmp_path), schedule, fleet, made)
+            lock = catalogue._lock("f")
+            await lock.acquire()
+            removing = asyncio.ensure_future(catalogue.remove("f"))
+            await asyncio.sleep(0)
+            ticking = asyncio.ensure_future(catalogue.tick())
+            lock.release()
+            await asyncio.sleep(0)
+            assert catalogue._lock("f") is lock
+            assert not await removing
+            ticking.cancel()
+            await asyncio.wait({ticking})
+            del lock
+            assert not len(catalogue._locks)
+
+    asyncio.run(asyncio.wait_for(wait(), 60))
 
 
 def test_who_is_refused_because_of_others_is_told_how_many_wait() -> None:

@@ -197,11 +197,21 @@ def test_deployments_of_no_sense_are_refused(server: Server, said: object, why: 
     assert server.system("GET", "functions/nonsense").status == 404
 
 
+# While it starts, in memory that RLIMIT_DATA does not limit.
+GROWS = """
+import mmap, time
+held = mmap.mmap(-1, 200 << 20)
+for _ in range(200): held.write(bytes(1 << 20))
+time.sleep(3600)
+"""
+
+
 def test_a_function_that_cannot_start_is_not_deployed(server: Server) -> None:
     for settings, why in (
         ({"source": "1 / 0"}, "ZeroDivisionError"),
         ({"source": "x = 1"}, "no function `handle`"),
         ({"source": "import os\nos._exit(4)"}, "status 4"),
+        ({"source": GROWS, "memory": 96 << 20, "start": 3600}, "MiB of memory, and may have 96"),
         ({"source": "while True: pass", "start": 0.1}, "not ready within 0.1 s"),
         ({"source": "def handle(r): pass", "memory": 1024}, "may have 1KiB of memory (--memory)"),
         ({"command": ["sleep", "60"], "start": 0.1}, "did not listen on $PORT within 0.1 s"),

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from gpuferry.guest import endpoint
 from gpuferry.monitor.functions import gpu_server as tried
 from gpuferry.monitor.functions.deployment import Deployment
 from gpuferry.monitor.functions.engine import Engine
@@ -190,6 +191,17 @@ def test_a_monitor_that_begins_anew_is_heard_with_its_new_token(
         return seen
 
     assert asyncio.run(tell()) == [(1, Note.BEGINS), (2, Note.BEGINS)]
+
+
+def test_a_monitor_that_ends_while_it_is_looked_up_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its address was there, and is not when it is read: the function server ended of that."""
+
+    monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(endpoint, "_is_mine", lambda _: True)
+    config: Any = SimpleNamespace(driver="guest", monitor=None, control=None)
+    assert tried.way_of(config) is None
 
 
 def test_gpus_that_a_monitor_does_not_know_yet_are_not_lost(tmp_path: Path) -> None:

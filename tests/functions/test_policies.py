@@ -203,9 +203,11 @@ def test_a_replica_counts_on_a_gpu_that_is_known_later_than_it() -> None:
     memory = SimpleNamespace(gpus=Gpus({1: 64}, False), where=lambda _: None)
     places: dict[int, Place] = {}
     retire = cast(Any, lambda _: pytest.fail("its GPU is there"))
-    fleet = SimpleNamespace(places=places, retire=retire, tell=lambda _: None, units=lambda: [unit])
+    units: list[Unit] = []
+    fleet = SimpleNamespace(places=places, retire=retire, tell=lambda _: None, units=lambda: units)
     engine = Engine(schedule, cast(Any, fleet), cast(Any, memory), 10, [])
     engine.take_gpus()
+    units.append(unit)
     places[1] = Place(1, unit, None)
     schedule.add(1, "model", 1)
     here = Where(0, resident=True)

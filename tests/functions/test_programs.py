@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -15,8 +17,9 @@ import pytest
 import uvloop
 from gpuferry.monitor.functions import program as tried
 from gpuferry.monitor.functions.deployment import Deployment
+from gpuferry.monitor.functions.invocation import Call, Code, Failed, Ran
 from gpuferry.monitor.functions.process import Process
-from gpuferry.monitor.functions.program import NUMBER, _Connections
+from gpuferry.monitor.functions.program import NUMBER, ProgramReplica, _Connections, _once
 
 from .serving import PYTHON, Asked, Meeting, Server, gone, leave, until
 
@@ -145,6 +148,67 @@ def test_a_program_that_crashed_is_known_to_have_however_late_its_supervisor_is(
         assert "SIGABRT" in process.status
 
     asyncio.run(crash())
+
+
+# Answers one invocation, and listens no more as soon as that has come: as servers do that end after so many.
+LAST = """
+import http.server, os, sys, urllib.parse
+asked = False
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        global asked
+        asked = True
+        self.server.socket.close()
+        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
+        with open(query["here"], "w") as here: here.write(str(os.getpid()))
+        with open(query["go"]) as go: text = go.read().encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+while not asked: server.handle_request()
+"""
+
+
+def test_what_runs_in_a_program_that_listens_no_more_is_answered(server: Server) -> None:
+    """The next one's connection was refused, and the program killed for it."""
+    file = server.folder / "last.py"
+    file.write_text(LAST)
+    server.deploy("last", command=[PYTHON, str(file), "$PORT"], most=1, concurrency=2)
+    first = Meeting(server, "last")
+    pid = first.come()
+    second = Meeting(server, "last")
+    assert second.come() != pid
+    for one in (first, second):
+        one.go("as ever")
+        assert one.asked.got().body == b"as ever"
+
+
+def test_what_this_server_lacks_is_no_fault_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without descriptors for connections it killed one program after the other."""
+
+    async def connect(*_: object, **__: object) -> None:
+        there: Any = SimpleNamespace(host="127.0.0.1", port=1, ssl=True)
+        raise aiohttp.ClientConnectorError(there, OSError(errno.EMFILE, "Too many open files"))
+
+    async def ask() -> Failed:
+        nothing: Any = None
+        replica = ProgramReplica(Deployment("f", command=("x",)), lambda *_: None)
+        connections = replica._connections = _Connections()
+        async with aiohttp.ClientSession(connector=connections, middlewares=(_once,)) as client:
+            replica._client = client
+            with pytest.raises(Failed) as caught:
+                await replica.invoke(1, Call("POST", "", "", (), b""), nothing)
+        assert not replica.retiring
+        return caught.value
+
+    monkeypatch.setattr(_Connections, "connect", connect)
+    failed = asyncio.run(ask())
+    assert (failed.code, failed.ran) == (Code.REFUSED, Ran.NO)
+    assert failed.why == "the program cannot be reached: Too many open files"
 
 
 def test_a_process_with_one_that_takes_too_long_gets_no_more(server: Server, program: Path) -> None:

@@ -129,12 +129,13 @@ def test_a_server_that_stops_lets_answers_be_read_to_their_end() -> None:
         assert server.process.wait(60) == 0
 
 
-def test_a_record_that_cannot_be_read_harms_no_other() -> None:
+@pytest.mark.parametrize("record", ["{", "[" * 100_000], ids=["half", "deep"])
+def test_a_record_that_cannot_be_read_harms_no_other(record: str) -> None:
     with serving("--driver", "none") as first:
         first.deploy("good", DEEDS)
         first.deploy("bad", DEEDS)
         stop(first.process)
-        (first.folder / "state/functions/bad/deployment.json").write_text("{")
+        (first.folder / "state/functions/bad/deployment.json").write_text(record)
         with serving("--driver", "none", folder=first.folder) as second:
             assert second.invoke("good", body="x").body == b"x"
             assert second.invoke("bad").error == "not_found"

@@ -152,11 +152,14 @@ def _others(server: Server) -> list[str]:
     return others
 
 
-def test_what_cannot_be_read_is_left_alone(cluster: Etcd) -> None:
+@pytest.mark.parametrize(
+    "record", [b'{"name": "future", "of": "tomorrow"}', b"[" * 100_000], ids=["newer", "deep"]
+)
+def test_what_cannot_be_read_is_left_alone(cluster: Etcd, record: bytes) -> None:
     """A newer gpuferry has written it perhaps: the function stays what it was, and nobody overwrites it."""
     with sharing(cluster) as server:
         server.deploy("future", SAYS.format("before"))
-        write(cluster, "function/future", b'{"name": "future", "of": "tomorrow"}')
+        write(cluster, "function/future", record)
         log = server.folder / "server.log"
         until(log.read_text, lambda text: "cannot be read" in text)
         assert server.invoke("future").body == b"before"

@@ -245,6 +245,7 @@ def test_a_stream_may_be_longer_than_any_body_but_a_part_may_not(server: Server)
     server.deploy("long", YIELDS, most=1, body=2 << 20)
     got = server.invoke("long", "large", size=8 << 20)
     assert (got.status, len(got.body)) == (200, 8 << 20)
+    assert server.ask("HEAD", f"/function/long?do=large&size={8 << 20}").status == 200
     server.deploy("short", YIELDS, most=1, body=1 << 19)
     _, said = broken(server, f"/function/short?do=large&size={1 << 20}")
     assert "and may have" in said
