@@ -8,12 +8,11 @@ from contextlib import contextmanager
 
 from .errors import CliError, Exit
 from .identity import insecure, known_identity
-from .reach import check_token, locate, unreachable
+from .reach import check_token, locate, published, unreachable
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
 
 import grpc
-from gpuferry.guest import endpoint
 from gpuferry.specs._generated import control_pb2_grpc
 
 from ..service.dial import dial, why_unreachable
@@ -32,10 +31,10 @@ def monitor_client(
     found = locate(control, token_file, "GPUFERRY_CONTROL")
     check_token(found.token or "", found.address)
     try:
-        published = endpoint.published()
-        ours = found.address == published.get("GPUFERRY_CONTROL")
-        identity = known_identity(published if ours else {})
-        address = (published.get("GPUFERRY_CONTROL_HERE") if ours else None) or found.address
+        here = published()
+        ours = found.address == here.get("GPUFERRY_CONTROL")
+        identity = known_identity(here if ours else {})
+        address = (here.get("GPUFERRY_CONTROL_HERE") if ours else None) or found.address
         with dial(address, identity, insecure()) as channel:
             yield control_pb2_grpc.MonitorStub(channel), (("authorization", f"Bearer {found.token}"),)
     except grpc.RpcError as error:

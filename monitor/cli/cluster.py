@@ -11,6 +11,7 @@ from gpuferry.guest import endpoint
 
 from ..cluster.key import read_cluster_key
 from ..settings.folders import state_directory
+from . import reach
 from .errors import CliError, Exit
 from .identity import insecure, known_identity
 
@@ -34,7 +35,7 @@ class Cluster:
     """A registry, as a client sees it: calls go to the first replica that answers."""
 
     def __init__(self, registry: str | None, key_file: str | None, timeout: float) -> None:
-        published = endpoint.published(str(runtime_of(endpoint.runtime_directory())))
+        published = reach.published(str(runtime_of(endpoint.runtime_directory())))
         where = registry or os.environ.get("GPUFERRY_REGISTRY") or published.get("GPUFERRY_REGISTRY")
         if not where:
             raise CliError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import sys
 
 from gpuferry.guest import launch, paths
 
@@ -43,7 +44,7 @@ def main(arguments: list[str]) -> int:
         import json
 
         print(json.dumps(injected, indent=2))
-    else:
-        for name, value in injected.items():
-            print(f"export {name}={shlex.quote(value)}")
+    elif sys.stdout:
+        lines = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in injected.items())
+        sys.stdout.buffer.write(os.fsencode(lines))  # names of folders need not be text
     return Exit.OK

@@ -42,7 +42,9 @@ def plain(text: str) -> str:
 
 
 def say(what: str, hint: str = "", kind: str = "") -> None:
-    """A message on stderr; the hint says what to do."""
+    """A message on stderr, if there is one; the hint says what to do."""
+    if sys.stderr is None:  # closed: print() would take stdout in its place
+        return
     what, hint = plain(what), plain(hint)  # it may be somebody else's word
     colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     name = "\x1b[1;31mgpuferry:\x1b[0m" if colour else "gpuferry:"

@@ -34,6 +34,9 @@ _NOT_FOR_IT = {
     "GPUFERRY_TLS_CA",
     "CUDA_VISIBLE_DEVICES",  # the program's: what it leaves would be chosen from once more
     "CUDA_DEVICE_ORDER",
+    "NOTIFY_SOCKET",  # systemd is to hear of the program
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
 }
 
 
@@ -56,7 +59,7 @@ def _private_folder() -> Iterator[Path]:
 
 
 def _progress(text: str) -> None:
-    if sys.stderr.isatty():
+    if sys.stderr and sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 

@@ -14,9 +14,11 @@ import grpc
 from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import control_pb2, migration_pb2
 
+from ..service.dial import stays_here
 from ..views.stats.plain import as_json, word
 from .client import NOT_FOUND, Metadata, monitor_client
 from .errors import CliError, Exit, say
+from .reach import locate
 
 SCHEMA = "gpuferry.migration/1"
 FILE_SCHEMA = "gpuferry.file/1"
@@ -171,15 +173,20 @@ def migrate(
         print(f"session {session} could move to {done.target}" if dry_run else report(done))
 
 
+def _check_room(path: str) -> None:
+    if os.path.exists(path):
+        raise CliError(Exit.USAGE, f"{path} exists already", "choose another name, or remove it")
+    if not os.access(os.path.dirname(path), os.W_OK):
+        raise CliError(Exit.USAGE, f"cannot write into {os.path.dirname(path)}", "choose another folder")
+
+
 def suspend(
     session: int, file: str, timeout: float, control: str | None, token_file: str | None, json_wanted: bool
 ) -> None:
     """Put a session into a file that is not there yet."""
     path = os.path.abspath(os.path.expanduser(file))
-    if os.path.exists(path):
-        raise CliError(Exit.USAGE, f"{path} exists already", "choose another name, or remove it")
-    if not os.access(os.path.dirname(path), os.W_OK):
-        raise CliError(Exit.USAGE, f"cannot write into {os.path.dirname(path)}", "choose another folder")
+    if stays_here(locate(control, token_file, "GPUFERRY_CONTROL").address):  # else it is another machine's
+        _check_room(path)
     request = control_pb2.MigrateRequest(session=session, file=path, timeout_seconds=timeout)
     done = follow(
         control,

@@ -29,7 +29,12 @@ def _check_path(path: str) -> None:
 def _command(variable: str, module: str) -> tuple[str, ...]:
     """GPUFERRY_APISERVER runs API servers under a tool: `valgrind python -m gpuferry.apiserver`."""
     chosen = os.environ.get(variable)
-    return tuple(shlex.split(chosen)) if chosen else (sys.executable, "-m", module)
+    if not chosen:
+        return sys.executable, "-m", module
+    try:
+        return tuple(shlex.split(chosen))
+    except ValueError as error:  # quotation marks that do not end
+        raise CliError(Exit.USAGE, f"environment variable {variable}: {error}") from None
 
 
 def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: int | None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from gpuferry.guest import endpoint
 
+from . import reach
 from .errors import CliError, Exit
 
 
 def show_page() -> None:
     """Print the link. Raises CliError if no monitor of this user and machine has a page."""
-    published = endpoint.published()
+    published = reach.published()
     address, file = published.get("GPUFERRY_HTTP"), published.get("GPUFERRY_PAGE_KEY_FILE")
     if not (address and file):
         raise CliError(
@@ -18,4 +19,12 @@ def show_page() -> None:
             "start one with `gpuferry monitor` (--http none is without)",
         )
     url = address if "://" in address else f"http://{address}"
-    print(f"{url}/#{endpoint.read_token(file)}")
+    try:
+        key = endpoint.read_token(file)
+    except OSError as error:
+        raise CliError(
+            Exit.FAILED,
+            f"cannot read the page's key: {file}: {error.strerror}",
+            "start the monitor again: it writes the key when it starts",
+        ) from None
+    print(f"{url}/#{key}")

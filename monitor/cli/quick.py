@@ -60,5 +60,6 @@ def not_for_servers() -> str:
         for module in (f"{__package__}.client", f"{__package__}.checks.settings"):
             import_module(module)
     except Exception as error:  # protobuf and gRPC have errors of their own for versions that do not fit
-        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        first = str(error).partition("\n")[0]
+        return f"{type(error).__name__}: {first}"
     return ""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+from typing import TYPE_CHECKING
 
 from gpuferry.guest import endpoint
 from gpuferry.guest.endpoint import Endpoint
 from gpuferry.specs._generated.frames import MAGIC, Greeting, Header
 
 from .errors import CliError, Exit
+
+if TYPE_CHECKING:
+    import ssl
 
 GREETING_SIZE = Header.SIZE + Greeting.SIZE
 SECONDS = 3.0  # to connect: the kernel answers, however busy whoever listens is
@@ -29,20 +33,44 @@ def take_tls_option(chosen: argparse.Namespace) -> None:
         os.environ["GPUFERRY_TLS_CA"] = os.path.abspath(chosen.tls_ca)
 
 
+def published(folder: str | None = None) -> dict[str, str]:
+    """What a daemon of this machine published; empty if there is none. Raises CliError if its file is
+    damaged.
+    """
+    try:
+        return endpoint.published(folder)
+    except UnicodeDecodeError:
+        folder = folder or endpoint.runtime_directory()
+        raise _damaged(os.path.join(folder, "endpoint"), "it is no text") from None
+
+
+def _damaged(what: str, how: str) -> CliError:
+    hint = "start the monitor or registry again: it writes `endpoint` anew; or remove that file"
+    return CliError(Exit.FAILED, f"{what} is damaged: {how}", hint)
+
+
 def locate(flag: str | None, token_file: str | None, variable: str = "GPUFERRY_MONITOR") -> Endpoint:
     """The monitor that flag, environment or this machine names, with a token for it."""
     try:
         found = endpoint.find(flag, token_file, variable)
-        endpoint.split_address(found.address)
     except endpoint.NoMonitor as error:
         raise CliError(
             Exit.UNREACHABLE, str(error), f"start one with `gpuferry monitor`, or set {variable}=HOST:PORT"
         ) from None
-    except ValueError as error:
-        source = "command line" if flag else variable
-        raise CliError(Exit.USAGE, f"{source}: {error}", "as in gpu-server:7700") from None
+    except (UnicodeDecodeError, KeyError) as error:
+        here = f"what is published in {endpoint.runtime_directory()}"  # by the monitor, or by a registry
+        missing = f"it does not say {error.args[0]}" if isinstance(error, KeyError) else "it is no text"
+        raise _damaged(here, missing) from None
     except OSError as error:
-        raise CliError(Exit.DENIED, f"cannot read the token: {error.filename}: {error.strerror}") from None
+        raise CliError(
+            Exit.DENIED,
+            f"cannot read the token: {error.filename}: {error.strerror}",
+            "name another with GPUFERRY_TOKEN_FILE or --token-file; a monitor writes its own when it starts",
+        ) from None
+    try:
+        endpoint.split_address(found.address)
+    except ValueError as error:
+        raise CliError(Exit.USAGE, f"{found.source}: {error}", "as in gpu-server:7700") from None
     if not found.token:
         raise CliError(
             Exit.DENIED,
@@ -78,7 +106,10 @@ def connect(address: str) -> socket.socket:
     """
     target = endpoint.split_address(address)
     if not isinstance(target, str):
-        connection = socket.create_connection(target, SECONDS)
+        try:
+            connection = socket.create_connection(target, SECONDS)
+        except UnicodeError:  # as of gpu..example
+            raise OSError(f"{target[0]!r} is no name of a machine") from None
         connection.settimeout(ANSWER_SECONDS)
         return _secured(connection, target[0]) if address.startswith(endpoint.TLS_SCHEME) else connection
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -95,11 +126,10 @@ def connect(address: str) -> socket.socket:
 def _secured(connection: socket.socket, host: str) -> socket.socket:
     import ssl  # only who goes on with TLS pays for it
 
+    name = os.environ.get("GPUFERRY_TLS_NAME") or host
     try:
-        context = ssl.create_default_context(cafile=os.environ.get("GPUFERRY_TLS_CA") or None)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        name = os.environ.get("GPUFERRY_TLS_NAME") or host
-        return context.wrap_socket(connection, server_hostname=name)
+        _check_name(name)
+        return _context().wrap_socket(connection, server_hostname=name)
     except ssl.SSLCertVerificationError as error:
         connection.close()
         raise OSError(f"{error.verify_message}: check GPUFERRY_TLS_CA, GPUFERRY_TLS_NAME") from None
@@ -109,6 +139,26 @@ def _secured(connection: socket.socket, host: str) -> socket.socket:
     except BaseException:
         connection.close()
         raise
+
+
+def _check_name(name: str) -> None:
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        raise OSError(f"{name!r} is no name of a machine: check GPUFERRY_TLS_NAME") from None
+
+
+def _context() -> ssl.SSLContext:
+    import ssl
+
+    authority = os.environ.get("GPUFERRY_TLS_CA") or None
+    try:
+        context = ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        why = "it holds no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+        raise OSError(f"GPUFERRY_TLS_CA: {authority}: {why}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
 
 
 def read_greeting(connection: socket.socket) -> Greeting | None:

@@ -73,11 +73,12 @@ def show_all(
     table = Table(box=None, header_style="bold", pad_edge=False)
     columns = ("id", "lease", "state", "program", "function", "tenant", "pid", "from")
     for column in (*columns, *(["why"] if waiting else [])):
-        table.add_column(column, no_wrap=column != "why")
+        # In a narrow terminal names give way, and never the numbers that commands want.
+        table.add_column(column, no_wrap=column not in ("program", "function", "tenant", "why"))
     # Processes of one program, which share a lease, stand together.
     for one in sorted(sessions, key=lambda one: (one["state"] == "waiting", one.get("lease", 0))):
         states = _STATES | _DISCONNECTED if one.get("disconnected") else _STATES
-        state = states[one["state"]].format(**one)
+        state = states.get(one["state"], one["state"]).format(**one)  # a newer monitor has others
         if one.get("residency") in _ELSEWHERE:
             state = f"{state}, {_ELSEWHERE[one['residency']]}"
         if one.get("stays"):
@@ -92,9 +93,7 @@ def show_all(
             one.get("peer", "-"),
             *([one["reason"] or "others are before it"] if waiting else []),
         )
-    terminal.plain(None if sessions else 80).print(
-        table if sessions else "nobody waits" if waiting else "no sessions"
-    )
+    terminal.console().print(table if sessions else "nobody waits" if waiting else "no sessions")
 
 
 @app.command()

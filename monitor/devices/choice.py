@@ -15,6 +15,7 @@ from gpuferry.guest.units import parse_size
 from ..settings.errors import ConfigError
 
 CHOICES = ("auto", "gpu", "sim")
+SIMULATED_MOST = 64  # devices, as the simulated driver has at most
 INSTANCE_PREFIX = "MIG-"  # of the UUID of an instance of a GPU
 MEMORY_LEAST, MEMORY_MOST = 1 << 20, 16 << 40  # bytes of a simulated device, as its driver takes them
 # Where it does not like these it has no device, and API servers would be started again and again.
@@ -123,8 +124,8 @@ def instances(simulated: bool, limit: float = 60.0) -> tuple[str, ...]:
 def simulated_devices() -> int:
     """How many devices GPUFERRY_SIM_DEVICES wants; 1 by default. Raises ConfigError."""
     text = os.environ.get("GPUFERRY_SIM_DEVICES", "1")
-    if not (text.isdecimal() and int(text) > 0):
-        raise ConfigError(f"GPUFERRY_SIM_DEVICES={text!r}: a positive number is wanted")
+    if not (text.isdecimal() and 0 < int(text) <= SIMULATED_MOST):
+        raise ConfigError(f"GPUFERRY_SIM_DEVICES={text!r}: a number from 1 to {SIMULATED_MOST} is wanted")
     return int(text)
 
 

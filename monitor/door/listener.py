@@ -183,7 +183,12 @@ class Listener:
                 self._make_room()
             connection = socket.socket(self._family, socket.SOCK_STREAM, 0, descriptor)
             peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
-            self._handshakes[descriptor] = self._begin(connection, peer, ends)
+            try:
+                self._handshakes[descriptor] = self._begin(connection, peer, ends)
+            except OSError as error:  # with new certificates TLS needs a descriptor of its own
+                self._complaints.say("handshake failed to begin", self.name, error=str(error))
+                connection.close()
+                continue
             self._epoll.register(descriptor, LISTEN_ONCE)
             if not self._timer:
                 self._timer = asyncio.get_running_loop().call_later(self._limit, self._end_late)

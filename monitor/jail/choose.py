@@ -86,7 +86,7 @@ def look(config: Config, environment: Mapping[str, str]) -> Rules | NoJail:
 
 
 def _make(config: Config, environment: Mapping[str, str], rules: Rules) -> Jail:
-    group, *uids = config.uids
+    group, uids = config.uids[0], config.uids[1:]
     # Copies of a session's memory are counted where they are written, beside the session's own.
     device = simulated_memory() if config.simulated else 0
     copies = min(config.away_memory, device) if config.simulated else config.away_memory

@@ -251,6 +251,8 @@ def _write(path: Path, content: bytes, mode: int, replace: bool) -> None:
             scratch.replace(path)
         else:
             os.link(scratch, path)  # fails if somebody else was quicker
-            scratch.unlink()
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}", "name another folder") from None
+    finally:
+        with contextlib.suppress(OSError):  # it may hold a key
+            scratch.unlink()

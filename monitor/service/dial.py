@@ -29,6 +29,7 @@ _REASONS = (
     ),
     ("Domain name not found", "no such host is known here"),
     ("Permission denied", "this user may not connect to it"),
+    ("tokens cannot be checked", "it cannot look tokens up now: try again later"),
     ("Socket closed", "it hung up; if it speaks TLS, write tls:// before its address"),
 )
 

@@ -16,7 +16,7 @@ def _make(path: Path, content: str) -> None:
     """Make a private file, whose content is on the disk then. Raises OSError; then it is not there."""
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:  # as it is read, whatever the locale
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

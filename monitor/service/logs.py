@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -74,7 +75,7 @@ libraries = Libraries()
 
 def hide(secret: str) -> None:
     """Keep this secret out of all log lines from now on: out of values, messages and tracebacks."""
-    _secrets.add(secret)
+    _secrets.update((secret, json.dumps(secret)[1:-1]))  # as JSON writes it, too
 
 
 def _redact(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -40,6 +40,9 @@ class RuntimeDirectory:
                 f"{whose} already runs here ({path} is in use): see `{shows}`, "
                 "or set GPUFERRY_RUNTIME_DIR to another folder"
             ) from None
+        except OSError as error:  # some file systems have no locks
+            os.close(self._lock)
+            raise ConfigError(f"cannot lock {path}: {error.strerror}", OTHER) from None
 
     def _prepare(self) -> None:
         before = os.umask(0o077)  # for parents too: a registry's folder is inside a monitor's

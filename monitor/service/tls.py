@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime
 import ssl
 import stat
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
 import structlog
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
@@ -20,6 +21,7 @@ from ..settings.common import Encryption
 from ..settings.errors import ConfigError
 
 NEW = "`gpuferry tls issue NAME` makes a new one"
+AGAIN_SECONDS = 30.0  # until files that could not be used are tried again
 
 log = structlog.get_logger()
 Stamp = tuple[tuple[int, int, int], ...]
@@ -41,13 +43,18 @@ class _Material:
 class Identity:
     """Certificate, key and authority, read anew when a file has changed.
 
-    Files that cannot be used do not take effect: what was read before stays, and the log says why.
+    Files that cannot be used do not take effect: what was read before stays, and the log says why. They are
+    tried again, for what was wrong may pass: a certificate whose time had not begun, no descriptors.
     """
 
-    def __init__(self, certificate: Path, key: Path, authority: Path) -> None:
+    def __init__(
+        self, certificate: Path, key: Path, authority: Path, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Read the files. Raises ConfigError, which names the file and says what to do."""
         self._paths = (certificate, key, authority)
+        self._clock = clock
         self._refused: Stamp | None = None
+        self._again = 0.0  # when those are tried again
         self._material = self._read()
         self.version = 1  # another number after every change
 
@@ -101,14 +108,16 @@ class Identity:
 
     def _look(self) -> _Material:
         stamp = self._stamp()
-        if stamp not in (self._material.stamp, self._refused):
+        refused = stamp == self._refused
+        if stamp != self._material.stamp and not (refused and self._clock() < self._again):
             try:
                 self._material = self._read()
                 self.version += 1
                 log.info("read the certificate anew", file=str(self._paths[0]))
             except ConfigError as error:
-                self._refused = stamp
-                log.error("certificate files changed and are not used", error=str(error), hint=error.hint)
+                self._refused, self._again = stamp, self._clock() + AGAIN_SECONDS
+                if not refused:
+                    log.error("certificate files changed and are not used", error=str(error), hint=error.hint)
         return self._material
 
     def _stamp(self) -> Stamp:
@@ -128,7 +137,7 @@ class Identity:
         chain, authorities = read_certificates(certificate), read_certificates(authority)
         _check_time(certificate, chain[0])
         _check_time(authority, authorities[0])
-        if _public(_read_key(key)) != _public(chain[0].public_key()):
+        if _public(_read_key(key)) != _public(_key_in(certificate, chain[0])):
             raise ConfigError(f"{key}: this is not the key of {certificate}", NEW)
         if not _leads_to(chain, authorities):
             raise ConfigError(
@@ -196,8 +205,15 @@ def _read_key(path: Path) -> PublicKeyTypes:
             f"{path}: the key is encrypted, and nobody is there to ask for its password",
             f"`openssl pkey -in {path} -out FILE` writes it without",
         ) from None
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise ConfigError(f"{path}: it holds no private key in PEM", NEW) from None
+
+
+def _key_in(path: Path, certificate: x509.Certificate) -> PublicKeyTypes:
+    try:
+        return certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise ConfigError(f"{path}: its key is of a kind that is not known here", NEW) from None
 
 
 def _public(key: PublicKeyTypes) -> bytes:
@@ -243,7 +259,7 @@ def _leads_to(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Cert
 def _issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (InvalidSignature, TypeError, ValueError):
+    except (InvalidSignature, UnsupportedAlgorithm, TypeError, ValueError):
         return False
     return True
 

@@ -14,6 +14,8 @@ from . import limits, options, scopes
 from .common import Encryption, Logs
 from .options import option
 
+USER_MOST = 2**32 - 2  # the last user that there can be
+TOKENS_MOST = 2**32 - 1  # as control.proto can tell
 POOL_MOST = 4096  # as many as jails have users; with absurd numbers a monitor hung, and heeded no SIGTERM
 
 DEFAULT_LISTEN = "127.0.0.1:7700"
@@ -145,7 +147,9 @@ class TimeSharing:
         "free",
         "How sessions share a GPU's time: all at once, by requests and limits, or in turns",
     )
-    tokens: int = option(options.count(1), 1, "With --sharing turns: sessions that may work on a GPU at once")
+    tokens: int = option(
+        options.count(1, TOKENS_MOST), 1, "With --sharing turns: sessions that may work on a GPU at once"
+    )
     quota: float = option(
         options.seconds(),
         0.1,
@@ -212,7 +216,7 @@ class Safety:
         "Whether API servers are kept in jails: if it can be had, always, or never",
     )
     jail_uids: str = option(
-        options.numbers(),
+        options.numbers(USER_MOST),
         "200000:4096",
         "Users, one for each jail, where the monitor is root; nobody else's on this machine",
     )

@@ -130,13 +130,17 @@ def count(least: int = 0, most: float = math.inf, metavar: str = "N") -> Kind:
     return Kind(metavar, parse, (int,))
 
 
-def numbers() -> Kind:
-    """A kind of setting: whole numbers that follow each other, as the first and how many (`span`)."""
+def numbers(most: int) -> Kind:
+    """A kind of setting: whole numbers up to `most` that follow each other, as the first and how many
+    (`span`).
+    """
 
     def parse(value: str) -> str:
         first, colon, amount = value.partition(":")
         if not (colon and first.isdecimal() and amount.isdecimal() and int(first) and int(amount)):
             raise ValueError(f"{value!r}: FIRST:COUNT is wanted, as 200000:4096")
+        if span(value).stop > most + 1:
+            raise ValueError(f"{value!r}: numbers up to {most} are possible")
         return value
 
     return Kind("FIRST:COUNT", parse)

@@ -100,7 +100,7 @@ def _from_toml(option: Option, value: Any) -> Any:
 
 def _read_file(file: Path, known: Mapping[str, Option]) -> dict[str, tuple[Any, str]]:
     try:
-        content = file.read_text()
+        content = file.read_text(encoding="utf-8")
         entries = tomllib.loads(content)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"

@@ -44,7 +44,13 @@ def strength(secret: str) -> float:
 
 
 def check_strength(what: str, secret: str) -> None:
-    """Raise ConfigError if somebody could guess the secret. `what` names it, and does not hold it."""
+    """Raise ConfigError if somebody could guess the secret, or it is no text. `what` names it, and does not
+    hold it.
+    """
+    try:
+        secret.encode()
+    except UnicodeEncodeError:  # bytes of a variable that are no UTF-8
+        raise ConfigError(f"{what} is no text", "`gpuferry token new` prints one that is") from None
     if strength(secret) < BITS_WANTED:
         raise ConfigError(
             f"{what} can be guessed: whoever sees one handshake may try out billions of them",

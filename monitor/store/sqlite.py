@@ -201,6 +201,7 @@ def _transaction(sql: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        sql.execute("ROLLBACK")
+        if sql.in_transaction:  # a full disk, say, has ended it
+            sql.execute("ROLLBACK")
         raise
     sql.execute("COMMIT")

@@ -9,6 +9,7 @@ from gpuferry.specs._generated import tenants_pb2
 
 from ..settings.limits import Limits
 from ..store.interface import ABSENT, Store
+from ..store.records import record, records
 from .messages import from_message, to_message
 
 OURS, CLUSTERS = "tenant/", "cluster-tenant/"  # set here; as the registry told it last
@@ -24,8 +25,7 @@ class LimitBook:
     async def all(self) -> dict[str, Limits]:
         """All limits that are set, by tenant."""
         entries = await self._store.read(self._prefix)
-        messages = [tenants_pb2.Limits.FromString(entry.value) for entry in entries.values()]
-        return {message.tenant: from_message(message) for message in messages}
+        return {one.tenant: from_message(one) for one in records(tenants_pb2.Limits, entries)}
 
     async def set(self, tenant: str, limits: Limits, unset: Iterable[str] = ()) -> Limits:
         """Set these limits; others stay, and those named by `unset` are as if never set. Returns what
@@ -38,7 +38,7 @@ class LimitBook:
         key = self._prefix + tenant
         while True:
             entry = await self._store.get(key)
-            before = from_message(tenants_pb2.Limits.FromString(entry.value)) if entry else Limits()
+            before = from_message(record(tenants_pb2.Limits, key, entry)) if entry else Limits()
             after = change(before)
             value = None if after == Limits() else to_message(tenant, after).SerializeToString()
             if value is None and entry is None:

@@ -13,6 +13,7 @@ from gpuferry.guest import paths
 from gpuferry.guest.launch import simulated_environment
 from gpuferry.monitor.devices import choice
 from gpuferry.monitor.devices.instances import chosen
+from gpuferry.monitor.settings.errors import ConfigError
 from gpuferry.specs._generated import control_pb2
 
 from tests.helpers.running import guest_environment
@@ -216,3 +217,13 @@ def test_a_program_moves_to_another(monitor: harness.Monitor) -> None:
 def test_no_program_has_two(monitor: harness.Monitor) -> None:
     with pytest.raises(Refused, match="one instance"):
         FakeGuest(monitor.address, monitor.token, devices=2)
+
+
+@pytest.mark.parametrize("wanted", ["0", "65", "many"])
+def test_the_simulated_driver_has_no_such_number_of_devices(
+    monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    """Its API servers ended one after another, for ever."""
+    monkeypatch.setenv("GPUFERRY_SIM_DEVICES", wanted)
+    with pytest.raises(ConfigError, match=f"'{wanted}': a number from 1 to 64 is wanted"):
+        choice.simulated_devices()

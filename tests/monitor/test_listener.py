@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import select
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
+from gpuferry.monitor.door import listener as doors
 from gpuferry.monitor.door.credentials import OwnToken
 from gpuferry.monitor.door.guests import Guest
 from gpuferry.monitor.door.handshake import Claim, Proven, Refusal, Resume
 from gpuferry.monitor.door.listener import Listener, listen_tcp
+from gpuferry.monitor.door.secure import SecureHandshake
 from gpuferry.native.tls.stream import Connection
 
+from tests.helpers.certificates import certificates
 from tests.monitor.fake_guest import hello_frame, read_greeting
 
 TOKEN = "0" * 64
@@ -102,6 +109,32 @@ def test_the_oldest_of_a_crowd_makes_room() -> None:
             assert [one.hello.program for one in reception.came] == ["fake"]
             reception.came[0].connection.close()
 
+    asyncio.run(main())
+
+
+def test_without_descriptors_for_tls_a_guest_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the certificate has just changed. It ended the look at all others."""
+    failing = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+
+    def begin(*arguments: Any) -> SecureHandshake:
+        if failing:
+            raise failing.pop()
+        return SecureHandshake(*arguments)
+
+    async def main() -> None:
+        listening = listen_tcp("127.0.0.1:0")
+        identity = certificates().identity()
+        listener = Listener(listening, OwnToken(TOKEN.encode()), 60, Reception(), identity)
+        with contextlib.closing(listener), contextlib.ExitStack() as stack:
+            one, other = (
+                stack.enter_context(socket.create_connection(listening.getsockname())) for _ in range(2)
+            )
+            listener._look()
+            assert one.recv(1) == b""
+            host, port = other.getsockname()
+            assert [each.peer for each in listener._handshakes.values()] == [f"{host}:{port}"]
+
+    monkeypatch.setattr(doors, "SecureHandshake", begin)
     asyncio.run(main())
 
 

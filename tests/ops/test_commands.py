@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -16,9 +18,12 @@ from typing import Any
 
 import pytest
 import typer
-from gpuferry.monitor.cli import functions_client, functions_serve
+from gpuferry.guest.endpoint import Endpoint
+from gpuferry.monitor.cli import functions_client, functions_serve, local, migrate, monitor, reach
 from gpuferry.monitor.cli.app import app
+from gpuferry.monitor.cli.errors import CliError, Exit, say
 from gpuferry.monitor.cli.main import main
+from gpuferry.monitor.cluster.key import read_cluster_key
 from gpuferry.monitor.door.listener import listen_unix
 from gpuferry.monitor.service.ports import add_port
 from gpuferry.monitor.service.runtime import RuntimeDirectory
@@ -167,6 +172,145 @@ def test_a_token_that_is_no_text(call: Call, tmp_path: Path, arguments: tuple[st
         choose_token(str(file))
 
 
+@pytest.mark.parametrize("command", [("status",), ("run", "--", "true"), ("env",)], ids=" ".join)
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"GPUFERRY_MONITOR=\xff\n", "it is no text"),
+        (
+            f"GPUFERRY_MONITOR={NOWHERE}\nGPUFERRY_CONTROL={NOWHERE}\n".encode(),
+            "it does not say GPUFERRY_TOKEN_FILE",
+        ),
+    ],
+    ids=["no text", "no token"],
+)
+def test_a_damaged_endpoint(
+    call: Call,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    content: bytes,
+    words: str,
+) -> None:
+    monkeypatch.delenv("GPUFERRY_TOKEN")
+    tmp_path.chmod(0o700)
+    (tmp_path / "endpoint").write_bytes(content)
+    completed = call(*command)
+    assert completed.returncode == 1
+    assert f"what is published in {tmp_path} is damaged: {words}" in clean(completed)
+    assert "it writes `endpoint` anew" in completed.stderr
+
+
+@pytest.mark.parametrize("command", [("page",), ("server", "list")], ids=" ".join)
+def test_a_damaged_endpoint_of_other_commands(call: Call, tmp_path: Path, command: tuple[str, ...]) -> None:
+    for folder in (tmp_path, tmp_path / "registry"):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o700)
+        (folder / "endpoint").write_bytes(b"\xff\n")
+    completed = call(*command)
+    assert completed.returncode == 1
+    assert "endpoint is damaged: it is no text" in clean(completed)
+
+
+def test_published_files_that_are_gone(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPUFERRY_TOKEN")
+    tmp_path.chmod(0o700)
+    gone = tmp_path / "gone"
+    entries = {"CONTROL": NOWHERE, "TOKEN_FILE": gone, "HTTP": NOWHERE, "PAGE_KEY_FILE": gone}
+    lines = [f"GPUFERRY_{name}={value}\n" for name, value in entries.items()]
+    (tmp_path / "endpoint").write_text("".join(lines))
+    for command, what in (("status", "the token"), ("page", "the page's key")):
+        assert f"cannot read {what}: {gone}: No such file" in clean(completed := call(command))
+        assert "when it starts" in completed.stderr
+
+
+def test_a_published_address_that_is_none(call: Call, tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "endpoint").write_text("GPUFERRY_CONTROL=nowhere\n")
+    completed = call("status")
+    assert completed.returncode == 2
+    assert f"{tmp_path}/endpoint: 'nowhere' is neither" in clean(completed)
+
+
+@pytest.mark.parametrize("host", ["gpu..example", "a" * 64 + ".example"])
+def test_a_name_that_no_machine_has(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """Python has an error of its own for those, which is no OSError."""
+    with pytest.raises(CliError, match="is no name of a machine") as caught:
+        reach.greet(Endpoint(f"{host}:7700", "command line", TOKEN))
+    assert caught.value.status == Exit.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(None, "No such file"), ("nothing\n", "it holds no certificate in PEM")]
+)
+def test_an_authority_that_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None, words: str
+) -> None:
+    """It said `no TLS there`, or that the monitor is no file."""
+    file = tmp_path / "ca.crt"
+    if content:
+        file.write_text(content)
+    monkeypatch.setenv("GPUFERRY_TLS_CA", str(file))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tls://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(CliError) as caught:
+            reach.greet(Endpoint(address, "command line", TOKEN))
+    assert f"GPUFERRY_TLS_CA: {file}: {words}" in str(caught.value)
+
+
+def test_a_name_that_no_certificate_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_TLS_NAME", ".example")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tls://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(CliError, match=r"'\.example' is no name of a machine: check GPUFERRY_TLS_NAME"):
+            reach.greet(Endpoint(address, "command line", TOKEN))
+
+
+def test_names_of_folders_need_not_be_text(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    environment = harness.environment(str(tmp_path), GPUFERRY_MONITOR=NOWHERE, GPUFERRY_TOKEN=TOKEN)
+    completed = subprocess.run(
+        [*CLI, "env"],
+        env={os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
+        | {b"LD_LIBRARY_PATH": folder},
+        capture_output=True,
+        timeout=240,
+    )
+    assert (completed.returncode, completed.stderr) == (0, b"")
+    assert folder in completed.stdout
+
+
+def test_nobody_is_told_where_nobody_listens(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`run` did not become its program where stderr was closed and the monitor was away."""
+    monkeypatch.setattr("sys.stderr", None)
+    say("cannot reach the monitor", "is it running?")
+    assert not capsys.readouterr().out
+
+
+def test_a_file_is_looked_for_where_the_monitor_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("GPUFERRY_TOKEN", TOKEN)
+    monkeypatch.setattr(migrate, "follow", lambda control, *_, **__: asked.append(control))
+    with pytest.raises(CliError, match="cannot write into /no/such/folder"):
+        migrate.suspend(1, "/no/such/folder/file", 0.0, NOWHERE, None, True)
+    migrate.suspend(1, "/no/such/folder/file", 0.0, "gpu-server:7701", None, True)
+    assert asked == ["gpu-server:7701"]
+
+
+def test_a_command_in_a_variable_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_APISERVER", "valgrind 'python")
+    with pytest.raises(CliError, match="variable GPUFERRY_APISERVER: No closing quotation"):
+        monitor._command("GPUFERRY_APISERVER", "gpuferry.apiserver")
+
+
+def test_a_private_monitor_says_nothing_to_systemd() -> None:
+    """Which is to hear of the program."""
+    assert {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} <= local._NOT_FOR_IT
+
+
 def test_a_token_that_no_call_can_carry(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a word processor makes one of another: gRPC said `Invalid metadata`, HTTP that it is no latin-1."""
     monkeypatch.setenv("GPUFERRY_TOKEN", "\u201c0f1e\u201d")
@@ -175,6 +319,15 @@ def test_a_token_that_no_call_can_carry(call: Call, monkeypatch: pytest.MonkeyPa
         completed = call(*command)
         assert completed.returncode == 6
         assert "holds characters that no token has" in clean(completed)
+
+
+def test_a_token_in_a_variable_that_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_TOKEN", os.fsdecode(TOKEN.encode() + b"\xff"))
+    monkeypatch.setenv("GPUFERRY_CLUSTER_KEY", os.fsdecode(TOKEN.encode() + b"\xff"))
+    with pytest.raises(ConfigError, match="GPUFERRY_TOKEN is no text"):
+        choose_token(None)
+    with pytest.raises(ConfigError, match="GPUFERRY_CLUSTER_KEY is no text"):
+        read_cluster_key(None, Path("/no/such/state"))
 
 
 def test_a_token_in_a_variable_may_end_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +387,18 @@ def test_what_a_daemon_cannot_have(short: str, tmp_path: Path, arguments: list[s
     assert completed.returncode == 1, completed.stderr
     assert words in clean(completed)
     assert len(completed.stderr.splitlines()) <= 2
+
+
+def test_a_runtime_folder_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As some file systems of a network are."""
+
+    def without(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    with pytest.raises(ConfigError, match=r"cannot lock .*: No locks available") as caught:
+        RuntimeDirectory(tmp_path / "run")
+    assert "GPUFERRY_RUNTIME_DIR" in caught.value.hint
 
 
 def test_a_registry_leaves_room_for_a_monitor(tmp_path: Path) -> None:

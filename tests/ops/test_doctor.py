@@ -9,17 +9,21 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from gpuferry.guest import paths
-from gpuferry.monitor.cli.checks import machine, settings
-from gpuferry.monitor.cli.checks.check import Check
+from gpuferry.monitor.cli import doctor, quick
+from gpuferry.monitor.cli.checks import machine, monitor, settings
+from gpuferry.monitor.cli.checks.check import Check, python
+from gpuferry.monitor.cli.errors import CliError, Exit
 from gpuferry.monitor.service import authority
 from gpuferry.monitor.service.tls import read_certificates
 from gpuferry.monitor.service.versions import package_version
+from gpuferry.monitor.settings.errors import ConfigError
 
 from tests.helpers.certificates import Certificates
 from tests.helpers.running import real_gpu
@@ -321,6 +325,126 @@ def test_what_would_be_offered_by_the_settings_in_a_file(tmp_path: Path) -> None
     folder.mkdir(parents=True)
     (folder / "monitor.toml").write_text('device = "gpu"\n')
     assert machine.offer().detail.startswith("no GPU: ")
+
+
+def test_what_cannot_be_offered_has_a_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_SIM_DEVICES", "many")
+    monkeypatch.setenv("GPUFERRY_DEVICE", "sim")
+    assert "'many': a number from 1 to 64" in the("what a monitor would offer", [machine.offer()]).detail
+
+
+# -- what cannot be looked at
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "step"),
+    [
+        (CliError(Exit.FAILED, "it is damaged", "remove it"), "it is damaged", "remove it"),
+        (ConfigError("it is damaged"), "it is damaged", "gpuferry config show"),
+        (paths.LibraryMissing("it is not built"), "it is not built", "make build"),
+        (ValueError("invalid literal"), "ValueError: invalid literal", "GPUFERRY_DEBUG=1"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_what_cannot_be_looked_at_keeps_nobody_from_the_rest(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, words: str, step: str
+) -> None:
+    def fails() -> Iterable[Check]:
+        yield Check("before", "ok", "")
+        raise error
+
+    looks = [("first", fails), ("second", lambda: [Check("second", "ok", "")])]
+    monkeypatch.setattr(doctor, "_looks", lambda *_: iter(looks))
+    before, failed, second = doctor.checks(None, None)
+    assert (before.name, second.name) == ("before", "second")
+    assert (failed.name, failed.result) == ("first", "failed")
+    assert words in failed.detail
+    assert step in failed.next_step
+
+
+def of_look(name: str) -> list[Check]:
+    """What one of the doctor's looks finds."""
+    (look,) = [look for known, look in doctor._looks(None, None) if known == name]
+    return list(doctor._found(name, look))
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container, where nobody has an account."""
+
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    (found,) = of_look("settings")
+    assert (found.result, found.next_step) == ("failed", "set GPUFERRY_STATE_DIR")
+
+
+def test_a_damaged_endpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    (folder / "endpoint").write_bytes(b"GPUFERRY_MONITOR=\xff\n")
+    for look in ("runtime folder", "monitor"):
+        found = of_look(look)[-1]
+        assert (found.result, "is damaged: it is no text" in found.detail) == ("failed", True)
+        assert "it writes `endpoint` anew" in found.next_step
+
+
+def test_no_simulated_device_for_the_look_at_jails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_DEVICE", "sim")
+    monkeypatch.setenv("GPUFERRY_SIM_LIBRARY", "/no/such/libcuda.so.1")
+    (found,) = of_look("jail")
+    assert (found.result, "/no/such/libcuda.so.1" in found.detail) == ("failed", True)
+
+
+def test_a_certificate_of_ones_own_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"CERT": "/no/such.crt", "KEY": "/no/such.key", "CA": "/no/such/ca.crt"}.items():
+        monkeypatch.setenv(f"GPUFERRY_TLS_{name}", value)
+    monkeypatch.setenv("GPUFERRY_CONTROL", "tls://gpu-server:7701")
+    monkeypatch.setenv("GPUFERRY_TOKEN", token_of("the monitor"))
+    found = the("control", monitor._service(None, None))
+    assert (found.result, "/no/such.crt" in found.detail) == ("failed", True)
+
+
+def test_what_a_child_says_need_not_be_text() -> None:
+    code = r"import sys; sys.stderr.buffer.write(b'gpuferry[1]: \xff: no such file\n'); sys.exit(3)"
+    assert python(code, dict(os.environ)) == (3, "gpuferry[1]: \ufffd: no such file")
+
+
+_NAMED = """
+import socket, sys
+with open("/proc/self/comm", "wb") as name:
+    name.write(b"server\\xff")
+with socket.create_server(("127.0.0.1", 0)) as listening:
+    print(listening.getsockname()[1], flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_who_has_a_port_need_not_have_a_name_that_is_text() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _NAMED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout
+        assert "(server\ufffd) has it" in settings._holder(int(holder.stdout.readline()))
+        holder.communicate()
+
+
+def test_an_installation_that_fails_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: str) -> None:
+        raise ImportError
+
+    monkeypatch.setattr(quick, "import_module", fails)
+    assert quick.not_for_servers() == "ImportError: "
+
+
+def test_what_a_server_says_steers_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = Check("token and spec", "failed", "\x1b[2Jwrong token", "see \x07 the log")
+    monkeypatch.setattr(doctor, "checks", lambda *_: [check])
+    assert doctor.main([]) == Exit.FAILED
+    assert not {"\x1b", "\x07"} & set(capsys.readouterr().out)
 
 
 # -- the whole

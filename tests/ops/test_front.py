@@ -16,11 +16,12 @@ import pytest
 import uvloop
 from gpuferry.monitor.door.tokens import proof
 from gpuferry.monitor.service import front, places
-from gpuferry.monitor.service.dial import dial_async
+from gpuferry.monitor.service.dial import dial_async, why_unreachable
 from gpuferry.monitor.service.tls import Identity
+from gpuferry.monitor.store.interface import StoreError
 from gpuferry.monitor.tenants.tenancy import Tenancy
 from gpuferry.monitor.views.callers import Callers
-from gpuferry.monitor.views.control import ControlServer, MonitorService
+from gpuferry.monitor.views.control import ControlServer, MonitorService, Refused, RequireToken
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 from tests.helpers.certificates import Certificates
@@ -190,3 +191,15 @@ def test_a_caller_that_hangs_up_leaves_nothing(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
 
     run(test)
+
+
+def test_a_monitor_that_cannot_look_tokens_up_is_not_said_to_be_away() -> None:
+    """Commands said that nothing listens there."""
+
+    async def fails(*_: object) -> bool:
+        raise StoreError("disk I/O error")
+
+    guard = RequireToken(Callers(OPERATOR.encode(), fails, Tenancy({})), Mock())
+    refused = asyncio.run(guard._judge(proof.make("acme")))
+    assert isinstance(refused, Refused)
+    assert why_unreachable(refused.code, refused.text).startswith("it cannot look tokens up now")

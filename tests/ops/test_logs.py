@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import structlog
 from gpuferry.monitor.cli.errors import say
+from gpuferry.monitor.cli.tables import print_table
 from gpuferry.monitor.service import logs
 
 from tests.helpers import processes
@@ -33,6 +34,11 @@ def test_errors_of_commands_show_what_others_say_as_text(capsys: pytest.CaptureF
     say("the function said \x1b[2J\x07", "and\x9b1m more\nhere")
     said = capsys.readouterr().err
     assert said == "gpuferry: the function said \ufffd[2J\ufffd\n  and\ufffd1m more\nhere\n"
+
+
+def test_tables_show_what_others_say_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("NAME", "PURPOSE"), [("\x1b[2Jgpu-a", "server")])
+    assert capsys.readouterr().out == "NAME       PURPOSE\n\ufffd[2Jgpu-a  server\n"
 
 
 def test_json_lines_with_the_houses_keys(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +91,15 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert "session granted" in line
     assert "session=3" in line
     assert "\x1b" not in line
+
+
+def test_no_secret_that_json_writes_in_another_way(capsys: pytest.CaptureFixture[str]) -> None:
+    secret = 'a"b\\c\u00e4'
+    logs.configure("debug", "json")
+    logs.hide(secret)
+    structlog.get_logger().info(f"message {secret}", peer=secret)
+    entry = json.loads(capsys.readouterr().err)
+    assert (entry["event"], entry["peer"]) == (f"message {logs.HIDDEN}", logs.HIDDEN)
 
 
 @pytest.mark.parametrize("form", ["json", "text"])

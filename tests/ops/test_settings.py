@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +156,42 @@ def test_what_is_wrong_in_a_file_is_said_with_its_line(
         load(Example, "test", config=file)
     assert str(caught.value).startswith(f"{file}:{line}: ")
     assert words in str(caught.value)
+
+
+_OTHER_LOCALE = """
+import pathlib, sys
+from gpuferry.monitor.service import files
+from gpuferry.monitor.settings import sources
+file = pathlib.Path(sys.argv[1])
+files.write_atomically(file, "# f\\u00fcr alle\\n")
+print(sources._read_file(file, {}))
+"""
+
+
+def test_files_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    file = tmp_path / "some.toml"
+    read = subprocess.run(
+        [sys.executable, "-X", "utf8=0", "-c", _OTHER_LOCALE, str(file)],
+        env=harness.environment(str(tmp_path), LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8=None),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert (read.stdout, read.stderr) == ("{}\n", "")
+    assert file.read_bytes() == "# f\u00fcr alle\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "more", "words"),
+    [
+        ("tokens", "4294967295", "4294967296", "4294967296 is too many"),  # it ended the monitor, each time
+        ("jail_uids", "4294967290:5", "4294967290:6", "numbers up to 4294967294 are possible"),
+    ],
+)
+def test_what_no_system_has(name: str, most: str, more: str, words: str) -> None:
+    assert str(getattr(load(MonitorOptions, "monitor", {name: most}).values, name)) == most
+    with pytest.raises(UsageError, match=words):
+        load(MonitorOptions, "monitor", {name: more})
 
 
 def test_what_is_wrong_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -57,6 +58,22 @@ def test_api_servers_know_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setenv(name, value)
     Notifier().tell("READY=1")  # nobody listens: no error
     assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} & os.environ.keys()
+
+
+def test_the_watchdog_is_fed_where_no_descriptor_is_left(
+    manager: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd ended what worked."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setenv("NOTIFY_SOCKET", os.path.relpath(tmp_path / "notify"))
+    notifier = Notifier()
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(socket, "socket", fails)
+        notifier.tell("WATCHDOG=1")
+    assert told(manager) == ["WATCHDOG=1"]
 
 
 def test_the_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> None:

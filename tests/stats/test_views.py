@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
-from gpuferry.monitor.cli import client, errors, smi, status, top
+from gpuferry.monitor.cli import client, errors, smi, status, terminal, top
 from gpuferry.monitor.cli import session as commands
 from gpuferry.monitor.views.stats import plain
 from gpuferry.specs._generated import control_pb2
@@ -138,8 +138,33 @@ def test_states_of_a_newer_monitor_are_shown_by_number() -> None:
     with console.capture() as capture:
         console.print(status.render(found))
     assert capture.get().count(f" {NEWER} ") == 3
+
     assert str(NEWER) in smi.render(found)
     assert plain.status_json(found)["devices"][0]["state"] == str(NEWER)
+
+
+def test_a_session_in_a_newer_monitors_state_is_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = {"id": 5, "state": "77", "program": "a", "function": "", "tenant": "", "guest_pid": 7}
+    monkeypatch.setattr(commands, "_fetch", lambda *_: [one])
+    commands.show_all()
+    assert "77" in capsys.readouterr().out
+
+
+def test_sessions_are_listed_with_their_ids(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which were the first to go where 80 columns did not do, in a pipe too."""
+    one = {"id": 12345, "lease": 54321, "state": "running", "device": 0, "program": "p" * 40, "function": ""}
+    monkeypatch.setattr(commands, "_fetch", lambda *_: [one | {"tenant": "t" * 60, "guest_pid": 1234567}])
+    commands.show_all()
+    said = capsys.readouterr().out
+    for whole in ("12345", "54321", "running on gpu:0", "p" * 40, "t" * 60, "1234567"):
+        assert whole in said
+    monkeypatch.setattr(terminal, "console", lambda: Console(width=60, force_terminal=False))
+    commands.show_all()
+    assert capsys.readouterr().out.splitlines()[1].startswith("12345 ")
 
 
 def test_an_older_monitor_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:

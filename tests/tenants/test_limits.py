@@ -12,6 +12,7 @@ from gpuferry.monitor.settings.errors import UsageError
 from gpuferry.monitor.settings.limits import BUILT_IN, Limits, limits_of, parse_limits
 from gpuferry.monitor.settings.monitor_options import MonitorOptions
 from gpuferry.monitor.settings.sources import load
+from gpuferry.monitor.store.interface import StoreError
 from gpuferry.monitor.store.sqlite import SqliteStore
 from gpuferry.monitor.tenants.book import CLUSTERS, LimitBook
 from gpuferry.monitor.tenants.messages import from_message, plain_limits, to_message
@@ -125,6 +126,20 @@ def test_a_restart_keeps_what_was_set(tmp_path: Path) -> None:
         await LimitBook(again).set("acme", Limits(), unset=["memory", "queue"])
         assert not await LimitBook(again).all()
         await again.close()
+
+    asyncio.run(main())
+
+
+def test_a_damaged_record_is_the_stores_affair(tmp_path: Path) -> None:
+    """A monitor that follows its store ended, and the next one."""
+
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "db")
+        await store.put("tenant/acme", b"\xff")
+        for ask in (LimitBook(store).all(), LimitBook(store).set("acme", Limits(queue=1))):
+            with pytest.raises(StoreError, match="the record tenant/acme is damaged"):
+                await ask
+        await store.close()
 
     asyncio.run(main())
 

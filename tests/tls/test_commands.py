@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -49,6 +51,21 @@ def test_three_commands_make_an_identity(
     assert set(found["gpu-a.example"]["hosts"]) >= {"gpu-a.example", "10.0.0.5", "gpu-a", "127.0.0.1"}
     assert gpuferry(monkeypatch, "show") == 0
     assert "gpu-a.example" in capsys.readouterr().out
+
+
+def test_no_key_is_left_where_it_cannot_be_written(
+    authority: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a file system without links."""
+
+    def without(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    before = sorted(authority.iterdir())
+    monkeypatch.setattr(os, "link", without)
+    assert gpuferry(monkeypatch, "issue", "gpu-a") == 1
+    assert "cannot write" in capsys.readouterr().err
+    assert sorted(authority.iterdir()) == before
 
 
 def test_nothing_is_overwritten_unasked(

@@ -193,6 +193,45 @@ def test_all_three_files_or_none(certificates: Certificates) -> None:
     assert "tls issue" in caught.value.hint
 
 
+def _key_of_an_unknown_kind(files: Certificates) -> None:
+    """The number of its curve is one that no curve has."""
+    path = files.folder / "server.crt"
+    der = ssl.PEM_cert_to_DER_cert(path.read_text())
+    curve = bytes.fromhex("2a8648ce3d0301")
+    path.write_text(ssl.DER_cert_to_PEM_cert(der.replace(curve + b"\x07", curve + b"\x66")))
+
+
+def test_a_key_of_an_unknown_kind(own: Certificates) -> None:
+    identity = own.identity()
+    first = identity.server_context()
+    _key_of_an_unknown_kind(own)
+    assert identity.server_context() is first
+    with pytest.raises(ConfigError, match="its key is of a kind that is not known here"):
+        own.identity()
+
+
+def test_files_that_could_not_be_used_are_tried_again(
+    own: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a certificate of a machine whose clock is ahead, or what was there when no descriptor was left."""
+    now = 0.0
+    paths = (own.folder / "server.crt", own.folder / "server.key", own.authority)
+    identity = tls.Identity(*paths, clock=lambda: now)
+    first = identity.server_context()
+    authority.issue(own.folder, "server", ["localhost"], replace=True)
+    right = tls._now
+    monkeypatch.setattr(tls, "_now", lambda: right() - datetime.timedelta(hours=1))
+    assert identity.server_context() is first  # it has not begun
+    now += tls.AGAIN_SECONDS
+    assert identity.server_context() is first
+    monkeypatch.setattr(tls, "_now", right)
+    now += tls.AGAIN_SECONDS - 1
+    assert identity.server_context() is first
+    now += 1
+    assert identity.server_context() is not first
+    assert identity.version == 2
+
+
 def test_new_files_take_effect_and_bad_ones_do_not(own: Certificates) -> None:
     identity = own.identity()
     first = identity.server_context()

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from gpuferry.monitor.door.mac import mac
 from gpuferry.monitor.door.tokens import proof
 from gpuferry.monitor.door.tokens.book import TOKENS_MOST, TokenBook, TooMany, new_record
 from gpuferry.monitor.settings.limits import TENANT
+from gpuferry.monitor.store.interface import StoreError
 from gpuferry.monitor.store.sqlite import SqliteStore
 from gpuferry.specs._generated.frames import KEY_CLIENT
 from hypothesis import given
@@ -100,3 +102,26 @@ def test_unknown_tenants_are_checked_as_often_as_known_ones(tmp_path: Path) -> N
 def test_what_both_sides_compute_is_the_hmac_of_everybody_else(size: int) -> None:
     key = bytes(range(256))[: size % 256] * 2
     assert mac(key, b"said") == hmac.digest(key, b"said", "sha256")
+
+
+@pytest.mark.parametrize(
+    ("key", "ask"),
+    [
+        ("token/acme/00000000", TokenBook.all),
+        ("token/acme/00000000", lambda book: book.verifiers("acme")),
+        ("kill/acme", TokenBook.kills),
+    ],
+)
+def test_a_damaged_record_is_the_stores_affair(
+    tmp_path: Path, key: str, ask: Callable[[TokenBook], Awaitable[object]]
+) -> None:
+    """It ended a monitor, and the next one."""
+
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "gpuferry.db")
+        await store.put(key, b"\xff")
+        with pytest.raises(StoreError, match=f"the record {key} is damaged"):
+            await ask(TokenBook(store))
+        await store.close()
+
+    asyncio.run(main())

@@ -29,6 +29,7 @@ def python(code: str, environment: dict[str, str], interpreter: str = sys.execut
             env=environment,
             capture_output=True,
             text=True,
+            errors="replace",  # the names of files may be no text
             timeout=SECONDS,
             check=False,
         )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpuferry.guest import launch, paths
-from gpuferry.guest.endpoint import published, runtime_directory
+from gpuferry.guest.endpoint import runtime_directory
 from gpuferry.guest.paths import LibraryMissing
 from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import wire
@@ -23,6 +23,7 @@ from ...devices import choice
 from ...settings.errors import ConfigError
 from ...settings.monitor_options import MonitorOptions
 from ...settings.sources import load
+from .. import reach
 from .check import Check, python
 
 OLDEST_DRIVER = (12, 8)
@@ -131,7 +132,7 @@ def _stale(path: Path) -> Iterator[Check]:
     if monitor_runs():
         return
     left = [entry.name for entry in sorted(path.iterdir()) if entry.is_socket() and not _answers(entry)]
-    owner = published(str(path)).get("GPUFERRY_MONITOR_PID")
+    owner = reach.published(str(path)).get("GPUFERRY_MONITOR_PID")
     if owner:
         left.append("endpoint")
     if left:
@@ -295,7 +296,8 @@ def offer() -> Check:
     try:
         machine = choice.choose(load(MonitorOptions, "monitor").values.device)
     except ConfigError as error:
-        return Check("what a monitor would offer", "failed", str(error), error.hint)
+        step = error.hint or "see `gpuferry config show monitor`"
+        return Check("what a monitor would offer", "failed", str(error), step)
     kind = "simulated" if machine.simulated else "real"
     divided = f": {', '.join(machine.names)}" if machine.names else ""
     return Check("what a monitor would offer", "ok", f"{machine.devices} {kind}{divided}")

@@ -20,6 +20,7 @@ from gpuferry.specs._generated.frames import (
 
 from ...door import handshake
 from ...service.versions import package_version, spec_hash
+from ...settings.errors import ConfigError
 from .. import reach
 from ..errors import CliError
 from ..quick import not_for_servers
@@ -106,6 +107,9 @@ def _service(flag: str | None, token_file: str | None) -> Iterator[Check]:
         with monitor_client(None, token_file) as (stub, metadata):
             reply = stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=SECONDS)
     except CliError:
+        return
+    except ConfigError as error:  # what it should be spoken to with cannot be used
+        yield Check("control", "failed", str(error), error.hint or "see `gpuferry config show`")
         return
     theirs, ours = reply.monitor.version, package_version()
     if theirs != ours or reply.monitor.spec_hash.hex() != spec_hash():

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuferry.guest.endpoint import REGISTRY, TLS_SCHEME, first_line, published, runtime_directory
+from gpuferry.guest.endpoint import REGISTRY, TLS_SCHEME, first_line, runtime_directory
 
 from ...service.authority import describe
 from ...service.dial import stays_here
@@ -17,6 +17,7 @@ from ...settings.errors import ConfigError
 from ...settings.folders import STORE
 from ...settings.monitor_options import AUTO
 from ...settings.tokens import check_strength
+from .. import reach
 from .check import Check
 
 SECURE = (TLS_SCHEME, "https://")
@@ -41,7 +42,7 @@ def secret_file(name: str, file: Path) -> Check:
     """Check that a file holds a secret that nobody else can read or guess."""
     new = f"`gpuferry token new > {file}` makes one"
     try:
-        secret = file.read_text().partition("\n")[0].strip()
+        secret = file.read_text(encoding="utf-8").partition("\n")[0].strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         return Check(name, "failed", f"{file}: {reason}", new)
@@ -150,7 +151,7 @@ def running() -> Iterator[Check]:
     """Say which ways to the daemons that run here are in the clear."""
     base = runtime_directory()
     for folder in (base, os.path.join(base, REGISTRY)):
-        found: Mapping[str, str] = published(folder)
+        found: Mapping[str, str] = reach.published(folder)
         for what in ("TCP", "MONITOR", "CONTROL", "REGISTRY", "HTTP"):
             address = found.get(f"GPUFERRY_{what}", "")
             if address and not address.startswith(SECURE) and not stays_here(address):

@@ -120,7 +120,8 @@ def _holder(port: int) -> str:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if any(_leads_to(entry) in inodes for entry in (process / "fd").iterdir()):
-                return f": process {process.name} ({(process / 'comm').read_text().strip()}) has it"
+                name = (process / "comm").read_text(errors="replace").strip()
+                return f": process {process.name} ({name}) has it"
         except OSError:
             continue
     return ""

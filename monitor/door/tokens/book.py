@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gpuferry.specs._generated import registry_pb2
 
 from ...store.interface import ABSENT, Store
+from ...store.records import records
 from . import proof
 
 TOKENS_MOST = 4  # of one tenant, so that a check is the same work for everybody
@@ -53,8 +54,7 @@ class TokenBook:
 
     async def all(self) -> list[registry_pb2.Token]:
         """The records of all tokens, by tenant and id."""
-        entries = await self._store.read(TOKENS)
-        return [registry_pb2.Token.FromString(entry.value) for entry in entries.values()]
+        return records(registry_pb2.Token, await self._store.read(TOKENS))
 
     async def tenants(self) -> set[str]:
         """The names of all tenants that have a token."""
@@ -63,8 +63,8 @@ class TokenBook:
     async def verifiers(self, tenant: str) -> Sequence[proof.Verifier]:
         """What checks the tenant's tokens: always TOKENS_MOST of them, nobody's where it has none."""
         entries = await self._store.read(f"{TOKENS}{tenant}/")
-        records = [registry_pb2.Token.FromString(entry.value) for entry in entries.values()]
-        known = [proof.Verifier(record.stored_key, record.server_key) for record in records[:TOKENS_MOST]]
+        found = records(registry_pb2.Token, entries)[:TOKENS_MOST]
+        known = [proof.Verifier(token.stored_key, token.server_key) for token in found]
         return known + [proof.NOBODY] * (TOKENS_MOST - len(known))
 
     async def revoke(self, tenant: str, token: str, kill: bool) -> int:
@@ -84,5 +84,4 @@ class TokenBook:
 
     async def kills(self) -> list[registry_pb2.Kill]:
         """The tenants whose sessions shall end, and since when."""
-        entries = await self._store.read(KILLS)
-        return [registry_pb2.Kill.FromString(entry.value) for entry in entries.values()]
+        return records(registry_pb2.Kill, await self._store.read(KILLS))
