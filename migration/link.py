@@ -211,10 +211,12 @@ class Link:
         """Takes what has come, and every answer that is complete."""
         try:
             data = self._socket.recv(RECEIVE, flags)
-        except ConnectionAbortedError as error:
-            raise LinkBroken(f"the link to the destination broke: {error.strerror}") from None
+        except BlockingIOError:
+            raise
         except ConnectionResetError:
             data = b""
+        except OSError as error:  # the network is gone, say, or what came over TLS is not what was sent
+            raise LinkBroken(f"the link to the destination broke: {error.strerror}") from None
         if not data:
             raise LinkBroken("the destination closed the link")
         self._in += data

@@ -28,7 +28,7 @@ from ..service.waiting import within
 from ..sessions.decision import Impossible, Placement
 from ..sessions.events import Announcer, Event, Kind
 from ..sessions.placement import DeviceRoom, Placer
-from ..sessions.session import Phase, Session
+from ..sessions.session import Phase, Session, holder
 from ..settings.monitor import Config
 from ..tenants.tenancy import Tenancy
 from .admission import Admission
@@ -195,9 +195,9 @@ class Broker(PoolListener):
             self._queue.turn_out(session, Reason.NO_CAPACITY, why_not)
         while not self._closing and (decision := self._placer.next()):
             if isinstance(decision, Placement):
-                self._place(self.sessions[decision.session], decision)
+                self._place(holder(self.sessions, decision.session), decision)
             elif isinstance(decision, Impossible):
-                self._reject(self.sessions[decision.session], decision)
+                self._reject(holder(self.sessions, decision.session), decision)
             else:
                 self._orders.carry_out(decision)
         self._handover.send_welcomes()
@@ -254,7 +254,11 @@ class Broker(PoolListener):
         assert session.guest
         if self._queue.forget(session):
             self._placer.on_complete(session.lease.number, time.monotonic())
-        self._placer.on_idle(placement.device, placement.server)
+        server = self._servers[placement.server]
+        if server.own:
+            server.dismiss("its session was promised other terms")
+        else:
+            self._placer.on_idle(placement.device, placement.server)
         self.refusals.refuse(
             session.guest, Reason.NO_CAPACITY, "its API server died, and another has other terms"
         )
@@ -393,7 +397,7 @@ class Broker(PoolListener):
         if session is None or not session.watched:
             return
         session.watched = False
-        self._placer.on_launch(number, time.monotonic())
+        self._placer.on_launch(session.lease.number, time.monotonic())
         self.dispatch()
 
     def server_dismissed(self, server: ApiServer) -> None:
@@ -427,8 +431,18 @@ class Broker(PoolListener):
         if session.founds:
             self._placer.on_complete(session.id, time.monotonic())
             self._queue.enter(session, first=True)
-        else:
+        elif session.lease.members != [session.id]:
             self._programs.again(session)
+        else:
+            self._give_up(session)
+
+    def _give_up(self, session: Session) -> None:
+        """Nobody is left of its program whose place it could share."""
+        guest = self._queue.leave(session)
+        self._queue.forget(session)
+        self._placer.on_complete(session.lease.number, time.monotonic())
+        text = "its API server died, and the other processes of its program have ended"
+        self.refusals.refuse(guest, Reason.NO_CAPACITY, text)
 
     def device_lost(self, device: int, reason: str) -> None:
         """End the device's sessions, and place nothing there until an API server is ready there again."""
@@ -457,8 +471,9 @@ class Broker(PoolListener):
         log.info("session ended", session=session.id, reason=reason, seconds=seconds)
         device = session.placement.device if session.placement else -1
         self._announcer.tell(Event(Kind.ENDED, session.id, device, reason=reason))
-        if self._queue.leave_lease(session) and not elsewhere and session.placement:
-            self._placer.on_complete(session.lease.number, time.monotonic())
+        lease = session.lease.number
+        if self._queue.leave_lease(session) and not elsewhere and any(self._placer.whereabouts(lease)):
+            self._placer.on_complete(lease, time.monotonic())
         self._session_over.set()
         self.dispatch()
 
@@ -620,7 +635,7 @@ class Broker(PoolListener):
 
     def queue(self) -> list[Session]:
         """Sessions that wait, in the order in which they stand in the queue."""
-        return [self.sessions[number] for number in self._placer.waiting()]
+        return [holder(self.sessions, number) for number in self._placer.waiting()]
 
     def running(self) -> list[Session]:
         """Sessions that have an API server, or a keeper."""

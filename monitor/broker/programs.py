@@ -117,9 +117,10 @@ class Programs:
 
     def returned(self, session: Session, grant: node_pb2.Grant) -> None:
         """A session of an earlier monitor is back."""
-        lease = self._leases.get(grant.program_id) if grant.program_id else None
+        number = grant.lease or session.id
+        lease = self._known(session, number, grant.program_id)
         if first := lease is None:
-            lease = Lease(grant.lease or session.id, grant.program_id)
+            lease = Lease(number, grant.program_id)
             lease.members.clear()
             lease.seats.clear()
             lease.portion = session.hello.portion
@@ -138,6 +139,16 @@ class Programs:
             lease.sharing.add(session.id)
         if not first:
             self._more[session.hello.tenant] += 1
+
+    def _known(self, session: Session, number: int, program: bytes) -> Lease | None:
+        """The lease with this number, if another process of the program is back with it. A process that came
+        before them may have founded another.
+        """
+        found = self._leases.get(program) if program else None
+        if found is None or found.number == number:
+            return found
+        others = (one.lease for one in self._sessions.values() if one is not session)
+        return next((one for one in others if one.number == number), None)
 
     # -- who gets an API server
 

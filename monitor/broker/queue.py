@@ -14,7 +14,7 @@ from ..door.handshake import Reason
 from ..service.rates import Sparing
 from ..sessions.events import Announcer, Event, Kind
 from ..sessions.placement import Placer
-from ..sessions.session import Phase, Session
+from ..sessions.session import Phase, Session, holder
 from ..tenants.tenancy import Tenancy
 from .admission import Admission
 from .programs import Programs
@@ -98,7 +98,7 @@ class Queue:
             self.turn_out(session, Reason.NO_CAPACITY, why_not)
             return
         if displaced := self._admission.displaced():
-            self.turn_out(self._sessions[displaced[0]], Reason.NO_CAPACITY, displaced[1])
+            self.turn_out(holder(self._sessions, displaced[0]), Reason.NO_CAPACITY, displaced[1])
         if session.phase is Phase.WAITING and session.id in self._sessions:
             self._waiting.enter(session)
             self._announcer.tell(Event(Kind.QUEUED, session.id))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from ..pool.api_server import ApiServer
 from ..pool.pool import Pool
 from ..sessions.decision import Placement
@@ -25,7 +27,7 @@ class Several:
         self._placer = placer
         self._pool = pool
         self._starting: dict[int, tuple[Session, Placement]] = {}  # by API server
-        self._failures: dict[int, int] = {}  # by session
+        self._failures = WeakKeyDictionary[Session, int]()
 
     def begin(self, session: Session, placement: Placement) -> str | None:
         """Start an API server on the placement's devices for the session. Returns why that cannot be; None:
@@ -39,8 +41,7 @@ class Several:
         full = tuple(device for device in placement.devices if not self._pool.can_start(device))
         if full:
             return f"{named(full)}: no memory for the context of another API server"
-        failures = self._failures.get(session.id, 0)
-        if failures >= ATTEMPTS:
+        if self._failures.get(session, 0) >= ATTEMPTS:
             return f"no API server starts on {named(placement.devices)}: {self._pool.last_failure}"
         percentage = self._pool.percentage(session.hello.portion.limit)
         server = self._pool.start_own(placement.devices, percentage)
@@ -52,14 +53,14 @@ class Several:
         session, placement = self._starting.pop(server.key, (None, None))
         if session is None or placement is None:
             return None
-        self._failures.pop(session.id, None)
+        self._failures.pop(session, None)
         return session, placement._replace(server=server.key)
 
     def lost(self, server: ApiServer) -> Session | None:
         """The session for which the API server was started that is gone, if it was."""
         session, _ = self._starting.pop(server.key, (None, None))
         if session is not None:
-            self._failures[session.id] = self._failures.get(session.id, 0) + 1
+            self._failures[session] = self._failures.get(session, 0) + 1
         return session
 
     def is_starting(self, session: Session) -> bool:
@@ -68,7 +69,6 @@ class Several:
 
     def withdraw(self, session: Session) -> bool:
         """The session does not wait any more. Whether it had its devices."""
-        self._failures.pop(session.id, None)
         for key, (one, _) in self._starting.items():
             if one is session:
                 del self._starting[key]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from ..door.guests import Guest
 from ..door.handshake import queued
 from ..sessions.placement import Placer
-from ..sessions.session import Session
+from ..sessions.session import Session, holder
 
 LOOK_SECONDS = 1.0  # between looks at who moved up
 TELL_ANYWAY = 30  # looks after which a waiting guest is told that it still waits
@@ -71,14 +71,17 @@ class WaitingRoom:
         nothing.
         """
         tenant = session.hello.tenant
-        mine = [one for one in self._placer.waiting() if self._sessions[one].hello.tenant == tenant]
-        return mine.index(session.id) + 1, len(mine)
+        mine = [one for one in self._all() if one.hello.tenant == tenant]
+        return mine.index(session) + 1, len(mine)
+
+    def _all(self) -> list[Session]:
+        """In the order in which they stand in the queue."""
+        return [holder(self._sessions, number) for number in self._placer.waiting()]
 
     def _look(self) -> None:
-        waiting = self._placer.waiting()
+        waiting = self._all()
         lines: defaultdict[str, list[Session]] = defaultdict(list)
-        for number in waiting:
-            session = self._sessions[number]
+        for session in waiting:
             lines[session.hello.tenant].append(session)
         for line in lines.values():
             for place, session in enumerate(line, 1):

@@ -185,6 +185,8 @@ async def _connect(address: str) -> socket.socket:
         found = await loop.getaddrinfo(*parts, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise CannotMove(f"{address}: {error.strerror}") from None
+    except UnicodeError:
+        raise CannotMove(f"{address}: there can be no such name") from None
     reason = "no address"
     for family, kind, protocol, _, where in found:
         connection = socket.socket(family, kind, protocol)

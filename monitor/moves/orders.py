@@ -95,7 +95,7 @@ class Orders:
                 f"session {session.id} is one of {len(members)} processes of a program, which move together, "
                 "and only to another GPU of this server: end the others first"
             )
-        for each in members:
+        for each in members if session in members else [session]:
             self._check_one(each, target)
         assert session.server
         if session.server.several:
@@ -331,13 +331,14 @@ class Orders:
         assert isinstance(migration.target, ToDevice)
         session, device = migration.session, migration.target.device
         if device is None:
-            self._placer.arrive(session.id, session.quota, frozenset(), time.monotonic(), **session.names)
+            lease = session.lease.number
+            self._placer.arrive(lease, session.quota, frozenset(), time.monotonic(), **session.names)
             self._dispatch()
             return
         if self._preparations.wait_for_server(migration, device):
             return
         try:
-            server = self._placer.on_return(session.id, device, session.quota, **session.names)
+            server = self._placer.on_return(session.lease.number, device, session.quota, **session.names)
         except Declined as error:
             self._custody.fail(migration, str(error))
         else:
@@ -361,9 +362,9 @@ class Orders:
         try:
             for server in servers:
                 await server.ready_or_gone.wait()
-                if not server.ready:
+                if gone := next((one for one in servers if one.over.is_set()), None):
                     raise CannotMove(
-                        f"no API server starts on GPUs {', '.join(map(str, devices))}: {server.end_reason}"
+                        f"no API server starts on GPUs {', '.join(map(str, devices))}: {gone.end_reason}"
                     )
         except BaseException:
             self._give_back(gang)
@@ -452,6 +453,8 @@ class Orders:
             self._custody.fail(migration, error.reason)
         except ChannelBroken as error:
             self._custody.fail(migration, f"a process ended that was to take part: {error}")
+        except OSError as error:  # no descriptor is free, say
+            self._custody.fail(migration, error.strerror or str(error))
 
     async def _suspend(self, migration: Migration, target: ToFile) -> None:
         file = self._snapshots.target(migration.session, target.path)

@@ -39,10 +39,10 @@ class Preparations:
 
     def call_off(self, migration: Migration) -> None:
         """The migration has failed: take back everything that was arranged for it."""
-        session = migration.session
+        session, lease = migration.session, migration.gang.lease.number
         self.server_found(migration)
         migration.decision_pending = False
-        if session.file and not migration.orders_given and session.id in self._placer.waiting():
-            self._placer.on_leave(session.id)
+        if session.file and not migration.orders_given and lease in self._placer.waiting():
+            self._placer.on_leave(lease)
         if migration.task and migration.task is not asyncio.current_task():
             migration.task.cancel()

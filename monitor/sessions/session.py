@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import time
+from collections.abc import Mapping
 from typing import TypedDict
 
 from gpuferry.specs._generated import migration_pb2, node_pb2
@@ -125,3 +126,10 @@ class Session:
         if self.timer:
             self.timer.cancel()
             self.timer = None
+
+
+def holder(sessions: Mapping[int, Session], lease: int) -> Session:
+    """The session that waits for the lease with this number, or has it: the first one of its program, or the
+    one that is left of it.
+    """
+    return sessions.get(lease) or next(one for one in sessions.values() if one.lease.number == lease)

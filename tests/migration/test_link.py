@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from gpuferry.migration import frames
-from gpuferry.migration.errors import Cancelled, LinkBroken, MigrationError, Refused
+from gpuferry.migration.errors import Cancelled, LinkBroken, Lost, MigrationError, Refused
 from gpuferry.migration.frames import HEADER, Kept
 from gpuferry.migration.link import Link
 from gpuferry.migration.targets import take_over
@@ -244,3 +246,31 @@ def test_the_destination_goes_away(connect: Callable[..., tuple[Link, Destinatio
     link, _ = connect(leave)
     with pytest.raises(MigrationError, match="link"):
         tell_two(link, bytes(100_000))
+
+
+@dataclass
+class Unreachable:
+    """A connection on which nothing comes any more, as the system says when it has waited long enough."""
+
+    connection: socket.socket
+    error: OSError
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        raise self.error
+
+    def sendmsg(self, parts: Any, beside: Any, flags: int = 0) -> int:
+        return self.connection.sendmsg(parts, beside, flags)
+
+
+@pytest.mark.parametrize("number", [errno.ETIMEDOUT, errno.EHOSTUNREACH])
+def test_the_network_ends_a_take_over(number: int) -> None:
+    """It may have come, and whoever sent it asks. A keeper ended of this, and the session with it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(b"\0")  # the connection is readable, as with an error
+        link = Link(Unreachable(ours, OSError(number, os.strerror(number))))
+        with pytest.raises(Lost, match=os.strerror(number)):
+            take_over(link, [])

@@ -51,15 +51,28 @@ def test_idle_sessions_stay_and_are_not_asked_again() -> None:
 
 def test_who_was_not_asked_for_its_launch_is_not_heard() -> None:
     """An API server that was taken over would have its session move, and the policy think, all the time."""
-    heard: list[int] = []
-    broker: Any = SimpleNamespace(
-        sessions={1: SimpleNamespace(watched=False), 2: SimpleNamespace(watched=True)},
-        _placer=SimpleNamespace(on_launch=lambda number, _: heard.append(number)),
-        dispatch=lambda: None,
-    )
+    broker, heard = hearing({1: watched(False, lease=1), 2: watched(True, lease=2)})
     for number in (1, 2, 2, 3):
         Broker.launched(broker, number)
     assert heard == [2]
+
+
+def test_any_process_of_a_program_may_launch() -> None:
+    """The policy, which knows one lease of all, heard of the launches of the first one only."""
+    broker, heard = hearing({1: watched(True, lease=1), 2: watched(True, lease=1)})
+    Broker.launched(broker, 2)
+    assert heard == [1]
+
+
+def watched(watched: bool, lease: int) -> SimpleNamespace:
+    return SimpleNamespace(watched=watched, lease=SimpleNamespace(number=lease))
+
+
+def hearing(sessions: dict[int, SimpleNamespace]) -> tuple[Any, list[int]]:
+    """A broker with these sessions, and of which launches its policy hears."""
+    heard: list[int] = []
+    placer = SimpleNamespace(on_launch=lambda number, _: heard.append(number))
+    return SimpleNamespace(sessions=sessions, _placer=placer, dispatch=lambda: None), heard
 
 
 def test_off_is_off() -> None:

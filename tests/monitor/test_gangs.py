@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from itertools import permutations
+from pathlib import Path
 from unittest.mock import MagicMock, create_autospec, patch
 
 import pytest
+from gpuferry.monitor.broker.programs import Programs
 from gpuferry.monitor.door.handshake import Hello
 from gpuferry.monitor.moves import custody as custody_module
 from gpuferry.monitor.moves.custody import Custody, Sessions
-from gpuferry.monitor.moves.migration import Gang, Migration, State, ToDevice
+from gpuferry.monitor.moves.migration import CannotMove, Gang, Migration, State, ToDevice, ToDevices
+from gpuferry.monitor.moves.orders import Orders
 from gpuferry.monitor.moves.preparation import Preparations
 from gpuferry.monitor.moves.reunion import Reunion
 from gpuferry.monitor.policy.build import build
 from gpuferry.monitor.pool.api_server import ApiServer
 from gpuferry.monitor.sessions.lease import Lease
 from gpuferry.monitor.sessions.placement import Placer
-from gpuferry.monitor.sessions.session import Session
-from gpuferry.specs._generated import migration_pb2, node_pb2
+from gpuferry.monitor.sessions.session import Phase, Session
+from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 AWAY = node_pb2.Returned(migrating=migration_pb2.Migrate(local=migration_pb2.LocalTarget(device=1)))
 HERE = node_pb2.Returned()
@@ -26,6 +29,7 @@ COMING = node_pb2.Returned(grant=node_pb2.Grant(restore=True))  # to an API serv
 HELLO = Hello(nonce=b"", pid=1, memory=0, tenant="", function="", program="")
 GIB = 1 << 30
 ENDED = create_autospec(Sessions, instance=True)
+OTHERS = dict.fromkeys(("preparations", "snapshots", "connect", "dispatch", "begin"), MagicMock())
 
 
 def two_devices() -> Placer:
@@ -68,6 +72,12 @@ def program(count: int) -> list[Session]:
         lease.seats[session.id] = seat
         server_of(session)
     return sessions
+
+
+def starting(key: int) -> MagicMock:
+    """An API server that is being started."""
+    events = {"ready_or_gone": asyncio.Event(), "over": asyncio.Event()}
+    return MagicMock(spec=ApiServer, key=key, ready=True, end_reason="out of memory", **events)
 
 
 def told_to_cancel(session: Session) -> list[str]:
@@ -265,3 +275,65 @@ def test_the_policy_knows_where_a_program_is_whoever_comes_back_first(
         assert placer.devices[1 - there].granted == 0
 
     asyncio.run(life())
+
+
+def test_an_api_server_that_ends_before_the_others_are_ready() -> None:
+    """What the policy had entered for the program where it does not go was its own until it ended."""
+
+    async def life() -> None:
+        placer = Placer(build())
+        for device in range(4):
+            placer.add_device(device, 4 * GIB, GIB, frozenset())
+        placer.adopt(1, (0, 1), GIB)
+        custody, _ = new_custody(placer)
+        sessions = program(2)
+        one, other = starting(11), starting(12)
+        pool = MagicMock(servers={}, start_own=MagicMock(side_effect=[one, other]))
+        pool.percentage.return_value = 0
+        orders = Orders(placer, {}, custody, pool=pool, variables_stay=False, **OTHERS)
+        gang = Gang(sessions[0].lease)
+        moves = [custody.begin_migration(each, each.server, ToDevices((2, 3)), gang) for each in sessions]
+        work = asyncio.ensure_future(orders._attempt(moves[0], orders._to_devices(moves[0], (2, 3))))
+        one.ready_or_gone.set()
+        await asyncio.sleep(0)
+        one.over.set()
+        other.ready_or_gone.set()
+        await work
+        assert [each.state for each in moves] == [State.FAILED] * 2
+        assert moves[0].reason == "no API server starts on GPUs 2, 3: out of memory"
+        assert placer.whereabouts(1) == ((0, 1), ())
+
+    asyncio.run(life())
+
+
+def test_a_process_that_comes_before_the_others_are_back(tmp_path: Path) -> None:
+    """To the next monitor, where it founds a lease. The others came into that one, two had the same seat, and
+    what they had was never given back.
+    """
+    sessions: dict[int, Session] = {}
+    pool, moves, tenancy = MagicMock(), MagicMock(), MagicMock()
+    programs = Programs(sessions, two_devices(), pool, moves, tenancy, tmp_path, 4)
+    new = sessions[7] = Session(7, HELLO._replace(program_id=b"program"), "", None)
+    assert not programs.enter(new)
+    for number, seat in ((5, 1), (4, 0)):
+        back = sessions[number] = Session(number, HELLO, "", None)
+        programs.returned(back, node_pb2.Grant(session=number, program_id=b"program", lease=4, seat=seat))
+    assert (new.lease.number, new.lease.members) == (7, [7])
+    assert sessions[4].lease is sessions[5].lease
+    assert (sessions[4].lease.number, sessions[4].lease.seats) == (4, {4: 0, 5: 1})
+
+
+def test_a_process_that_waits_to_join_has_nothing_to_move() -> None:
+    """Its program has. What its operator was told was an AssertionError."""
+    (running,) = program(1)
+    assert running.server
+    running.phase, running.grant, running.server.spec_hash = Phase.RUNNING, node_pb2.Grant(), wire.SPEC_HASH
+    waiting = Session(2, HELLO, "", None)
+    waiting.lease = running.lease
+    waiting.lease.joining.append(waiting.id)
+    placer, sessions = two_devices(), {1: running, 2: waiting}
+    custody, _ = new_custody(placer)
+    orders = Orders(placer, sessions, custody, pool=MagicMock(), variables_stay=False, **OTHERS)
+    orders.check_can_move(running, ToDevice(1))
+    with pytest.raises(CannotMove, match="session 2 waits for a GPU: there is nothing to move yet"):
+        orders.check_can_move(waiting, ToDevice(1))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -18,8 +20,11 @@ from typing import Any
 import grpc
 import pytest
 from gpuferry.migration.seal import seal
+from gpuferry.monitor.door.handshake import Extension
 from gpuferry.monitor.moves import custody
-from gpuferry.specs._generated import control_pb2, migration_pb2, snapshot_pb2
+from gpuferry.monitor.moves.migration import ToServer
+from gpuferry.monitor.pool.api_server import NOWHERE
+from gpuferry.specs._generated import control_pb2, frames, migration_pb2, node_pb2, snapshot_pb2
 
 from tests.fuzz.control import world
 from tests.helpers import page
@@ -317,6 +322,53 @@ def test_a_session_is_over_once_its_source_and_its_destination_are_gone(
     asyncio.run(main())
 
 
+def test_a_move_for_which_no_descriptor_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never ended, and the session could not be moved again."""
+
+    async def crowded(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def main() -> None:
+        async with world(1) as found:
+            broker, number = found._monitor.broker, found.bystander.id
+            monkeypatch.setattr(broker._orders, "_connect", crowded)
+            begun = broker.migrate(number, ToServer("elsewhere:7700"), migration_pb2.STRATEGY_STOP, 0.0)
+            assert begun
+            async for _ in begun.follow():
+                pass
+            assert begun.reason == os.strerror(errno.EMFILE)
+            found.stands_by()
+
+    asyncio.run(asyncio.wait_for(main(), harness.DEADLINE))
+
+
+def test_what_a_program_has_is_free_when_the_last_of_it_had_gone_elsewhere() -> None:
+    """That one moved while the other was not back to this monitor, which took it for the only one."""
+
+    async def main() -> None:
+        async with world(1) as found:
+            broker, events = found._monitor.broker, found._monitor.pool._events
+            keeper, server = found._server(0), found._server(0)
+            keeper.devices = (NOWHERE,)
+            for number, holder in ((20, keeper), (21, server)):
+                holder.serve(number)
+                grant = node_pb2.Grant(
+                    session=number, memory_quota=MIB, program_id=b"p", lease=20, seat=number - 20
+                )
+                returned = node_pb2.Returned(grant=grant, spec_hash=holder.spec_hash)
+                if holder is keeper:
+                    returned.migrating.remote.address = "elsewhere:7700"
+                events.server_returned(holder, returned)
+            assert [room.granted for room in broker.rooms() if room.ordinal == 0] == [MIB]
+            for number, holder in ((21, server), (20, keeper)):
+                ended = node_pb2.SessionEnded(session=number, reason="closed", clean=True)
+                events.session_ended(holder, ended)
+            assert list(broker.sessions) == [found.bystander.id]
+            assert [room.granted for room in broker.rooms() if room.ordinal == 0] == [0]
+
+    asyncio.run(main())
+
+
 def test_suspend_and_resume(monitor: harness.Monitor, tmp_path: Path) -> None:
     file = str(tmp_path / "snapshot")
     with guest(monitor) as one:
@@ -345,6 +397,26 @@ def test_suspend_and_resume(monitor: harness.Monitor, tmp_path: Path) -> None:
         assert one.echo(b"on and on") == b"on and on"
         assert sum(granted(monitor)) == 100
         settled(monitor, [100, 0])
+
+
+@pytest.mark.parametrize("way", [(), ("--to", "gpu:1")])
+def test_who_is_left_of_a_program_comes_out_of_a_file(
+    monitor: harness.Monitor, tmp_path: Path, way: tuple[str, ...]
+) -> None:
+    """The policy knew it by another number from then on, under which nobody gave its memory back."""
+    file, program = str(tmp_path / "snapshot"), {Extension.PROGRAM: secrets.token_bytes(frames.PROGRAM_SIZE)}
+    with guest(monitor, extensions=program) as parent, guest(monitor, extensions=program) as child:
+        parent.close()
+        (left,) = monitor.wait_for(lambda s: len(s.sessions) == 1, "one is left").sessions
+        assert (left.id, left.lease) == (child.number, parent.number)
+        done = monitor.run("session", "suspend", str(left.id), file)
+        assert done.returncode == 0, done.stderr
+        settled(monitor, [0, 0])
+        done = monitor.run("session", "resume", file, *way)
+        assert done.returncode == 0, done.stderr
+        assert child.echo(b"on") == b"on"
+        assert sum(granted(monitor)) == 100
+    settled(monitor, [0, 0])
 
 
 def suspended_into(monitor: harness.Monitor, file: Path) -> int:

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from gpuferry.monitor.broker.several import ATTEMPTS, Several
 from gpuferry.monitor.door import handshake
+from gpuferry.monitor.sessions.decision import Placement
+from gpuferry.monitor.sessions.session import Session
 from gpuferry.specs._generated import frames
 
 from tests.monitor import harness
-from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, read_frame, read_greeting
+from tests.monitor.fake_guest import (
+    FakeGuest,
+    Refused,
+    connect,
+    hello_frame,
+    outcome,
+    read_frame,
+    read_greeting,
+)
+from tests.monitor.test_gangs import HELLO
 from tests.monitor.test_programs import PROGRAM, Process, some_program
 from tests.monitor.test_sessions import waiting_guest
 
@@ -195,6 +210,29 @@ def test_a_child_that_leaves_meanwhile(spoilt: tuple[harness.Monitor, Path], par
         monitor.wait_for(lambda status: len(status.servers) == 3 - parent_first, "the child is gone")
 
 
+@pytest.mark.parametrize("spoilt", ["mute"], indirect=True)
+def test_a_child_whose_api_server_dies_when_its_parent_has_ended(
+    spoilt: tuple[harness.Monitor, Path],
+) -> None:
+    """It shares nobody's place, and waited for one as long as it might, with all that the program had."""
+    monitor, mark = spoilt
+    program = some_program()
+    with Process(monitor, program, devices=2) as parent, connect(monitor.address) as child:
+        before = {server.pid for server in monitor.status().servers}
+        mark.touch()
+        extensions = {PROGRAM: program}
+        child.sendall(hello_frame(read_greeting(child), monitor.token, devices=2, extensions=extensions))
+        status = monitor.wait_for(
+            lambda status: len({server.pid for server in status.servers} - {0}) == 4, "one is started for it"
+        )
+        parent.close()
+        monitor.wait_for(lambda status: not status.sessions, "the parent is gone")
+        (started,) = {server.pid for server in status.servers} - before
+        os.kill(started, signal.SIGKILL)
+        with pytest.raises(Refused, match="the other processes of its program have ended"):
+            outcome(child)
+
+
 def test_no_api_server_starts_where_a_program_is_to_go(tmp_path: Path) -> None:
     """All of its processes stay, and what was begun for them is gone."""
     mark = tmp_path / "mark"
@@ -245,6 +283,31 @@ def test_one_that_does_not_start() -> None:
         with pytest.raises(Refused, match="no API server starts on GPUs 0, 1: no driver to be found"):
             guest(monitor)
         monitor.wait_for(is_whole, "both are free")
+
+
+def test_what_failed_for_a_guest_is_forgotten_with_it() -> None:
+    servers: list[Any] = [SimpleNamespace(key=key) for key in range(ATTEMPTS)]
+    pool = MagicMock(divided=False, start_own=MagicMock(side_effect=servers))
+    several, placement = Several(MagicMock(), pool), Placement(7, 0, 0, 1, (0, 1))
+    waiting = Session(7, HELLO, "", None)
+    for server in servers:
+        assert several.begin(waiting, placement) is None
+        assert several.lost(server) is waiting
+    assert "no API server starts on GPUs 0, 1" in (several.begin(waiting, placement) or "")
+    del waiting
+    gc.collect()
+    assert not several._failures
+
+
+def test_another_api_server_must_stand_by_welcome() -> None:
+    """One that does not is nobody's: the next guest of one device was given it, and had both."""
+    with (
+        harness.monitor("--pool", "1", GPUFERRY_SIM_DEVICES="2", GPUFERRY_FAKE_TERMS="1") as monitor,
+        guest(monitor, meet=False, function=b"crash") as pair,
+    ):
+        with pytest.raises(Refused, match="another has other terms"):
+            outcome(pair.connection)
+        monitor.wait_for(lambda status: is_whole(status) and len(status.servers) == 2, "both are free")
 
 
 def test_a_guest_that_leaves_meanwhile() -> None:

@@ -135,6 +135,20 @@ def test_a_crowd_of_one_tenant_leaves_places_to_wait_to_others(monkeypatch: pyte
     asyncio.run(main())
 
 
+def test_who_has_to_go_before_anything_was_done_for_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection was just closed: its program was told of a lost one, not to try again later."""
+    monkeypatch.setattr(redirect, "WAITING_MOST", 2)
+
+    async def main() -> None:
+        made = redirector(Limits(), max_wait=120.0)
+        made.arrive([guest(tenant=tenant) for tenant in "aab"])
+        assert await _who_waits(made, "b") == "ab"
+        assert len(made.refused) == 2
+        await made.close()
+
+    asyncio.run(main())
+
+
 def test_places_to_wait_are_limited_in_a_cluster_too() -> None:
     async def main() -> None:
         made = redirector(Limits(queue=2), max_wait=120.0)

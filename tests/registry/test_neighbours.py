@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from gpuferry.monitor.cluster.cluster import Cluster
-from gpuferry.monitor.cluster.neighbours import Neighbours
+from gpuferry.monitor.cluster.neighbours import Neighbours, _connect
 from gpuferry.monitor.moves.migration import CannotMove
 from gpuferry.specs._generated import registry_pb2
 
@@ -52,3 +52,9 @@ def test_others() -> None:
     assert found("elsewhere:7700") == ("elsewhere:7700", "")
     with pytest.raises(CannotMove, match="no such GPU server is registered"):
         found("gpu-b")
+
+
+def test_what_can_be_no_name() -> None:
+    """The move to it never ended, and the session could not be moved again."""
+    with pytest.raises(CannotMove, match=r"gpu\.\.b:7700: there can be no such name"):
+        asyncio.run(_connect("gpu..b:7700"))

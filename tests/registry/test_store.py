@@ -194,6 +194,21 @@ def test_sqlite_follows_the_file_that_is_there(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(main(), SECONDS))
 
 
+def test_a_full_file_says_so(tmp_path: Path) -> None:
+    """SQLite ends the transaction itself; what was told was that there is none."""
+
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+        store._connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+        with pytest.raises(StoreError, match="disk is full"):
+            await store.put("a", bytes(100_000))
+        await store.put("a", b"small")
+        await store.close()
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
+
+
 def test_a_store_of_another_schema_is_left_alone(tmp_path: Path) -> None:
     import sqlite3
 

@@ -128,7 +128,18 @@ class Redirector:
             return
         task = asyncio.ensure_future(self._place(waiting))
         self._waiting[task] = waiting
-        task.add_done_callback(self._waiting.pop)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """The guest of one that was cancelled is told here: it may have been cancelled before it began."""
+        waiting = self._waiting.pop(task)
+        if not task.cancelled():
+            return
+        guest = waiting.guest
+        if waiting.refusal:
+            self.turn_away(guest.connection, guest.peer, waiting.refusal)
+        else:
+            guest.connection.close()
 
     def _make_room(self, tenant: str) -> bool:
         """Let the last guest go of the tenant that has most of them here, if this one has fewer."""
@@ -166,12 +177,6 @@ class Redirector:
         except Refusal as refusal:
             self.turn_away(guest.connection, guest.peer, refusal)
             return
-        except asyncio.CancelledError:
-            if waiting.refusal:
-                self.turn_away(guest.connection, guest.peer, waiting.refusal)
-            else:
-                guest.connection.close()
-            raise
         address, hello = way_to(server), guest.hello
         session_key = tickets.session_key(self._key, ticket)
         frame = handshake.redirect(guest.key, guest.nonces, session_key, ticket, address)

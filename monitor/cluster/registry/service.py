@@ -45,9 +45,18 @@ def _check_address(address: str) -> None:
         len(address) > ADDRESS_MOST
         or not address.isprintable()
         or " " in address
-        or not (isinstance(parts, str) or parts[1])
+        or not (isinstance(parts, str) or (parts[1] and _is_name(parts[0])))
     ):
         raise ValueError(f"{address!r} is no address that a guest could connect to")
+
+
+def _is_name(host: str) -> bool:
+    """Whether anybody can be asked for it: no part of it is empty, or longer than 63 letters."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def _is_shown(text: str) -> bool:
