@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuferry.monitor.pool.returns import FOLDER
+
 from tests.chaos.cluster import Clerk, Cluster, cluster
 from tests.chaos.server import GpuServer
 from tests.chaos.stage import RECONNECT, Play, Resident, Way, perform
@@ -14,6 +16,8 @@ from tests.chaos.wholeness import Holdings, holdings
 from tests.helpers.ports import lasting_ports
 from tests.helpers.proxy import Proxy
 from tests.monitor import harness
+
+FILES = 2  # of each API server in the monitor's folder: its socket and its record
 
 DEVICES, POOL = 2, 3
 # Leases for twice what a device holds, and turns. Three residents do not fit on a device, two do; copies of
@@ -50,7 +54,14 @@ class World:
             for guest in guests:
                 guest.work()
                 guest.finish()
-        return holdings(self.server, self.server.wait_whole())
+
+        def without_those_that_ended() -> Holdings | None:
+            found = holdings(self.server, self.server.wait_whole())
+            whole = 1 + FILES * len(found.server_pids)  # with the folder itself
+            return found if found.files[FOLDER] == whole else None
+
+        found: Holdings = harness.wait_until(without_those_that_ended, "no files of API servers that ended")
+        return found
 
     def check_rest(self, fresh: Holdings) -> None:
         """Nothing is allocated, or left over."""
