@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 from gpuferry.guest.paths import LibraryMissing
+from gpuferry.guest.units import exact_size
 
 from .deployment import Deployment
 from .invocation import Code, Failed, Ran
@@ -255,7 +256,8 @@ class Fleet:
                 why = f"the function's process had started more than {PROCESSES_MOST} others"
                 unit.replica.kill(Failed(Code.PROCESSES, why, Ran.YES))
             elif has > limit:
-                why = f"the function's process had {has >> 20} MiB of memory, and may have {limit >> 20}"
+                may = f"{exact_size(limit >> 20 << 20 or limit)} of memory (--memory)"
+                why = f"the function's process had {has >> 20} MiB, and may have {may}"
                 unit.replica.kill(Failed(Code.MEMORY, why, Ran.YES))
 
     def reap(self, function: Function) -> None:

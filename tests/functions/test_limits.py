@@ -211,7 +211,7 @@ def test_a_function_that_cannot_start_is_not_deployed(server: Server) -> None:
         ({"source": "1 / 0"}, "ZeroDivisionError"),
         ({"source": "x = 1"}, "no function `handle`"),
         ({"source": "import os\nos._exit(4)"}, "status 4"),
-        ({"source": GROWS, "memory": 96 << 20, "start": 3600}, "MiB of memory, and may have 96"),
+        ({"source": GROWS, "memory": 96 << 20, "start": 3600}, "MiB, and may have 96MiB of memory"),
         ({"source": "while True: pass", "start": 0.1}, "not ready within 0.1 s"),
         ({"source": "def handle(r): pass", "memory": 1024}, "may have 1KiB of memory (--memory)"),
         ({"command": ["sleep", "60"], "start": 0.1}, "did not listen on $PORT within 0.1 s"),
