@@ -113,6 +113,15 @@ def find(
     return Endpoint(address, source, _token_for(address, here, token_file))
 
 
+def is_name(host: str) -> bool:
+    """Whether there can be a machine of this name: no part of it is empty, or longer than 63 letters."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
+
+
 def split_address(address: str) -> tuple[str, int] | str:
     """`host:port` or `[v6]:port` as a pair, without a `tls://` before it; `unix:/path` as the path.
     ValueError otherwise.

@@ -128,7 +128,8 @@ def _secured(connection: socket.socket, host: str) -> socket.socket:
 
     name = os.environ.get("GPUFERRY_TLS_NAME") or host
     try:
-        _check_name(name)
+        if not endpoint.is_name(name):
+            raise OSError(f"{name!r} is no name of a machine: check GPUFERRY_TLS_NAME")
         return _context().wrap_socket(connection, server_hostname=name)
     except ssl.SSLCertVerificationError as error:
         connection.close()
@@ -139,13 +140,6 @@ def _secured(connection: socket.socket, host: str) -> socket.socket:
     except BaseException:
         connection.close()
         raise
-
-
-def _check_name(name: str) -> None:
-    try:
-        name.encode("idna")
-    except UnicodeError:
-        raise OSError(f"{name!r} is no name of a machine: check GPUFERRY_TLS_NAME") from None
 
 
 def _context() -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""Messages that a store keeps."""
+"""Protobuf messages in the entries of a store; one that is damaged is a StoreError."""
 
 from __future__ import annotations
 

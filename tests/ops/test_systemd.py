@@ -63,7 +63,7 @@ def test_api_servers_know_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_watchdog_is_fed_where_no_descriptor_is_left(
     manager: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """systemd ended what worked."""
+    """systemd ended a working monitor, which had no descriptor left for its ping."""
 
     def fails(*_: object, **__: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
-from gpuferry.guest.endpoint import TLS_SCHEME, split_address
+from gpuferry.guest.endpoint import TLS_SCHEME, is_name, split_address
 from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc, tenants_pb2
 
 from ...door.tokens import proof
@@ -45,18 +45,9 @@ def _check_address(address: str) -> None:
         len(address) > ADDRESS_MOST
         or not address.isprintable()
         or " " in address
-        or not (isinstance(parts, str) or (parts[1] and _is_name(parts[0])))
+        or not (isinstance(parts, str) or (parts[1] and is_name(parts[0])))
     ):
         raise ValueError(f"{address!r} is no address that a guest could connect to")
-
-
-def _is_name(host: str) -> bool:
-    """Whether anybody can be asked for it: no part of it is empty, or longer than 63 letters."""
-    try:
-        host.encode("idna")
-    except UnicodeError:
-        return False
-    return True
 
 
 def _is_shown(text: str) -> bool:
