@@ -251,13 +251,15 @@ before = failure(pynvml.nvmlDeviceGetCount)
 pynvml.nvmlInit()
 device = pynvml.nvmlDeviceGetHandleByIndex(0)
 pci = pynvml.nvmlDeviceGetPciInfo(device)
-same = [pynvml.nvmlDeviceGetHandleByUUID(pynvml.nvmlDeviceGetUUID(device)),
+uuid = pynvml.nvmlDeviceGetUUID(device)
+same = [*map(pynvml.nvmlDeviceGetHandleByUUID, (uuid, uuid.removeprefix("GPU-"))),
         *map(pynvml.nvmlDeviceGetHandleByPciBusId, (pci.busId, pci.busIdLegacy))]
 told = {
     "before": before,
     "same": [ctypes.addressof(one.contents) == ctypes.addressof(device.contents) for one in same],
     "index": failure(pynvml.nvmlDeviceGetHandleByIndex, 1),
     "uuid": failure(pynvml.nvmlDeviceGetHandleByUUID, "GPU-00000000-0000-0000-0000-000000000000"),
+    "half a uuid": failure(pynvml.nvmlDeviceGetHandleByUUID, uuid[12:]),
     "pci": failure(pynvml.nvmlDeviceGetHandleByPciBusId, "00000000:7F:00.0"),
     "not a handle": failure(pynvml.nvmlDeviceGetName, ctypes.c_void_p(16)),
     "temperature": failure(pynvml.nvmlDeviceGetTemperature, device, 0),
@@ -272,9 +274,10 @@ print(json.dumps(told))
 """
     assert python(code, server.settings()) == {
         "before": UNINITIALIZED,
-        "same": [True, True, True],
+        "same": [True, True, True, True],
         "index": INVALID_ARGUMENT,
         "uuid": NOT_FOUND,
+        "half a uuid": INVALID_ARGUMENT,
         "pci": NOT_FOUND,
         "not a handle": INVALID_ARGUMENT,
         "temperature": NOT_SUPPORTED,
