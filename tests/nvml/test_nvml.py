@@ -58,13 +58,13 @@ print(json.dumps(seen()), flush=True)
 EACH = """
 cuda, one = ctypes.CDLL("libcuda.so.1"), ctypes.c_ubyte * 16
 assert cuda.cuInit(0) == 0
+pynvml.nvmlInit()  # what it is told now is old once there is memory
 for number, size in enumerate((64, 128)):
     context, address = ctypes.c_void_p(), ctypes.c_uint64()
     assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), number) == 0
     assert cuda.cuCtxSetCurrent(context) == 0
     assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size << 20)) == 0
     assert cuda.cuCtxSynchronize() == 0
-pynvml.nvmlInit()
 def each():
     found = []
     for number in range(pynvml.nvmlDeviceGetCount()):
@@ -81,8 +81,6 @@ def each():
             "processes": [[p.pid, p.usedGpuMemory >> 20]
                           for p in pynvml.nvmlDeviceGetComputeRunningProcesses(device)]})
     return found
-while sum(one_of["used"] for one_of in each()) < 192:
-    pass
 print(json.dumps({"pid": os.getpid(), "each": each(), "beyond": failure(
     pynvml.nvmlDeviceGetHandleByIndex, 2)}))
 """
