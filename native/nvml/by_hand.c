@@ -321,6 +321,25 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *info) {
     return tell_pci(device, info, offsetof(nvmlPciInfo_t, busId));
 }
 
+#define DISPLAY_CONTROLLER 3
+#define NO_DISPLAY         2 /* "3D controller" */
+
+nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *info) {
+    nvmlPciInfo_t found;
+    NV_TRY(nvmlDeviceGetPciInfo_v3(device, info != NULL ? &found : NULL));
+    if (info->version != NVML_PCI_INFO_EXT) {
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    *info = (nvmlPciInfoExt_t){.version = NVML_PCI_INFO_EXT,
+                               .domain = found.domain,
+                               .bus = found.bus,
+                               .device = found.device,
+                               .baseClass = DISPLAY_CONTROLLER,
+                               .subClass = NO_DISPLAY};
+    memcpy(info->busId, found.busId, sizeof info->busId);
+    return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     struct nv_device found;
     NV_TRY(nv_find_device(device, &found));

@@ -248,10 +248,13 @@ def test_handles_and_errors(server: Monitor) -> None:
 before = failure(pynvml.nvmlDeviceGetCount)
 pynvml.nvmlInit()
 device = pynvml.nvmlDeviceGetHandleByIndex(0)
-pci = pynvml.nvmlDeviceGetPciInfo(device)
+pci, extended = pynvml.nvmlDeviceGetPciInfo(device), pynvml.nvmlPciInfoExt_v1_t()
+extended.version = pynvml.nvmlPciInfoExt_v1
+pynvml.nvmlDeviceGetPciInfoExt(device, ctypes.byref(extended))
 uuid = pynvml.nvmlDeviceGetUUID(device)
 same = [*map(pynvml.nvmlDeviceGetHandleByUUID, (uuid, uuid.removeprefix("GPU-"))),
-        *map(pynvml.nvmlDeviceGetHandleByPciBusId, (pci.busId, pci.busIdLegacy))]
+        *map(pynvml.nvmlDeviceGetHandleByPciBusId, (pci.busId, pci.busIdLegacy, extended.busId))]
+get_extended = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetPciInfoExt")
 told = {
     "before": before,
     "same": [ctypes.addressof(one.contents) == ctypes.addressof(device.contents) for one in same],
@@ -264,6 +267,9 @@ told = {
     "fan": failure(pynvml.nvmlDeviceGetFanSpeed, device),
     "short": pynvml._nvmlGetFunctionPointer("nvmlDeviceGetName")(device, ctypes.create_string_buffer(4), 4),
     "null": pynvml._nvmlGetFunctionPointer("nvmlDeviceGetMemoryInfo")(device, None),
+    "extended": [extended.domain == pci.domain, extended.bus == pci.bus, extended.device == pci.device,
+                 extended.baseClass, extended.subClass],
+    "version": [get_extended(device, ctypes.byref(pynvml.nvmlPciInfoExt_v1_t())), get_extended(device, None)],
     "graphics": len(pynvml.nvmlDeviceGetGraphicsRunningProcesses(device)),
 }
 pynvml.nvmlShutdown()
@@ -272,7 +278,7 @@ print(json.dumps(told))
 """
     assert python(code, server.settings()) == {
         "before": UNINITIALIZED,
-        "same": [True, True, True, True],
+        "same": [True, True, True, True, True],
         "index": INVALID_ARGUMENT,
         "uuid": NOT_FOUND,
         "half a uuid": INVALID_ARGUMENT,
@@ -282,6 +288,8 @@ print(json.dumps(told))
         "fan": NOT_SUPPORTED,
         "short": 7,
         "null": INVALID_ARGUMENT,
+        "extended": [True, True, True, 3, 2],
+        "version": [25, INVALID_ARGUMENT],
         "graphics": 0,
         "after": UNINITIALIZED,
     }
