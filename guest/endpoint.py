@@ -26,6 +26,10 @@ class NoMonitor(Exception):
     """No monitor was named and none published itself here."""
 
 
+class Damaged(OSError):
+    """What was published here is no text, or lacks a part."""
+
+
 def runtime_directory() -> str:
     """The private folder in which a monitor publishes its endpoint and token. Absolute: what lies there is
     named to programs, which begin elsewhere, or go there before their first call.
@@ -47,14 +51,17 @@ def _is_mine(path: str) -> bool:
 
 
 def published(directory: str | None = None) -> dict[str, str]:
-    """What the monitor on this machine published; empty if there is none."""
+    """What the monitor on this machine published; empty if there is none. Raises OSError, Damaged too."""
     directory = directory or runtime_directory()
     path = os.path.join(directory, "endpoint")
     if not (_is_mine(directory) and _is_mine(path)):
         return {}
-    with open(path, encoding="utf-8") as file:
-        pairs = (line.rstrip("\n").partition("=") for line in file)
-        return {key: value for key, _, value in pairs if value}
+    try:
+        with open(path, encoding="utf-8") as file:
+            pairs = [line.rstrip("\n").partition("=") for line in file]
+    except UnicodeDecodeError:
+        raise Damaged(errno.EILSEQ, "it is no text", path) from None
+    return {key: value for key, _, value in pairs if value}
 
 
 def first_line(text: str) -> str:
@@ -86,14 +93,19 @@ def _token_for(address: str, here: list[dict[str, str]], token_file: str | None)
     for local in here:
         ours = [local.get(key, "") for key in ADDRESSES]
         if any(_same(address, candidate) for candidate in ours):
-            return read_token(local["GPUFERRY_TOKEN_FILE"])
+            if not (file := local.get("GPUFERRY_TOKEN_FILE")):
+                where = f"what is published in {runtime_directory()}"  # by the monitor, or by a registry
+                raise Damaged(errno.EINVAL, "it does not say GPUFERRY_TOKEN_FILE", where)
+            return read_token(file)
     return None
 
 
 def find(
     flag: str | None = None, token_file: str | None = None, variable: str = "GPUFERRY_MONITOR"
 ) -> Endpoint:
-    """The monitor's session address (with `variable="GPUFERRY_CONTROL"`: its control address) and token."""
+    """The monitor's session address (with `variable="GPUFERRY_CONTROL"`: its control address) and token.
+    Raises NoMonitor and OSError, Damaged too.
+    """
     folders = [runtime_directory(), os.path.join(runtime_directory(), REGISTRY)]
     here = [published(folder) for folder in folders]
     if flag:

@@ -254,7 +254,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         key,
         steward,
         Greed(pool.everyone, broker.sessions),
-        Strays(books, complete_at, broker.sessions, rounds.over if rounds else None),
+        Strays(books, complete_at, broker.sessions, returns.all_back if rounds else None),
         billing,
         callers,
         room,

@@ -1,4 +1,4 @@
-"""Removes the books of leases that ended while there was no monitor."""
+"""Gives back what ended while there was no monitor: the books of leases, and seats in those that go on."""
 
 from __future__ import annotations
 
@@ -30,13 +30,16 @@ class Strays:
         self._all_back = all_back
 
     async def run(self) -> None:
-        """Wait until all have come back who will, and remove what nobody has."""
+        """Wait until all have come back who will, and give back what nobody has."""
         await asyncio.sleep(max(0.0, self._complete_at - time.monotonic()))
         if self._all_back:
             await self._all_back.wait()
         self.remove()
 
     def remove(self) -> None:
-        """Remove the books of all leases but those that there are."""
-        for path in books_of_others(self._books, {one.lease.number for one in self._sessions.values()}):
+        """Remove the books of all leases but those that there are, and empty their seats that nobody has."""
+        leases = {one.lease.number: one.lease for one in self._sessions.values()}
+        for path in books_of_others(self._books, leases):
             path.unlink(missing_ok=True)
+        for lease in leases.values():
+            lease.empty_seats()

@@ -39,14 +39,13 @@ def published(folder: str | None = None) -> dict[str, str]:
     """
     try:
         return endpoint.published(folder)
-    except UnicodeDecodeError:
-        folder = folder or endpoint.runtime_directory()
-        raise _damaged(os.path.join(folder, "endpoint"), "it is no text") from None
+    except endpoint.Damaged as error:
+        raise _damaged(error) from None
 
 
-def _damaged(what: str, how: str) -> CliError:
+def _damaged(error: endpoint.Damaged) -> CliError:
     hint = "start the monitor or registry again: it writes `endpoint` anew; or remove that file"
-    return CliError(Exit.FAILED, f"{what} is damaged: {how}", hint)
+    return CliError(Exit.FAILED, f"{error.filename} is damaged: {error.strerror}", hint)
 
 
 def locate(flag: str | None, token_file: str | None, variable: str = "GPUFERRY_MONITOR") -> Endpoint:
@@ -57,10 +56,8 @@ def locate(flag: str | None, token_file: str | None, variable: str = "GPUFERRY_M
         raise CliError(
             Exit.UNREACHABLE, str(error), f"start one with `gpuferry monitor`, or set {variable}=HOST:PORT"
         ) from None
-    except (UnicodeDecodeError, KeyError) as error:
-        here = f"what is published in {endpoint.runtime_directory()}"  # by the monitor, or by a registry
-        missing = f"it does not say {error.args[0]}" if isinstance(error, KeyError) else "it is no text"
-        raise _damaged(here, missing) from None
+    except endpoint.Damaged as error:
+        raise _damaged(error) from None
     except OSError as error:
         raise CliError(
             Exit.DENIED,

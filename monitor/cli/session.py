@@ -60,9 +60,8 @@ def show_all(
     as_json: Json = False,
 ) -> None:
     """Print all sessions, and those that wait."""
-    from rich.table import Table
-
     from . import terminal
+    from .grid import Gives, Grid, left
 
     sessions = _fetch(control, token_file)
     if waiting:
@@ -70,11 +69,10 @@ def show_all(
     if as_json:
         print(json.dumps({"schema": SCHEMA, "sessions": sessions}, indent=2))
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    columns = ("id", "lease", "state", "program", "function", "tenant", "pid", "from")
-    for column in (*columns, *(["why"] if waiting else [])):
-        # In a narrow terminal names give way, and never the numbers that commands want.
-        table.add_column(column, no_wrap=column not in ("program", "function", "tenant", "why"))
+    columns = [left("id"), left("lease", Gives.WAY), left("state")]
+    columns += [left(name, Gives.WIDTH) for name in ("program", "function", "tenant")]
+    columns += [left("pid"), left("from", Gives.WAY), *([left("why", Gives.LINES)] if waiting else [])]
+    table = Grid(*columns)
     # Processes of one program, which share a lease, stand together.
     for one in sorted(sessions, key=lambda one: (one["state"] == "waiting", one.get("lease", 0))):
         states = _STATES | _DISCONNECTED if one.get("disconnected") else _STATES

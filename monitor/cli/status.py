@@ -9,20 +9,13 @@ from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import control_pb2
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from ..policy.portion import FULL, Portion
 from ..views.stats.plain import status_json, word
 from . import terminal, turns
 from .client import monitor_client
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column.strip(), justify="right" if column.startswith(" ") else "left", no_wrap=True)
-    return table
+from .grid import Gives, Grid, left, right
 
 
 def _age(seconds: float) -> str:
@@ -58,9 +51,19 @@ def asked_for(one: control_pb2.Session | control_pb2.Waiting) -> str:
     return Portion(said.request, said.limit or FULL, *labels).shown() or "-"
 
 
-def _devices(reply: control_pb2.StatusReply) -> Table:
-    columns = ("id", "name", "state", " memory", " granted", " default quota", " promised", " pool", " idle")
-    table = _table("Devices", *columns)
+def _devices(reply: control_pb2.StatusReply) -> Grid:
+    table = Grid(
+        left("id"),
+        left("name", Gives.WIDTH),
+        left("state"),
+        right("memory"),
+        right("granted"),
+        right("default quota", Gives.WAY),
+        right("promised", Gives.WAY),
+        right("pool"),
+        right("idle"),
+        title="Devices",
+    )
     for device in reply.devices:
         kind = " (simulated)" if device.simulated and "imulated" not in device.name else ""
         table.add_row(
@@ -77,8 +80,9 @@ def _devices(reply: control_pb2.StatusReply) -> Table:
     return table
 
 
-def _servers(reply: control_pb2.StatusReply) -> Table:
-    table = _table("API servers", " pid", " device", "state", " session", " memory", " age")
+def _servers(reply: control_pb2.StatusReply) -> Grid:
+    columns = (right("pid"), right("device"), left("state"), right("session"), right("memory"), right("age"))
+    table = Grid(*columns, title="API servers")
     for server in reply.servers:
         state = word(control_pb2.ServerState.DESCRIPTOR, server.state)
         session = str(server.session) if server.session else "-"
@@ -87,20 +91,20 @@ def _servers(reply: control_pb2.StatusReply) -> Table:
     return table
 
 
-def _sessions(reply: control_pb2.StatusReply) -> Table:
-    table = _table(
-        "Sessions",
-        " id",
-        "program",
-        "function",
-        " pid",
-        " device",
-        " memory",
-        "asked for",
-        " calls",
-        " in",
-        " out",
-        " age",
+def _sessions(reply: control_pb2.StatusReply) -> Grid:
+    table = Grid(
+        right("id"),
+        left("program", Gives.WIDTH),
+        left("function", Gives.WIDTH),
+        right("pid"),
+        right("device"),
+        right("memory"),
+        left("asked for", Gives.WAY),
+        right("calls", Gives.WAY),
+        right("in", Gives.WAY),
+        right("out", Gives.WAY),
+        right("age"),
+        title="Sessions",
     )
     for session in reply.sessions:
         table.add_row(
@@ -119,21 +123,30 @@ def _sessions(reply: control_pb2.StatusReply) -> Table:
     return table
 
 
-def _turns(reply: control_pb2.StatusReply) -> list[Text | Table]:
+def _turns(reply: control_pb2.StatusReply) -> list[Text | Grid]:
     """A line for each GPU whose sessions take turns, and a table of those; nothing if there are none."""
     heads = [Text(turns.head(device)) for device in reply.devices if device.HasField("turns")]
     those = [session for session in reply.sessions if session.HasField("turns")]
     if not heads:
         return []
-    table = _table("Turns", *turns.TITLES)
+    table = Grid(*turns.COLUMNS, title="Turns")
     for session in those:
         table.add_row(*turns.row(session))
     return [Text(), *heads, *([table] if those else [])]
 
 
-def _migrations(reply: control_pb2.StatusReply) -> Table:
-    table = _table(
-        "Migrations", " session", "from", "to", "state", " bytes", " pause", " took", " ago", "why not"
+def _migrations(reply: control_pb2.StatusReply) -> Grid:
+    table = Grid(
+        right("session"),
+        left("from"),
+        left("to"),
+        left("state"),
+        right("bytes", Gives.WAY),
+        right("pause"),
+        right("took"),
+        right("ago", Gives.WAY),
+        left("why not", Gives.LINES),
+        title="Migrations",
     )
     for one in reply.migrations:
         state = word(control_pb2.MigrationState.DESCRIPTOR, one.state)
@@ -152,9 +165,18 @@ def _migrations(reply: control_pb2.StatusReply) -> Table:
     return table
 
 
-def _queue(reply: control_pb2.StatusReply) -> Table:
-    columns = (" place", "program", "function", " pid", " memory", "asks for", " waits", "why")
-    table = _table("Queue", *columns)
+def _queue(reply: control_pb2.StatusReply) -> Grid:
+    table = Grid(
+        right("place"),
+        left("program", Gives.WIDTH),
+        left("function", Gives.WIDTH),
+        right("pid"),
+        right("memory"),
+        left("asks for", Gives.WAY),
+        right("waits"),
+        left("why", Gives.LINES),
+        title="Queue",
+    )
     for place, waiting in enumerate(reply.queue, 1):
         memory = format_size(waiting.memory) if waiting.memory else "default"
         table.add_row(
@@ -175,7 +197,7 @@ def render(reply: control_pb2.StatusReply) -> Group:
     info = reply.monitor
     where = ", ".join(info.listening)
     head = f"monitor {info.pid}, gpuferry {info.version}, up {_age(info.uptime_seconds)}, on {where}"
-    parts: list[Text | Table] = [Text(head), Text(), _devices(reply), Text(), _servers(reply)]
+    parts: list[Text | Grid] = [Text(head), Text(), _devices(reply), Text(), _servers(reply)]
     parts[3:3] = [Text(f"device {d.ordinal}: {d.problem}") for d in reply.devices if d.problem]
     parts += [Text(), _sessions(reply)] if reply.sessions else [Text(), Text("no sessions")]
     parts += _turns(reply)

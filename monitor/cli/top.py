@@ -11,12 +11,12 @@ from gpuferry.specs._generated import control_pb2
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
 from ..views.stats.plain import status_json
 from . import terminal, turns
 from .client import monitor_client
+from .grid import Gives, Grid, left, right
 from .status import place_of
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -24,8 +24,18 @@ METER = 18  # characters
 PAST = 40  # looks in a sparkline
 COUNTERS = ("calls_async", "calls_sync", "bytes_in", "bytes_out", "busy_seconds")
 COLUMNS = (
-    *(" id", "program", "function", " GPU", " memory", " calls/s", " in/s", " out/s", " busy"),
-    *(" share", "turn", " age"),
+    right("id"),
+    left("program", Gives.WIDTH),
+    left("function", Gives.WIDTH),
+    right("GPU"),
+    right("memory"),
+    right("calls/s"),
+    right("in/s", Gives.WAY),
+    right("out/s", Gives.WAY),
+    right("busy"),
+    right("share", Gives.WAY),
+    left("turn", Gives.WAY),
+    right("age", Gives.WAY),
 )
 STATES = {
     control_pb2.DEVICE_STATE_STARTING: ("starting", "yellow"),
@@ -107,14 +117,20 @@ class View:
             texts.append(f"no figures of the devices: {reply.monitor.gpu_stats_problem}")
         return [Panel(Text("\n".join(texts)), style="yellow", expand=False)] if texts else []
 
-    def _gpus(self, reply: control_pb2.StatusReply) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        table.add_column("GPU", justify="right")
-        for name in ("name", "state", "utilisation", ""):
-            table.add_column(name, no_wrap=True)
-        table.add_column("", justify="right")
-        for name in ("memory", "used / total", "granted", "°C", "W"):
-            table.add_column(name, no_wrap=True)
+    def _gpus(self, reply: control_pb2.StatusReply) -> Grid:
+        table = Grid(
+            right("GPU"),
+            left("name", Gives.WIDTH),
+            left("state"),
+            left("utilisation", Gives.WAY),
+            right(""),
+            left("memory", Gives.WAY),
+            left("used / total"),
+            left("granted"),
+            left("°C", Gives.WAY),
+            left("W", Gives.WAY),
+            header_style="dim",
+        )
         for device in reply.devices:
             past = self._past.setdefault(device.ordinal, deque(maxlen=PAST))
             busy = device.utilization if device.HasField("utilization") else None
@@ -126,7 +142,6 @@ class View:
                 device.name or "starting …",
                 Text(word, style=style),
                 sparkline(past),
-                "",
                 "–" if busy is None else f"{busy:.0%}",
                 meter((used or 0) / (device.memory_total or 1)),
                 f"{'–' if used is None else format_size(used)} / {format_size(device.memory_total)}",
@@ -142,9 +157,7 @@ class View:
         before = self._before
         seconds = reply.monitor.uptime_seconds - before.monitor.uptime_seconds if before else 0.0
         earlier = {session.id: session for session in before.sessions} if before else {}
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in COLUMNS:
-            table.add_column(name.strip(), justify="right" if name.startswith(" ") else "left", no_wrap=True)
+        table = Grid(*COLUMNS, header_style="dim")
         for session in reply.sessions:
             rate = _rates(earlier.get(session.id), session, seconds)
             table.add_row(
@@ -163,10 +176,9 @@ class View:
             )
         return table
 
-    def _queue(self, reply: control_pb2.StatusReply) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("waits", "program", "function", "asks for", "since"):
-            table.add_column(name, no_wrap=True)
+    def _queue(self, reply: control_pb2.StatusReply) -> Grid:
+        names = left("program", Gives.WIDTH), left("function", Gives.WIDTH)
+        table = Grid(left("waits"), *names, left("asks for"), left("since"), header_style="dim")
         for place, waiting in enumerate(reply.queue, 1):
             memory = format_size(waiting.memory) if waiting.memory else "default"
             program, function = Text(waiting.program or "-"), Text(waiting.function or "-")

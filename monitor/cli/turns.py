@@ -6,8 +6,19 @@ from collections.abc import Sequence
 
 from gpuferry.specs._generated import control_pb2
 
+from .grid import Gives, left, right
+
 THOUSAND = 1000
-TITLES = (" id", "program", " share", " request", " limit", " turns", " used", "turn")
+COLUMNS = (
+    right("id"),
+    left("program", Gives.WIDTH),
+    right("share"),
+    right("request"),
+    right("limit"),
+    right("turns", Gives.WAY),
+    right("used", Gives.WAY),
+    left("turn"),
+)
 
 
 def share(session: control_pb2.Session) -> str:
@@ -24,7 +35,7 @@ def state(turns: control_pb2.SessionTurns) -> str:
 
 
 def row(session: control_pb2.Session) -> Sequence[str]:
-    """Return the cells of a session's row, one for each of TITLES."""
+    """Return the cells of a session's row, one for each of COLUMNS."""
     turns = session.turns
     return (
         str(session.id),

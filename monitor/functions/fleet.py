@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -26,6 +26,7 @@ from .replica import PythonReplica, Replica, StartFailed
 END_SECONDS = 5.0  # that a replica has to end by itself
 FULL = 0.8  # of its memory, with which a replica gets no other invocation
 ENDING = "the function server ends"
+TURN_SECONDS = 5.0  # after which a replica that still starts keeps no other one waiting
 BACKOFF_MOST = 30.0  # seconds between two tries to have a replica that ought to be there
 
 log = structlog.get_logger()
@@ -171,10 +172,20 @@ class Fleet:
             return ProgramReplica(deployment, function.book.write)
         return PythonReplica(deployment, function.book.write, self._file_of(deployment))
 
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Be one of the few that start now. Functions that hang when they start would stop all others."""
+        await self._turns.acquire()
+        with contextlib.ExitStack() as turn:
+            turn.callback(self._turns.release)
+            late = asyncio.get_running_loop().call_later(TURN_SECONDS, turn.close)
+            turn.callback(late.cancel)
+            yield
+
     async def _start(self, unit: Unit) -> None:
         function, replica = unit.function, unit.replica
         try:
-            async with self._turns:
+            async with self._turn():
                 gpu = unit.gpu if len(self._gpus()) > 1 else None
                 await replica.start(self._environment(replica.deployment, gpu))
         except BaseException as error:

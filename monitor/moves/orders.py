@@ -89,6 +89,11 @@ class Orders:
 
     def check_can_move(self, session: Session, target: Target) -> None:
         """Raise CannotMove if a migration of the session's program to this target could not even begin."""
+        if self._may_have_more(session):
+            raise CannotMove(
+                f"session {session.id} may be one of several processes of a program, and not all API servers "
+                "have come back since the monitor was restarted: try again in a moment"
+            )
         members = self._members(session)
         if len(members) > 1 and not isinstance(target, ToDevice | ToDevices):
             raise CannotMove(
@@ -143,6 +148,10 @@ class Orders:
             )
         roomiest = sorted(fitting, key=lambda room: (-room.gpu.free, room.ordinal))[:count]
         return tuple(sorted(room.ordinal for room in roomiest))
+
+    def _may_have_more(self, session: Session) -> bool:
+        """Whether more processes of its program may be about to come back, which would be left behind."""
+        return bool(session.lease.program) and not self._pool.all_back
 
     def _members(self, session: Session) -> list[Session]:
         """The sessions of its program; those that are just joining come after the others."""
@@ -246,7 +255,7 @@ class Orders:
         members = self._members(members[0]) if members else []
         known = [one for one in map(self._custody.migration_of, [each.id for each in members]) if one]
         asked = next((each for each in known if each.decision_pending), None)
-        if not members or (not asked and (known or not all(each.running for each in members))):
+        if not members or not (asked or (not known and self._may_set_out(members))):
             self._decline(decision)
             return
         servers = [decision.worker]
@@ -262,6 +271,10 @@ class Orders:
         first = asked or self._begin_gang(members, members[0], ToDevice(decision.target))
         first.decision_pending = False
         self._start(first.gang, servers, decision.target)
+
+    def _may_set_out(self, members: Sequence[Session]) -> bool:
+        """Whether a program whose move nobody has asked for can move now."""
+        return all(each.running for each in members) and not self._may_have_more(members[0])
 
     def _decline(self, decision: Migrate, *servers: int) -> None:
         self._placer.on_migrated(decision.session, False)
@@ -455,6 +468,9 @@ class Orders:
             self._custody.fail(migration, f"a process ended that was to take part: {error}")
         except OSError as error:  # no descriptor is free, say
             self._custody.fail(migration, error.strerror or str(error))
+        except Exception:
+            log.exception("a migration ends by a defect", session=migration.session.id)
+            self._custody.fail(migration, "a defect of gpuferry's: see the monitor's log")
 
     async def _suspend(self, migration: Migration, target: ToFile) -> None:
         file = self._snapshots.target(migration.session, target.path)

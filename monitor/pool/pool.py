@@ -143,6 +143,11 @@ class Pool:
             stay.leave()
         self._returns.forget(record.name)
 
+    @property
+    def all_back(self) -> bool:
+        """Whether each API server of an earlier monitor that is waited for has come back, or is gone."""
+        return self._returns is None or self._returns.all_back.is_set()
+
     def _stay(self, record: Record) -> Stay | None:
         if not self._jail or not record.name:
             return None

@@ -60,6 +60,7 @@ class Returns:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._secret = secret
         self.home = node_pb2.Home(grace_seconds=grace)
+        self.all_back = asyncio.Event()  # each that is waited for has come back, or is gone
 
     def enter(self) -> tuple[str, socket.socket]:
         """A name for a new API server, and the socket that it is given."""
@@ -164,12 +165,11 @@ class Rounds:
         self._left = left
         self._adopt = adopt
         self._gone = gone
-        self.over = asyncio.Event()  # each has come back, or is gone
 
     async def run(self) -> None:
         """Go to all of them at once. Returns when each has come back, or is gone."""
         await asyncio.gather(*(self._visit(record) for record in self._left))
-        self.over.set()
+        self._returns.all_back.set()
 
     async def _visit(self, record: Record) -> None:
         channel = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from itertools import count
 
+from gpuferry.specs._generated.frames import SEATS
+
 from ..policy.portion import PLAIN
 from .book import Book
 
@@ -65,3 +67,9 @@ class Lease:
         seat = self.seats.pop(session, None)
         if self.book and seat is not None:
             self.book.empty(seat)
+
+    def empty_seats(self) -> None:
+        """Nobody has claimed anything but those who are members: others ended while there was no monitor."""
+        if self.book:
+            for seat in set(range(SEATS)) - set(self.seats.values()):
+                self.book.empty(seat)

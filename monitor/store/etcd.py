@@ -14,6 +14,7 @@ import grpc
 import structlog
 from gpuferry.specs._generated import etcd_pb2, etcd_pb2_grpc
 
+from ..service.rates import Sparing
 from .etcd_access import Access, Login, Metadata
 from .etcd_watch import WatchBroke, events
 from .interface import Entry, StoreError
@@ -67,6 +68,7 @@ class EtcdStore:
         self._members = [Member(address, credentials) for address in addresses]
         self._root = access.root
         self._login = Login(access)
+        self._notes = Sparing(log.warning)
         self._next = 0
         self._mark = (time.monotonic(), 0)  # when etcd was at which revision
 
@@ -179,7 +181,7 @@ class EtcdStore:
                             yield dict(state)
             except (WatchBroke, StoreError) as error:
                 self._login.forget(str(error))
-                log.warning("watch of etcd broke, beginning anew", reason=str(error))
+                self._notes.say("watch of etcd broke, beginning anew", prefix, reason=str(error))
                 self._next = (self._next + 1) % len(self._members)
             await asyncio.sleep(PAUSE_SECONDS)
 

@@ -13,6 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
+from ..service.rates import Sparing
 from .interface import ABSENT, Entry, StoreError
 
 SCHEMA = 1
@@ -22,6 +25,7 @@ BOOT, BOOT_ID = "~boot", "/proc/sys/kernel/random/boot_id"
 _NOW = "(expires IS NULL OR expires > ?)"
 
 Result = TypeVar("Result")
+log = structlog.get_logger()
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -90,6 +94,7 @@ class SqliteStore:
         # SQLite waits for the disk: on a thread, in the order of the calls.
         self._worker = ThreadPoolExecutor(1, "store")
         self._watches: set[asyncio.Event] = set()
+        self._notes = Sparing(log.warning)
 
     async def _do(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         loop = asyncio.get_running_loop()
@@ -174,8 +179,11 @@ class SqliteStore:
         try:
             while True:
                 event.clear()
-                with contextlib.suppress(StoreError):  # busy for seconds: the next look may see more
+                try:
                     state = {key: entry.value for key, entry in (await self.read(prefix)).items()}
+                except StoreError as error:  # the next look may see more
+                    self._notes.say("the store cannot be read", prefix, reason=str(error))
+                else:
                     if state != seen:
                         seen = state
                         yield dict(state)

@@ -155,7 +155,7 @@ def wire(probe: ctypes.CDLL) -> Wire:
     return Wire(probe)
 
 
-@pytest.mark.some(13)
+@pytest.mark.some(10)
 @pytest.mark.parametrize("name", CARRIED)
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
@@ -173,7 +173,7 @@ def test_what_is_sent_arrives(wire: Wire, name: str, data: st.DataObject) -> Non
     assert arrived == reference.expected(name, value)
 
 
-@pytest.mark.some(13)
+@pytest.mark.some(10)
 @pytest.mark.parametrize("name", CARRIED)
 @settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

@@ -172,3 +172,15 @@ def test_what_the_server_was_given_in_its_environment_is_not_in_theirs(
     assert not {*given.values()} & {*theirs.values()}
     assert theirs["GPUFERRY_FUNCTIONS_TOKEN"] == "its own"
     assert theirs.get("GPUFERRY_TOKEN") == ("of guests" if driver == "guest" else None)
+
+
+def test_a_damaged_endpoint_is_a_reason_why_nothing_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was an error of the function server's own."""
+    monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("GPUFERRY_MONITOR", raising=False)
+    tmp_path.chmod(0o700)
+    (tmp_path / "endpoint").write_bytes(b"GPUFERRY_MONITOR=\xff\n")
+    with pytest.raises(OSError, match="it is no text"):
+        environment_of(FunctionsOptions(driver="guest"), Deployment("mine", source="pass"))

@@ -12,6 +12,7 @@ from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
+from gpuferry.monitor.functions import fleet as fleet_module
 from gpuferry.monitor.functions.catalogue import Catalogue
 from gpuferry.monitor.functions.daemon import Daemon
 from gpuferry.monitor.functions.deployment import Deployment
@@ -495,6 +496,32 @@ def test_a_replica_that_does_not_start_because_it_was_replaced_is_no_error(tmp_p
             assert (await asked).body == str(new.number).encode()
 
     asyncio.run(asyncio.wait_for(replace(), 60))
+
+
+def test_functions_that_hang_when_they_start_keep_no_other_one_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def hang() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            fleet._turns = asyncio.Semaphore(1)
+            functions = [Function(Deployment(name, source="x")) for name in ("hangs", "waits", "works")]
+            for each in functions:
+                schedule.deploy(each.deployment)
+            hangs, waits, works = (asyncio.ensure_future(made.invoke(each, CALL)) for each in functions)
+            first = await started(fleet, 0)
+            monkeypatch.setattr(fleet_module, "TURN_SECONDS", 3600.0)
+            second = await started(fleet, 1)
+            second.may_start.set()
+            assert (await waits).body == str(second.number).encode()
+            third = await started(fleet, 2)
+            third.may_start.set()
+            assert (await works).body == str(third.number).encode()
+            first.may_start.set()
+            assert (await hangs).body == str(first.number).encode()
+            assert fleet._turns._value == 1
+
+    monkeypatch.setattr(fleet_module, "TURN_SECONDS", 0.0)
+    asyncio.run(asyncio.wait_for(hang(), 60))
 
 
 def test_gpus_that_are_named_late_are_the_policys_whoever_runs() -> None:

@@ -146,7 +146,7 @@ def test_what_is_freed_behind_work_another_may_have_when_that_was_waited_for(thr
     """By a stream, and by the end of a context."""
     one, other, _ = three
     assert one.left() == ALL
-    for _ in range(4):
+    for _ in range(2):
         assert one.use_in_stream(1024, 2) == 0
         assert other.left() == ALL
         assert one.use_in_context(1024, 2) == 0
@@ -160,7 +160,7 @@ def test_what_was_waited_for_is_given_back_though_the_driver_s_streams_begin_lat
         monitor("--pool", "2", "--memory", f"{ALL}MiB", environment=varied) as server,
         program(guest_environment(server.settings()), 2) as (one, other),
     ):
-        for _ in range(4):
+        for _ in range(2):
             assert one.use_in_stream(1024, 2) == 0
             assert other.left() == ALL
 

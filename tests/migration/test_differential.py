@@ -263,7 +263,7 @@ CASES = [
 ]
 
 
-@pytest.mark.some(36)
+@pytest.mark.some(24)
 @pytest.mark.parametrize(("program", "seed", "way", "road"), CASES)
 def test_a_program_that_is_moved(
     request: pytest.FixtureRequest,

@@ -115,7 +115,7 @@ def test_into_a_file_and_out_of_it(here: harness.Monitor, name: str, tmp_path: P
     same_pointers(stderr)
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("loss", ["error", "reconnect"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_to_another_server_and_back(

@@ -17,6 +17,7 @@ from gpuferry.monitor.moves.orders import Orders
 from gpuferry.monitor.moves.preparation import Preparations
 from gpuferry.monitor.moves.reunion import Reunion
 from gpuferry.monitor.policy.build import build
+from gpuferry.monitor.policy.interface import Migrate
 from gpuferry.monitor.pool.api_server import ApiServer
 from gpuferry.monitor.sessions.lease import Lease
 from gpuferry.monitor.sessions.placement import Placer
@@ -337,3 +338,40 @@ def test_a_process_that_waits_to_join_has_nothing_to_move() -> None:
     orders.check_can_move(running, ToDevice(1))
     with pytest.raises(CannotMove, match="session 2 waits for a GPU: there is nothing to move yet"):
         orders.check_can_move(waiting, ToDevice(1))
+
+
+def test_a_program_does_not_move_before_all_are_back() -> None:
+    """After a restart of the monitor a process of it may come later, which would be left behind."""
+    first, second = program(2)
+    for each in (first, second):
+        assert each.server
+        each.phase, each.grant, each.server.spec_hash = Phase.RUNNING, node_pb2.Grant(), wire.SPEC_HASH
+    first.lease.program = b"program"
+    placer, pool = two_devices(), MagicMock(all_back=False)
+    placer.adopt(1, (0,), GIB)
+    custody, _ = new_custody(placer)
+    orders = Orders(placer, {1: first, 2: second}, custody, pool=pool, variables_stay=False, **OTHERS)
+    with pytest.raises(CannotMove, match="not all API servers have come back"):
+        orders.check_can_move(first, ToDevice(1))
+    orders.carry_out(Migrate(1, 0, 1, 21))
+    assert not custody.active
+    pool.all_back = True
+    orders.check_can_move(first, ToDevice(1))
+
+
+def test_a_defect_ends_a_move() -> None:
+    """It was told to be under way for ever, and its session could not move any more."""
+
+    async def fails() -> None:
+        raise KeyError("a defect")
+
+    async def life() -> None:
+        (session,) = program(1)
+        custody, _ = new_custody()
+        orders = Orders(two_devices(), {}, custody, pool=MagicMock(), variables_stay=False, **OTHERS)
+        move = custody.begin_migration(session, session.server, ToDevice(1))
+        await orders._attempt(move, fails())
+        assert (move.state, move.reason) == (State.FAILED, "a defect of gpuferry's: see the monitor's log")
+        assert not custody.active
+
+    asyncio.run(life())

@@ -176,10 +176,10 @@ def test_a_token_that_is_no_text(call: Call, tmp_path: Path, arguments: tuple[st
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"GPUFERRY_MONITOR=\xff\n", "it is no text"),
+        (b"GPUFERRY_MONITOR=\xff\n", "{}/endpoint is damaged: it is no text"),
         (
             f"GPUFERRY_MONITOR={NOWHERE}\nGPUFERRY_CONTROL={NOWHERE}\n".encode(),
-            "it does not say GPUFERRY_TOKEN_FILE",
+            "what is published in {} is damaged: it does not say GPUFERRY_TOKEN_FILE",
         ),
     ],
     ids=["no text", "no token"],
@@ -197,7 +197,7 @@ def test_a_damaged_endpoint(
     (tmp_path / "endpoint").write_bytes(content)
     completed = call(*command)
     assert completed.returncode == 1
-    assert f"what is published in {tmp_path} is damaged: {words}" in clean(completed)
+    assert words.format(tmp_path) in clean(completed)
     assert "it writes `endpoint` anew" in completed.stderr
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog.testing
 from gpuferry.monitor.store import etcd as etcd_store
 from gpuferry.monitor.store import sqlite
 from gpuferry.monitor.store.etcd import EtcdStore
@@ -190,6 +191,30 @@ def test_sqlite_follows_the_file_that_is_there(tmp_path: Path) -> None:
         }
         path.unlink()
         await running.close()
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
+
+
+def test_a_watch_of_a_file_that_cannot_be_read_says_so_and_goes_on(tmp_path: Path) -> None:
+    """Nobody was told, who waited for a change for ever."""
+    path = tmp_path / "store.db"
+
+    async def main() -> None:
+        store = SqliteStore(path)
+        watch = store.watch("token/")
+        await next_state(watch, {})
+        path.rename(tmp_path / "away.db")
+        with structlog.testing.capture_logs() as logs:
+            waiting = asyncio.ensure_future(next_state(watch, {"token/a": b"new"}))
+            while not logs:
+                await asyncio.sleep(0.01)
+        (tmp_path / "away.db").rename(path)
+        assert logs[0]["event"] == "the store cannot be read"
+        assert logs[0]["reason"] == f"{path}: No such file or directory"
+        await store.put("token/a", b"new")
+        await waiting
+        await watch.aclose()  # type: ignore[attr-defined]
+        await store.close()
 
     asyncio.run(asyncio.wait_for(main(), SECONDS))
 

@@ -91,7 +91,7 @@ def places_in(size: int, step: int | None) -> list[int]:
     if step is not None:
         return [*range(0, size, step), size]
     head = Header.SIZE
-    return sorted({at for at in (0, 1, head - 1, head, head + 1, size // 2, size - 1, size) if at <= size})
+    return sorted({at for at in (0, head - 1, head, size // 2, size - 1, size) if at <= size})
 
 
 def breaks(step: int | None) -> list[Break]:
