@@ -185,13 +185,66 @@ static bool split(struct gf_blocks *blocks, struct gf_block *block, uint64_t siz
     return true;
 }
 
+/* The second block becomes part of the first; the later and wider claim on either holds for both. */
+static void join(struct gf_blocks *blocks, struct gf_block *first, struct gf_block *second) {
+    first->size += second->size;
+    first->after = second->after;
+    if (second->after != NULL) {
+        second->after->before = first;
+    }
+    if (first->freed_at == 0) {
+        first->freed_stream = second->freed_stream;
+    } else if (second->freed_at != 0 && first->freed_stream != second->freed_stream) {
+        first->freed_stream = 0;
+    }
+    first->freed_at = second->freed_at > first->freed_at ? second->freed_at : first->freed_at;
+    retire(blocks, second);
+}
+
+static bool is_free(const struct gf_block *block) {
+    return block != NULL && !block->used && !block->resting;
+}
+
+/* A block that is neither used nor resting is found again, together with what is free beside it. */
+static void set_free(struct gf_blocks *blocks, struct gf_block *block) {
+    struct gf_block *after = block->after, *before = block->before;
+    if (is_free(after)) {
+        bin_remove(blocks, after);
+        join(blocks, block, after);
+    }
+    if (is_free(before)) {
+        bin_remove(blocks, before);
+        join(blocks, before, block);
+        block = before;
+    }
+    bin_add(blocks, block);
+}
+
+/* Frees what has rested longest. */
+static void wake(struct gf_blocks *blocks) {
+    struct gf_block *block = blocks->rested_first;
+    blocks->rested_first = block->next;
+    blocks->resting--;
+    blocks->resting_size -= block->size;
+    block->resting = false;
+    set_free(blocks, block);
+}
+
+static struct gf_block *find_fit(struct gf_blocks *blocks, const struct wish *wish) {
+    struct gf_block *block = fit_in_bins(blocks, bin_of(wish->size), wish, TRIES_IN_BIN);
+    return block != NULL ? block : fit_in_bins(blocks, bin_of(wish->size), wish, -1);
+}
+
 struct gf_block *gf_blocks_take(struct gf_blocks *blocks, uint64_t size, uint64_t align, uint64_t from,
                                 uint64_t *freed_at, uint64_t *freed_stream) {
     size = (size + GF_BLOCK_ALIGN - 1) / GF_BLOCK_ALIGN * GF_BLOCK_ALIGN;
     struct wish wish = {.size = size, .align = align, .from = from};
-    struct gf_block *block = fit_in_bins(blocks, bin_of(size), &wish, TRIES_IN_BIN);
-    if (block == NULL) {
-        block = fit_in_bins(blocks, bin_of(size), &wish, -1);
+    struct gf_block *block = find_fit(blocks, &wish);
+    if (block == NULL && blocks->resting > 0) {
+        while (blocks->resting > 0) {
+            wake(blocks);
+        }
+        block = find_fit(blocks, &wish);
     }
     if (block == NULL) {
         return NULL;
@@ -219,39 +272,34 @@ struct gf_block *gf_blocks_take(struct gf_blocks *blocks, uint64_t size, uint64_
     return block;
 }
 
-/* The second block becomes part of the first; the later and wider claim on either holds for both. */
-static void join(struct gf_blocks *blocks, struct gf_block *first, struct gf_block *second) {
-    first->size += second->size;
-    first->after = second->after;
-    if (second->after != NULL) {
-        second->after->before = first;
-    }
-    if (first->freed_at == 0) {
-        first->freed_stream = second->freed_stream;
-    } else if (second->freed_at != 0 && first->freed_stream != second->freed_stream) {
-        first->freed_stream = 0;
-    }
-    first->freed_at = second->freed_at > first->freed_at ? second->freed_at : first->freed_at;
-    retire(blocks, second);
-}
-
-void gf_blocks_give(struct gf_blocks *blocks, struct gf_block *block, uint64_t freed_at,
+/* It is not used any more, and not free yet. */
+static void end_use(struct gf_blocks *blocks, struct gf_block *block, uint64_t freed_at,
                     uint64_t freed_stream) {
     tree_remove(blocks, block);
     block->used = false;
     block->freed_at = freed_at;
     block->freed_stream = freed_stream;
-    struct gf_block *after = block->after, *before = block->before;
-    if (after != NULL && !after->used) {
-        bin_remove(blocks, after);
-        join(blocks, block, after);
+}
+
+void gf_blocks_give(struct gf_blocks *blocks, struct gf_block *block, uint64_t freed_at,
+                    uint64_t freed_stream) {
+    end_use(blocks, block, freed_at, freed_stream);
+    set_free(blocks, block);
+}
+
+void gf_blocks_rest(struct gf_blocks *blocks, struct gf_block *block, uint64_t freed_at,
+                    uint64_t freed_stream) {
+    end_use(blocks, block, freed_at, freed_stream);
+    block->resting = true;
+    block->next = NULL;
+    *(blocks->resting > 0 ? &blocks->rested_last->next : &blocks->rested_first) = block;
+    blocks->rested_last = block;
+    blocks->resting++;
+    blocks->resting_size += block->size;
+    while (blocks->resting > GF_BLOCKS_REST ||
+           (blocks->resting > 1 && blocks->resting_size > GF_BLOCKS_REST_SIZE)) {
+        wake(blocks);
     }
-    if (before != NULL && !before->used) {
-        bin_remove(blocks, before);
-        join(blocks, before, block);
-        block = before;
-    }
-    bin_add(blocks, block);
 }
 
 struct gf_block *gf_blocks_find(const struct gf_blocks *blocks, uint64_t address) {

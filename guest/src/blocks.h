@@ -6,16 +6,19 @@
 
 #define GF_BLOCK_ALIGN 512u
 #define GF_BLOCK_BINS  256
+/* What rests at a time. One block may be larger. */
+#define GF_BLOCKS_REST      1024u
+#define GF_BLOCKS_REST_SIZE (64ull << 30)
 
 struct gf_block {
-    uint64_t address, size; /* size: multiple of GF_BLOCK_ALIGN */
-    bool used;
+    uint64_t address, size;          /* size: multiple of GF_BLOCK_ALIGN */
+    bool used, resting;              /* neither: free */
     struct gf_block *before, *after; /* by address */
     union {
-        struct { /* free */
-            struct gf_block *previous, *next;
-            uint64_t freed_at;     /* everything enqueued up to here may still use it */
-            uint64_t freed_stream; /* only work of this stream (0: of any) */
+        struct {                              /* free, or resting */
+            struct gf_block *previous, *next; /* resting: what came to rest after it */
+            uint64_t freed_at;                /* everything enqueued up to here may still use it */
+            uint64_t freed_stream;            /* only work of this stream (0: of any) */
         };
         struct { /* used */
             struct gf_block *left, *right;
@@ -37,6 +40,9 @@ struct gf_block {
 struct gf_blocks {
     struct gf_block *root; /* of the tree of used blocks */
     struct gf_block *first, *spare;
+    struct gf_block *rested_first, *rested_last; /* as they came to rest */
+    unsigned resting;
+    uint64_t resting_size;
     struct gf_block *bins[GF_BLOCK_BINS];
     uint64_t occupied[GF_BLOCK_BINS / 64];
     uint64_t random;
@@ -50,6 +56,9 @@ struct gf_block *gf_blocks_take(struct gf_blocks *blocks, uint64_t size, uint64_
                                 uint64_t *freed_at, uint64_t *freed_stream);
 /* Makes a used block free again. */
 void gf_blocks_give(struct gf_blocks *blocks, struct gf_block *block, uint64_t freed_at,
+                    uint64_t freed_stream);
+/* The same, but it is not handed out before enough others have come to rest, or there is no other room. */
+void gf_blocks_rest(struct gf_blocks *blocks, struct gf_block *block, uint64_t freed_at,
                     uint64_t freed_stream);
 /* The used block that holds an address. */
 struct gf_block *gf_blocks_find(const struct gf_blocks *blocks, uint64_t address);

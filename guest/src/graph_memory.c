@@ -66,7 +66,7 @@ static void end_unused(struct gf_graph_memory *memory) {
     }
     *place = memory->next;
     set_reserved(memory, false);
-    gf_window_free(memory->address, 0);
+    gf_window_free_late(memory->address);
     atomic_fetch_sub(&count, 1);
     free(memory);
 }

@@ -409,7 +409,9 @@ bool gf_window_is_reserved(uint64_t address, uint64_t size) {
     return found;
 }
 
-static void give(struct gf_block *block, uint64_t stream) {
+typedef void how(struct gf_blocks *, struct gf_block *, uint64_t freed_at, uint64_t freed_stream);
+
+static void give(struct gf_block *block, uint64_t stream, how *give_block) {
     if (block->imported) {
         end_import(block, true);
         return;
@@ -419,19 +421,27 @@ static void give(struct gf_block *block, uint64_t stream) {
     struct area *a = area_of(block->address);
     uint64_t address = block->address, size = block->size;
     gf_pool_count(block->pool, -counted(block));
-    gf_blocks_give(&a->blocks, block, atomic_load(&work), stream);
+    give_block(&a->blocks, block, atomic_load(&work), stream);
     note_given_back(gf_backing_leave(&a->backing, address, size, exported));
 }
 
-CUresult gf_window_free(uint64_t address, uint64_t stream) {
+static CUresult free_block(uint64_t address, uint64_t stream, how *give_block) {
     pthread_mutex_lock(&lock);
     struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
     bool found = block != NULL && block->address == address && !block->reserved && !block->imported;
     if (found) {
-        give(block, stream);
+        give(block, stream, give_block);
     }
     pthread_mutex_unlock(&lock);
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult gf_window_free(uint64_t address, uint64_t stream) {
+    return free_block(address, stream, gf_blocks_give);
+}
+
+void gf_window_free_late(uint64_t address) {
+    free_block(address, 0, gf_blocks_rest);
 }
 
 /* Lock held. */
@@ -441,7 +451,7 @@ static void free_owned(struct area *a, uint64_t owner) {
         if (block->used && block->owner == owner) {
             /* What follows may be joined with it; what is before it stays before it. */
             struct gf_block *before = block->before;
-            give(block, 0);
+            give(block, 0, gf_blocks_give);
             block = before != NULL ? before : a->blocks.first;
             any = true;
         }

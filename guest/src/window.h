@@ -24,6 +24,8 @@ CUresult gf_window_alloc(int device, uint64_t size, uint64_t owner, uint64_t poo
 /* Of which the program has no address: none that it freed before is taken for it. */
 CUresult gf_window_alloc_hidden(int device, uint64_t size, uint64_t owner, uint64_t *address);
 CUresult gf_window_free(uint64_t address, uint64_t stream);
+/* Frees memory that the program may free too, later: others get its address late. */
+void gf_window_free_late(uint64_t address);
 /* Hidden backing of its own for physical memory that is mapped elsewhere: no run of it reaches beyond it. */
 CUresult gf_window_home(int device, uint64_t size, uint64_t *address);
 /* Memory that begins and ends with a page of the host. */

@@ -17,6 +17,31 @@ static CUDA_MEM_ALLOC_NODE_PARAMS parameters(size_t bytes) {
         .bytesize = bytes};
 }
 
+// What was captured and thrown away is nobody's address: freed late, it does not free what came after it.
+static void thrown_away(CUstream stream, size_t bytes) {
+    CUdeviceptr gone = 0, next = 0, again = 0;
+    CUgraph graph;
+    unsigned word = 0;
+    QUIET(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    QUIET(cuMemAllocAsync(&gone, bytes, stream));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamSynchronize(stream));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &graph));
+    OK(cuMemAllocAsync(&next, bytes, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(gone, stream));
+    QUIET(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    QUIET(cuMemAllocAsync(&gone, bytes, stream));
+    QUIET(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemAlloc(&again, bytes));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree(gone));
+    OK(cuMemsetD32Async(next, 9, 1, stream));
+    OK(cuMemcpyDtoHAsync(&word, next, sizeof word, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(word == 9);
+    OK(cuMemFreeAsync(next, stream));
+    OK(cuMemFree(again));
+}
+
 int main(void) {
     start();
     CUstream stream;
@@ -127,5 +152,7 @@ int main(void) {
           cuDeviceSetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &(cuuint64_t){0}));
     FAILS(CUDA_ERROR_INVALID_VALUE,
           cuDeviceSetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &(cuuint64_t){1}));
+    thrown_away(stream, sizeof host);
+    thrown_away(stream, 4 << 20);
     return check_failed;
 }
