@@ -36,7 +36,7 @@ __attribute__((constructor)) static void load(void) {
     Dl_info own;
     if (dladdr((void *)load, &own) != 0 && own.dli_fname != NULL && own.dli_fname[0] == '/') {
         open_beside(own.dli_fname, "libcuda.so.1");
-        open_beside(own.dli_fname, "libcuda.so");
+        dlopen("libcuda.so", RTLD_LAZY | RTLD_LOCAL); /* by DT_RPATH, for only then is this its name */
         open_beside(own.dli_fname, "libnvidia-ml.so.1");
         say_if_another(own.dli_fname);
         dlerror(); /* what was not there is no error of the program's */

@@ -1,1 +1,6 @@
-/* The whole of libcuda.so, which only needs libcuda.so.1, and of libnvidia-ml.so (driver_names.cmake). */
+/* The whole of libcuda.so and libnvidia-ml.so: names for a linker (driver_names.cmake). */
+static void refuse(void) {
+    __builtin_trap(); /* the loader takes none of them from here */
+}
+#define NAME(name) extern __attribute__((alias("refuse"))) void name(void);
+#include "driver_link_names.h"

@@ -152,6 +152,35 @@ def test_a_program_that_leads_to_another_driver(driver: str, tmp_path: Path) -> 
     assert done.returncode != 42
 
 
+LINKED = """
+int cuDriverGetVersion(int *);
+const char *nvmlErrorString(int);
+int version(void) {
+    int found = 0;
+    return cuDriverGetVersion(&found) == 0 && nvmlErrorString(0) != 0 ? found : -1;
+}
+int main(void) { return version() < 12000; }
+"""
+
+
+def test_it_is_linked_with(driver: str, tmp_path: Path) -> None:
+    """By what drivers install for linkers; the loader is then asked for the driver, by its version."""
+    flags = [f"-L{Path(driver).parent}", "-lcuda", "-lnvidia-ml", "-Wl,-z,defs"]
+    program = compiled(tmp_path, "program", LINKED, *flags)
+    assert subprocess.run([program], env=injected(driver), check=False).returncode == 0
+    library = compiled(tmp_path, "liblinked.so", LINKED, "-shared", "-fPIC", *flags)
+    for made in (program, library):
+        needed = made.read_bytes()
+        assert b"\0libcuda.so.1\0" in needed
+        assert b"\0libnvidia-ml.so.1\0" in needed
+    # Behind the driver by its other name.
+    code = f"cuda = ctypes.CDLL('libcuda.so'); assert ctypes.CDLL({str(library)!r}).version() > 12000\n"
+    environment = injected(driver)
+    assert found_by(code, environment) == driver
+    del environment["LD_PRELOAD"]
+    assert found_by(code, environment) == driver
+
+
 @pytest.mark.parametrize("theirs", [{}, {"ASAN_OPTIONS": "detect_leaks=0"}])
 def test_a_program_with_a_sanitizer(tmp_path: Path, theirs: dict[str, str]) -> None:
     """AddressSanitizer's library refuses to begin behind a preloaded one, unless it is told."""
