@@ -31,9 +31,10 @@ at = ctypes.addressof(host) & ~63
 libc = ctypes.cast(ctypes.CDLL(None).system, ctypes.c_void_p).value
 
 
-def attempt(body, *values, module="", fibers=False, **shape):
+def attempt(body, *values, module="", fibers=False, stack=1024, **shape):
     body = ("    bar.sync 0;\\n" if fibers else "") + body
     with driver.own_context():
+        driver.call("cuCtxSetLimit", 0, ctypes.c_size_t(stack))  # CU_LIMIT_STACK_SIZE
         try:
             text = body if body.startswith(".version") else kernel(body, pointers=3, module=module)
             out = driver.Buffer(np.zeros(64, np.uint64))
@@ -165,6 +166,18 @@ def test_a_kernel_finds_no_way_out_of_its_local_memory(space: str) -> None:
         attempt({body!r} + store("%x15", index="%r0", type_="u64"), fibers=fibers, block=(2,))
     """
     assert process(code) == [ILLEGAL, ILLEGAL]
+
+
+@pytest.mark.parametrize("form", ["warp", "thread"])
+def test_who_has_no_local_memory_finds_no_way_out_either(form: str, tmp_path: Path) -> None:
+    """A limit of 0 bytes is one that a program may set: the room behind such an end is not all of memory."""
+    code = """
+    for body in ("ld.u64 %x10, [%x1];", "st.local.u64 [%x1], %x0;"):
+        for fibers in (False, True):
+            attempt("    " + body, at, fibers=fibers, stack=0, block=(32,))
+    """
+    lines = process(code, GPUFERRY_SIM_UNIT=form, GPUFERRY_SIM_CACHE=str(tmp_path))
+    assert lines == [ILLEGAL] * 4
 
 
 def test_below_its_local_memory_is_nothing_either() -> None:
