@@ -197,6 +197,35 @@ def test_the_block_and_its_arguments_give_nothing_away() -> None:
     assert process(code) == [ILLEGAL, ILLEGAL, ILLEGAL, "ran 77 0 0 0"]
 
 
+WORDS = 24
+# Of a function that LLVM does not take into the kernel: it calls itself.
+GIVEN = f"""
+.func (.param .b64 r) all(.param .align 8 .b8 given[{8 * WORDS}], .param .b64 n) {{
+    .reg .b64 %d<4>; .reg .pred %q; ld.param.u64 %d1, [n]; mov.u64 %d0, 0;
+    {"".join(f"ld.param.u64 %d2, [given+{8 * i}]; or.b64 %d0, %d0, %d2;" for i in range(WORDS))}
+    setp.eq.u64 %q, %d1, 77; @%q call (r), all, (given, n); st.param.b64 [r], %d0; ret;
+}}
+"""
+UNWRITTEN = {
+    "a variable": f".local .align 8 .b8 own[{8 * WORDS}]; mov.u64 %x10, 0;"
+    + "".join(f"ld.volatile.local.u64 %x11, [own+{8 * i}]; or.b64 %x10, %x10, %x11;" for i in range(WORDS)),
+    "an argument": f"{{ .param .align 8 .b8 a[{8 * WORDS}]; .param .b64 n; .param .b64 r;"
+    " st.param.b64 [n], 5; call (r), all, (a, n); ld.param.b64 %x10, [r]; }",
+}
+
+
+@pytest.mark.parametrize("form", ["warp", "thread"])
+def test_what_it_has_not_written_gives_nothing_away(form: str, tmp_path: Path) -> None:
+    """On the machine's stack, where addresses of the library lay."""
+    code = f"""
+    for body in {list(UNWRITTEN.values())!r}:
+        body = "    " + body + store("%x10", index="%r0", type_="u64")
+        attempt(body, module={GIVEN!r}, block=(32,))
+    """
+    lines = process(code, GPUFERRY_SIM_UNIT=form, GPUFERRY_SIM_CACHE=str(tmp_path))
+    assert lines == ["ran 0 0 0 0"] * len(UNWRITTEN)
+
+
 PRINT = (
     ".extern .func (.param .b32 r) vprintf(.param .b64 format, .param .b64 arguments);\n"
     ".global .align 1 .b8 format[4] = {37, 115, 10, 0};\n"
