@@ -582,3 +582,28 @@ def test_printing_fills_no_memory(tmp_path: Path) -> None:
     assert mib < first < 3 * mib
     assert second == first
     assert mib < third < 3 * mib
+
+
+# Prepares launches, frees the room that each has for parameters, and makes none.
+PREPARING = """
+.extern .func (.param .b64 r) __gpuferry_launch_room(.param .b64 kernel, .param .b32 x, .param .b32 y,
+    .param .b32 z, .param .b32 tx, .param .b32 ty, .param .b32 tz, .param .b32 shared);
+.extern .func free(.param .b64 p);
+.visible .entry child() { ret; }
+"""
+
+
+def test_launches_that_are_prepared_and_not_made_are_bounded() -> None:
+    """Each takes memory of the process that counts as nobody's."""
+    body = """
+    mov.u32 %r2, 0;
+    again:
+    mov.u64 %x2, child;
+    { .param .b64 r; .param .b64 kernel; .param .b32 one; .param .b32 none; st.param.b64 [kernel], %x2;
+      st.param.b32 [one], 1; st.param.b32 [none], 0;
+      call (r), __gpuferry_launch_room, (kernel, one, one, one, one, one, one, none); ld.param.b64 %x3, [r]; }
+    { .param .b64 p; st.param.b64 [p], %x3; call free, (p); }
+    add.u32 %r2, %r2, 1; setp.lt.u32 %p0, %r2, 200000; @%p0 bra again;
+    """
+    code = f"""attempt({body!r} + store("%x3", index="%r0", type_="u64"), module={PREPARING!r}, block=(1,))"""
+    assert process(code) == ["ran 0 0 0 0"]
