@@ -12,7 +12,9 @@
 #include "operations.h"
 #include "queue.h"
 #include "redirect.h"
+#include "session.h"
 #include "transport.h"
+#include "window.h"
 #include "wire/sha256.h"
 
 #define TIMEOUT_MS     10000
@@ -94,6 +96,10 @@ static char *ask(struct asked *asked, bool *again) {
     }
     free(body);
     return NULL;
+}
+
+__attribute__((visibility("default"))) uint64_t gpuferry_held(void) {
+    return gf_session_state() == GF_READY ? gf_window_held() : 0;
 }
 
 __attribute__((visibility("default"))) struct gf_devices *gpuferry_look(void) {

@@ -521,6 +521,17 @@ CUresult gf_window_info(int device, uint64_t *free, uint64_t *total) {
     return result;
 }
 
+uint64_t gf_window_held(void) {
+    uint64_t held = 0;
+    pthread_mutex_lock(&lock);
+    for (int device = 0; device < gf_session.device_count; device++) {
+        const struct gf_backing *backing = &areas[device].backing;
+        held += backing->mapped * gf_session.granularity + backing->elsewhere;
+    }
+    pthread_mutex_unlock(&lock);
+    return held;
+}
+
 void gf_window_trim(int device) {
     pthread_mutex_lock(&lock);
     if (!gf_host_calls_pending()) { /* the server would have to wait for the device before pages come back */

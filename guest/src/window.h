@@ -54,6 +54,8 @@ bool gf_window_owns(uint64_t address);
 /* Whose memory lies at an address of the window; of addresses that are only reserved, nobody's: the first
  * device. */
 int gf_window_device(uint64_t address);
+/* Bytes that the server has behind addresses of all devices, or elsewhere for them. */
+uint64_t gf_window_held(void);
 /* Bytes of the device's quota that are free, and all of it. */
 CUresult gf_window_info(int device, uint64_t *free, uint64_t *total);
 

@@ -144,6 +144,8 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {
     return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
+#define UUID_FORM "00000000-0000-0000-0000-000000000000"
+
 /* The first device whose text at this offset of struct nv_device ends with `text`. */
 static nvmlReturn_t find_by(size_t offset, const char *text, nvmlDevice_t *device) {
     struct nv_system system;
@@ -165,8 +167,10 @@ static nvmlReturn_t find_by(size_t offset, const char *text, nvmlDevice_t *devic
     return NVML_ERROR_NOT_FOUND;
 }
 
+/* With its prefix or as CUDA tells it, which is how cuda-core asks. */
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
-    NV_REQUIRE(uuid != NULL && (strncmp(uuid, "GPU-", 4) == 0 || strncmp(uuid, "MIG-", 4) == 0));
+    NV_REQUIRE(uuid != NULL && (strncmp(uuid, "GPU-", 4) == 0 || strncmp(uuid, "MIG-", 4) == 0 ||
+                                strlen(uuid) == strlen(UUID_FORM)));
     return find_by(offsetof(struct nv_device, uuid), uuid, device);
 }
 
@@ -315,6 +319,25 @@ nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *info) {
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *info) {
     return tell_pci(device, info, offsetof(nvmlPciInfo_t, busId));
+}
+
+#define DISPLAY_CONTROLLER 3
+#define NO_DISPLAY         2 /* "3D controller" */
+
+nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *info) {
+    nvmlPciInfo_t found;
+    NV_TRY(nvmlDeviceGetPciInfo_v3(device, info != NULL ? &found : NULL));
+    if (info->version != NVML_PCI_INFO_EXT) {
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    *info = (nvmlPciInfoExt_t){.version = NVML_PCI_INFO_EXT,
+                               .domain = found.domain,
+                               .bus = found.bus,
+                               .device = found.device,
+                               .baseClass = DISPLAY_CONTROLLER,
+                               .subClass = NO_DISPLAY};
+    memcpy(info->busId, found.busId, sizeof info->busId);
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {

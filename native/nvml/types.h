@@ -29,6 +29,14 @@ typedef struct {
 } nvmlPciInfo_t;
 
 typedef struct {
+    unsigned version;
+    unsigned domain, bus, device;
+    unsigned pciDeviceId, pciSubSystemId;
+    unsigned baseClass, subClass;
+    char busId[32];
+} nvmlPciInfoExt_t;
+
+typedef struct {
     unsigned long long total, free, used;
 } nvmlMemory_t;
 
@@ -67,6 +75,7 @@ typedef int nvmlGpuP2PStatus_t;
 typedef int nvmlTemperatureSensors_t;
 
 #define NVML_MEMORY_V2      (sizeof(nvmlMemory_v2_t) | 2u << 24)
+#define NVML_PCI_INFO_EXT   (sizeof(nvmlPciInfoExt_t) | 1u << 24)
 #define NVML_TEMPERATURE_V1 (sizeof(nvmlTemperature_t) | 1u << 24)
 #define NVML_NO_INSTANCE    0xffffffffu
 

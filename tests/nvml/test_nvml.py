@@ -58,13 +58,13 @@ print(json.dumps(seen()), flush=True)
 EACH = """
 cuda, one = ctypes.CDLL("libcuda.so.1"), ctypes.c_ubyte * 16
 assert cuda.cuInit(0) == 0
+pynvml.nvmlInit()  # what it is told now is old once there is memory
 for number, size in enumerate((64, 128)):
     context, address = ctypes.c_void_p(), ctypes.c_uint64()
     assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), number) == 0
     assert cuda.cuCtxSetCurrent(context) == 0
     assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size << 20)) == 0
     assert cuda.cuCtxSynchronize() == 0
-pynvml.nvmlInit()
 def each():
     found = []
     for number in range(pynvml.nvmlDeviceGetCount()):
@@ -81,8 +81,6 @@ def each():
             "processes": [[p.pid, p.usedGpuMemory >> 20]
                           for p in pynvml.nvmlDeviceGetComputeRunningProcesses(device)]})
     return found
-while sum(one_of["used"] for one_of in each()) < 192:
-    pass
 print(json.dumps({"pid": os.getpid(), "each": each(), "beyond": failure(
     pynvml.nvmlDeviceGetHandleByIndex, 2)}))
 """
@@ -250,20 +248,28 @@ def test_handles_and_errors(server: Monitor) -> None:
 before = failure(pynvml.nvmlDeviceGetCount)
 pynvml.nvmlInit()
 device = pynvml.nvmlDeviceGetHandleByIndex(0)
-pci = pynvml.nvmlDeviceGetPciInfo(device)
-same = [pynvml.nvmlDeviceGetHandleByUUID(pynvml.nvmlDeviceGetUUID(device)),
-        *map(pynvml.nvmlDeviceGetHandleByPciBusId, (pci.busId, pci.busIdLegacy))]
+pci, extended = pynvml.nvmlDeviceGetPciInfo(device), pynvml.nvmlPciInfoExt_v1_t()
+extended.version = pynvml.nvmlPciInfoExt_v1
+pynvml.nvmlDeviceGetPciInfoExt(device, ctypes.byref(extended))
+uuid = pynvml.nvmlDeviceGetUUID(device)
+same = [*map(pynvml.nvmlDeviceGetHandleByUUID, (uuid, uuid.removeprefix("GPU-"))),
+        *map(pynvml.nvmlDeviceGetHandleByPciBusId, (pci.busId, pci.busIdLegacy, extended.busId))]
+get_extended = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetPciInfoExt")
 told = {
     "before": before,
     "same": [ctypes.addressof(one.contents) == ctypes.addressof(device.contents) for one in same],
     "index": failure(pynvml.nvmlDeviceGetHandleByIndex, 1),
     "uuid": failure(pynvml.nvmlDeviceGetHandleByUUID, "GPU-00000000-0000-0000-0000-000000000000"),
+    "half a uuid": failure(pynvml.nvmlDeviceGetHandleByUUID, uuid[12:]),
     "pci": failure(pynvml.nvmlDeviceGetHandleByPciBusId, "00000000:7F:00.0"),
     "not a handle": failure(pynvml.nvmlDeviceGetName, ctypes.c_void_p(16)),
     "temperature": failure(pynvml.nvmlDeviceGetTemperature, device, 0),
     "fan": failure(pynvml.nvmlDeviceGetFanSpeed, device),
     "short": pynvml._nvmlGetFunctionPointer("nvmlDeviceGetName")(device, ctypes.create_string_buffer(4), 4),
     "null": pynvml._nvmlGetFunctionPointer("nvmlDeviceGetMemoryInfo")(device, None),
+    "extended": [extended.domain == pci.domain, extended.bus == pci.bus, extended.device == pci.device,
+                 extended.baseClass, extended.subClass],
+    "version": [get_extended(device, ctypes.byref(pynvml.nvmlPciInfoExt_v1_t())), get_extended(device, None)],
     "graphics": len(pynvml.nvmlDeviceGetGraphicsRunningProcesses(device)),
 }
 pynvml.nvmlShutdown()
@@ -272,15 +278,18 @@ print(json.dumps(told))
 """
     assert python(code, server.settings()) == {
         "before": UNINITIALIZED,
-        "same": [True, True, True],
+        "same": [True, True, True, True, True],
         "index": INVALID_ARGUMENT,
         "uuid": NOT_FOUND,
+        "half a uuid": INVALID_ARGUMENT,
         "pci": NOT_FOUND,
         "not a handle": INVALID_ARGUMENT,
         "temperature": NOT_SUPPORTED,
         "fan": NOT_SUPPORTED,
         "short": 7,
         "null": INVALID_ARGUMENT,
+        "extended": [True, True, True, 3, 2],
+        "version": [25, INVALID_ARGUMENT],
         "graphics": 0,
         "after": UNINITIALIZED,
     }

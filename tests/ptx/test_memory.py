@@ -146,6 +146,27 @@ def test_dynamic_shared_memory_follows_the_static() -> None:
     assert (out.read() == data[::-1] + 77).all()
 
 
+def test_external_shared_memory_of_a_size_is_the_kernels_own() -> None:
+    """Taichi declares its shared arrays so, and launches with no dynamic shared memory."""
+    body = f"""
+    mov.u32 %r10, turned;
+    shl.b32 %r11, %r0, 2;
+    add.u32 %r10, %r10, %r11;
+    {load("%r12")}
+    st.shared.u32 [%r10], %r12;
+    bar.sync 0;
+    mov.u32 %r14, turned;
+    sub.u32 %r14, %r14, %r11;
+    ld.shared.u32 %r12, [%r14+252];
+    st.shared.u32 [counted], 7;
+    {store("%r12")}
+    """
+    text = kernel(body, module=".extern .shared .align 8 .b8 turned[256];\n.extern .shared .b32 counted;\n")
+    data = np.arange(64, dtype=np.uint32)
+    out, _ = driver.run(text, "k", np.zeros_like(data), data, block=(64,))
+    assert (out == data[::-1]).all()
+
+
 VARIABLES = """
 .visible .global .align 4 .u32 counter = 41;
 .visible .global .align 8 .u64 pointer = generic(table) + 8;

@@ -239,5 +239,10 @@ class Variable:
     vector: int = 1  # of so many elements in the initialiser, `a[1]` is the second
     extents: tuple[int | None, ...] = ()  # as declared; None: the initialiser decides
 
+    @property
+    def is_dynamic(self) -> bool:
+        """Shared memory whose size the launch says. One of a size is the kernel's own, as ptxas takes it."""
+        return self.space == "shared" and self.linkage == "extern" and self.size == 0
+
 
 Symbol = Union[Function, Variable]  # noqa: UP007 (Python 3.10 alias)

@@ -276,7 +276,7 @@ class Module:
             for symbol in self.references(function):
                 if not isinstance(symbol, Variable) or symbol.space != "shared":
                     continue
-                if symbol.linkage == "extern":
+                if symbol.is_dynamic:
                     dynamic = max(dynamic, symbol.align, SHARED_ALIGNMENT)
                 else:
                     layout.place(-1, f"{id(self.unit_of(function))}:{symbol.name}", symbol.size, symbol.align)
@@ -288,7 +288,7 @@ class Module:
         return layout
 
     def shared_offset(self, layout: SharedLayout, function: Function, variable: Variable) -> int:
-        if variable.linkage == "extern":
+        if variable.is_dynamic:
             return layout.dynamic
         return layout.offsets[-1, f"{id(self.unit_of(function))}:{variable.name}"]
 
