@@ -174,7 +174,7 @@ ALLOCATING = {"limits_after_use", "printf_points", "virtual_functions"}
 ALLOCATED = "its kernels allocate memory themselves (malloc)"
 WAITS = ("functions of the program that stand in streams", "the device is still at work")
 # They are several processes, which a monitor brings together; they move together, and to no other server.
-# Those that come when the first has gone to another one are a program of their own, and share nothing with it.
+# Those that come when the first has gone to another one are a program of their own and share nothing with it.
 SEVERAL = tuple(
     program.name for program in ALL if program.name.startswith(("ipc_", "processes_", "vmm_share"))
 )
