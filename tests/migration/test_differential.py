@@ -176,15 +176,17 @@ WAITS = ("functions of the program that stand in streams", "the device is still 
 # They are several processes, which a monitor brings together; they move together, and to no other server.
 # Those that come when the first has gone to another one are a program of their own and share nothing with it.
 SEVERAL = tuple(
-    program.name for program in ALL if program.name.startswith(("ipc_", "processes_", "vmm_share"))
+    each.name for each in ALL if each.name.startswith(("ipc_", "processes_", "vmm_share", "wrong_sides"))
 )
 SHARING = "processes of a program, which move together"
 # Their device fails, which is seen when it is asked for something next.
 FAILING = {
+    "another_stream",
     "asked_of_driver",
     "failed_contexts",
     "illegal_address",
     "illegal_address_runtime",
+    "nested_launches",
     "trap",
     "misaligned",
     "reset_after_failure",
