@@ -15,6 +15,7 @@
 #define SOON_NS    500000   /* after the program touched the memory, for the first time since there is work */
 #define LATEST_NS  16000000 /* each exchange takes the pages away, and they are brought again */
 #define PART       8        /* of the time, one in so many and one goes to exchanges, which hold up calls */
+#define REST_NS    1000000000 /* the most: a network that stood still would be followed by a longer silence */
 
 static int touched;       /* eventfd */
 static _Atomic bool told; /* the thread, which has not come to it */
@@ -44,7 +45,8 @@ static void *run(void *unused) {
         atomic_store(&told, false);
         int64_t began = now_ns();
         exchange_now();
-        earliest = now_ns() + PART * (now_ns() - began);
+        int64_t ended = now_ns(), rest = PART * (ended - began);
+        earliest = ended + (rest < REST_NS ? rest : REST_NS);
         long later = pause * 2 < LATEST_NS ? pause * 2 : LATEST_NS;
         atomic_compare_exchange_strong(&pause_ns, &pause, later);
     }

@@ -33,8 +33,16 @@ static bool waits_in_server(uint16_t op) {
            op == GF_OP_cuCtxSetLimit;
 }
 
+static bool is_queued(uint16_t op) {
+    return op == GF_OP_sessionLaunch || op == GF_OP_sessionFill || op == GF_OP_sessionCopy ||
+           op == GF_OP_sessionHostCall || op == GF_OP_sessionGraphLaunch ||
+           op == GF_OP_cuEventRecordWithFlags || op == GF_OP_cuStreamWaitEvent;
+}
+
 void gf_hook_run_before(uint16_t op) {
-    if (waits(op)) {
+    if (is_queued(op)) {
+        gf_hook_run(GF_BEFORE_QUEUED);
+    } else if (waits(op)) {
         gf_hook_run(GF_BEFORE_WAIT);
     } else if (waits_in_server(op)) {
         gf_hook_run(GF_BEFORE_END);

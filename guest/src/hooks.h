@@ -15,6 +15,8 @@ enum gf_moment {
     GF_BEFORE_UNMAP,
     /* before the device is given work that may touch any memory */
     GF_BEFORE_WORK,
+    /* before something is put into a stream, by those calls of which there may be thousands */
+    GF_BEFORE_QUEUED,
     /* before a wait for the device, or a question how far it is */
     GF_BEFORE_WAIT,
     GF_AFTER_WAIT,

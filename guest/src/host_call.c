@@ -17,6 +17,9 @@
 
 #define TABLE_SIZE 256
 #define PATIENCE   UINT64_C(10000000000) /* nanoseconds */
+/* Requests behind a call that a stream waits for. A device has room for about a thousand operations; where
+ * there is none the server's dispatcher waits, and would not hear that the call is done. */
+#define BEHIND_MOST 512
 
 /* A call that was asked for. */
 struct turn {
@@ -49,6 +52,7 @@ static struct worker functions = {.work = PTHREAD_COND_INITIALIZER, .last = &fun
 static struct worker copies = {.work = PTHREAD_COND_INITIALIZER, .last = &copies.first};
 
 _Atomic unsigned gf_host_calls;
+static _Atomic uint64_t oldest_sent; /* of those that streams wait for; 0: there is none */
 
 static struct gf_host_task **place(uint64_t id) {
     struct gf_host_task **at = &table[id % TABLE_SIZE];
@@ -81,7 +85,30 @@ static void sweep(void) {
 }
 
 /* With the lock held. */
+static struct gf_host_task *oldest_in_a_stream(void) {
+    struct gf_host_task *oldest = NULL;
+    for (int i = 0; i < TABLE_SIZE && gf_host_calls > 0; i++) {
+        for (struct gf_host_task *call = table[i]; call != NULL; call = call->next) {
+            bool waited = !call->kept && call->sent > 0;
+            oldest = waited && (oldest == NULL || call->sent < oldest->sent) ? call : oldest;
+        }
+    }
+    return oldest;
+}
+
+/* With the lock held: the call is in a stream since so many requests, or (0) in none any more. */
+static void note_sent(struct gf_host_task *call, uint64_t sent) {
+    bool changes = call->sent == oldest_sent || oldest_sent == 0;
+    call->sent = sent;
+    if (changes) {
+        const struct gf_host_task *oldest = oldest_in_a_stream();
+        atomic_store(&oldest_sent, oldest == NULL ? 0 : oldest->sent);
+    }
+}
+
+/* With the lock held. */
 static void forget(struct gf_host_task **at) {
+    note_sent(*at, 0);
     *at = (*at)->next;
     gf_channel_attend(-1);
     atomic_fetch_sub(&gf_host_calls, 1);
@@ -235,6 +262,31 @@ static void await(uint64_t context) {
     }
 }
 
+static bool are_behind(uint64_t requests) {
+    uint64_t sent = atomic_load(&oldest_sent);
+    return sent != 0 && gf_channel_frames() - sent > requests && !gf_channel_lost();
+}
+
+/* But a program may let a stream go on by what it does next. */
+static void await_oldest(void) {
+    if (!are_behind(BEHIND_MOST)) {
+        return;
+    }
+    uint64_t began = gf_now();
+    while (are_behind(BEHIND_MOST / 2) && gf_now() - began < PATIENCE) {
+        gf_channel_glance(); /* the I/O thread looks less often as long as it writes */
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+    if (are_behind(BEHIND_MOST)) {
+        pthread_mutex_lock(&lock);
+        struct gf_host_task *oldest = oldest_in_a_stream();
+        if (oldest != NULL) {
+            note_sent(oldest, 0);
+        }
+        pthread_mutex_unlock(&lock);
+    }
+}
+
 /* See Note [Loads and host calls] in loading.c. But a program may load an image before it lets a stream go
  * on, where the driver allows it. */
 static void await_current(void) {
@@ -263,6 +315,7 @@ CUresult gf_host_call_add(struct gf_host_task *call) {
         gf_hook_set(GF_BEFORE_END, settle_current);
         gf_hook_set(GF_BEFORE_LOAD, await_current);
         gf_hook_set(GF_BEFORE_UNMAP, gf_host_calls_await);
+        gf_hook_set(GF_BEFORE_QUEUED, await_oldest);
         call->id = next_id++;
         call->context = gf_context_current_handle();
         call->next = table[call->id % TABLE_SIZE];
@@ -282,10 +335,17 @@ CUresult gf_host_call_enqueue(struct gf_host_task *call, uint64_t stream, bool a
         object == NULL ? call->context : object->object.owner; /* if that fails it is not asked for */
     gf_window_stream_may_wait();
     struct gf_req_sessionHostCall request = {.stream = stream, .call = call->id, .always = always};
+    uint64_t id = call->id;
     CUresult result = gf_send_struct(GF_OP_sessionHostCall, &request);
     if (result != CUDA_SUCCESS) {
         withdraw(call);
+        return result;
     }
+    pthread_mutex_lock(&lock);
+    if ((call = *place(id)) != NULL) { /* else it has run by now, and is gone */
+        note_sent(call, gf_channel_frames());
+    }
+    pthread_mutex_unlock(&lock);
     return result;
 }
 

@@ -15,6 +15,7 @@ struct gf_host_task {
     unsigned asked;   /* for how many times it is to run */
     uint64_t dropped; /* of a kept call: what has a lower number may still ask for it */
     uint64_t id, context;
+    uint64_t sent; /* how many requests were before it was in its stream; 0: nobody waits for it to be done */
     struct gf_host_task *next;
 };
 

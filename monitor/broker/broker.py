@@ -189,6 +189,7 @@ class Broker(PoolListener):
         self._handover.flush()
 
     def _match(self) -> None:
+        self._queue.leave_the_gone()
         while not self._closing and (found := self._programs.next()):
             self._place(*found)
         for session, why_not in self._programs.hopeless():

@@ -60,7 +60,7 @@ class Programs:
 
     def why_not(self, session: Session) -> str | None:
         """Why one more process of this session's program may not come; None: it may."""
-        lease = self._leases.get(session.hello.program_id) if session.hello.program_id else None
+        lease = self._lease(session.hello.program_id)
         if lease is None:
             return None
         devices = self._devices(lease)
@@ -94,7 +94,7 @@ class Programs:
     def enter(self, session: Session) -> bool:
         """Whether the session joins a lease; else it founds one, for which it has to queue."""
         program = session.hello.program_id
-        lease = self._leases.get(program) if program else None
+        lease = self._lease(program)
         if lease is None:
             if program:
                 self._leases[program] = session.lease = Lease(session.id, program)
@@ -104,6 +104,16 @@ class Programs:
         session.hello = session.hello._replace(portion=lease.portion)
         self._join(session)
         return True
+
+    def _lease(self, program: bytes) -> Lease | None:
+        """The lease of a program that is here. Nobody joins one that has gone to another GPU server."""
+        lease = self._leases.get(program) if program else None
+        return None if lease is None or self._has_left(lease) else lease
+
+    def _has_left(self, lease: Lease) -> bool:
+        """Whether all of the program has gone to another GPU server; its guests may yet have to follow."""
+        members = [self._sessions[one] for one in lease.members if one in self._sessions]
+        return bool(members) and all(one.moved_to for one in members)
 
     def _join(self, session: Session) -> None:
         session.lease.joining.append(session.id)
@@ -269,6 +279,17 @@ class Programs:
             del self._leases[lease.program]
         orphans = [self._joining.pop(number) for number in lease.joining]
         return True, orphans
+
+    def left_behind(self) -> list[Session]:
+        """Those that were about to join a program which has gone to another GPU server: they found another
+        lease.
+        """
+        behind = [one for one in self._joining.values() if self._has_left(one.lease)]
+        for each in behind:
+            del self._joining[each.id]
+            each.lease.leave(each.id)
+            self._lessen(each.hello.tenant, 1)
+        return behind
 
     def _lessen(self, tenant: str, count: int) -> None:
         self._more[tenant] -= count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
@@ -136,13 +136,20 @@ class Queue:
     def leave_lease(self, session: Session) -> bool:
         """The session is over. Whether its lease is; if somebody was joining that, there is another."""
         over, orphans = self._programs.leave(session)
+        self._enter_anew(orphans)
+        return over
+
+    def leave_the_gone(self) -> None:
+        """Those that were about to join a program that has gone to another GPU server have another lease."""
+        self._enter_anew(self._programs.left_behind())
+
+    def _enter_anew(self, orphans: Sequence[Session]) -> None:
         for orphan in orphans:
             self._waiting.leave(orphan)
             if not self._programs.enter(orphan):
                 self.enter(orphan)
         if orphans:
             asyncio.get_running_loop().call_soon(self._entered, orphans)
-        return over
 
     def _give_up(self, session: Session) -> None:
         """It has waited as long as it may."""

@@ -205,6 +205,8 @@ def _file_name(field: bytes) -> str:
         said = field.partition(b"\0")[0].decode()
     except UnicodeDecodeError:
         raise Refusal(Reason.MALFORMED, "HELLO: program is not UTF-8") from None
+    if said.isprintable():  # nearly always, and to look at each letter would be a quarter of reading a HELLO
+        return said
     return "".join(letter if letter.isprintable() else "?" for letter in said)
 
 

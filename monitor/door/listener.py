@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import select
 import socket
@@ -34,6 +35,7 @@ LISTEN_ONCE = select.EPOLLIN | select.EPOLLONESHOT  # who has said HELLO need no
 MAKING_ROOM = 8  # of the largest crowd this part goes when there are too many
 ACCEPTED_MOST = 16  # before those who are further get their turn
 LOOKS_MOST = 64  # before the rest of the monitor gets its turn
+SO_PASSRIGHTS = 83  # of Linux 6.16, not yet in Python's socket
 
 log = structlog.get_logger()
 
@@ -61,6 +63,10 @@ def listen_tcp(address: str, option: str = "--listen") -> socket.socket:
 def listen_unix(path: str) -> socket.socket:
     """A listening socket that only this user can reach. What an earlier monitor left behind is removed."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Connections inherit it: nobody sends descriptors. The last close of a socket may wait for as long as it
+    # is set to linger, and whoever reads what it came with, or closes what it was not read from, would wait.
+    with contextlib.suppress(OSError):  # an older kernel, where the socket's own user can do that
+        listening.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
 
     def bind() -> None:
         make_way(Path(path))

@@ -29,13 +29,19 @@ uint32_t sim_occupancy_blocks(const struct sim_kernel_info *info, uint32_t threa
     return by_shared < blocks ? (uint32_t)by_shared : blocks;
 }
 
+/* What the function may not have at a launch fits nowhere (cuda_occupancy.h). */
+static uint32_t blocks_of(const struct sim_function *function, uint32_t threads, uint64_t dynamic_shared) {
+    bool allowed = dynamic_shared <= sim_function_max_dynamic(function->info, function->attributes);
+    return allowed ? sim_occupancy_blocks(function->info, threads, dynamic_shared) : 0;
+}
+
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction handle, int block_size,
                                                               size_t dynamic_shared, unsigned int flags) {
     struct sim_function *function;
     SIM_REQUIRE(blocks && block_size > 0 && (flags & ~(unsigned)CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) == 0);
     SIM_TRY(sim_function_acquire(handle, &function));
     *blocks = (uint32_t)block_size <= function->info->max_threads
-                  ? (int)sim_occupancy_blocks(function->info, (uint32_t)block_size, dynamic_shared)
+                  ? (int)blocks_of(function, (uint32_t)block_size, dynamic_shared)
                   : 0;
     sim_release(function);
     return CUDA_SUCCESS;
@@ -60,8 +66,8 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid_size, int *block_si
     /* from the largest size down, in whole warps: of equal occupancy the larger block wins */
     for (uint32_t size = (uint32_t)sim_round_up(most, SIM_WARP); size; size -= SIM_WARP) {
         uint32_t threads = size < most ? size : most;
-        uint32_t blocks = sim_occupancy_blocks(
-            function->info, threads, shared_of_block ? shared_of_block((int)threads) : dynamic_shared);
+        uint32_t blocks =
+            blocks_of(function, threads, shared_of_block ? shared_of_block((int)threads) : dynamic_shared);
         if (blocks * threads > best_blocks * best_size) {
             best_size = threads;
             best_blocks = blocks;

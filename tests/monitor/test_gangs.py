@@ -375,3 +375,22 @@ def test_a_defect_ends_a_move() -> None:
         assert not custody.active
 
     asyncio.run(life())
+
+
+def test_nobody_joins_a_program_that_has_gone_to_another_server(tmp_path: Path) -> None:
+    """Its guests may yet have to follow. Who joined it waited for a minute, and was refused."""
+    sessions: dict[int, Session] = {}
+    programs = Programs(sessions, two_devices(), MagicMock(), MagicMock(), MagicMock(), tmp_path, 4)
+    for number in (1, 2, 3):
+        sessions[number] = Session(number, HELLO._replace(program_id=b"program"), "", None)
+    first, second, third = sessions.values()
+    assert not programs.enter(first)
+    assert programs.enter(second)
+    assert programs.left_behind() == []
+    first.remote = migration_pb2.RemoteTarget(address="gpu-b:7700")
+    assert programs.left_behind() == [second]
+    assert (first.lease.joining, programs.joining) == ([], [])
+    assert not programs.enter(second)
+    assert programs.enter(third)
+    assert second.lease is third.lease
+    assert second.lease.number == 2

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from gpuferry.monitor.door import handshake
+from gpuferry.monitor.door.listener import SO_PASSRIGHTS
 from gpuferry.specs._generated import frames, operations
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -190,6 +191,18 @@ def test_a_hello_in_pieces(monitor: harness.Monitor) -> None:
                 assert guest.echo(b"meanwhile") == b"meanwhile"
         slow.sendall(frame[50:])
         assert outcome(slow)
+
+
+def test_descriptors_are_not_taken(monitor: harness.Monitor) -> None:
+    """The monitor would have their last close, which of a socket that lingers is a wait."""
+    with connect(monitor.address) as connection, socket.socket() as lingers:
+        read_greeting(connection)
+        try:
+            connection.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 1)
+        except OSError:
+            pytest.skip("no SO_PASSRIGHTS: it is of Linux 6.16")
+        with pytest.raises(PermissionError):
+            socket.send_fds(connection, [b"x"], [lingers.fileno()])
 
 
 def test_several_guests_beside_one_that_says_nothing(monitor: harness.Monitor) -> None:

@@ -82,6 +82,11 @@ static void CUDA_CB linger(void *unused) {
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
 }
 
+static void CUDA_CB linger_long(void *unused) {
+    (void)unused;
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+}
+
 static void captured(CUstream stream) {
     unsigned value = 7, result = 0;
     CUdeviceptr memory = allocate(4);
@@ -110,6 +115,17 @@ static void within(CUstream stream) {
     EXPECT(to == 9 && again == 9);
 }
 
+// More than any device has room for stands behind a function: whoever enqueues it waits for that function,
+// and nobody waits for ever.
+static void crowded(CUstream stream) {
+    CUdeviceptr memory = allocate(4);
+    OK(cuLaunchHostFunc(stream, linger_long, NULL));
+    for (int i = 0; i < 20000; i++)
+        QUIET(cuMemsetD32Async(memory, (unsigned)i, 1, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemFree(memory));
+}
+
 int main(void) {
     CUstream stream;
     start();
@@ -119,6 +135,7 @@ int main(void) {
     chain(NULL);
     captured(stream);
     within(stream);
+    crowded(stream);
     EXPECT(overlapped == 0 && disorder == 0 && wrong_status == 0 && wrong_data == 0);
     return check_failed;
 }

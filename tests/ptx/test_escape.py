@@ -31,9 +31,10 @@ at = ctypes.addressof(host) & ~63
 libc = ctypes.cast(ctypes.CDLL(None).system, ctypes.c_void_p).value
 
 
-def attempt(body, *values, module="", fibers=False, **shape):
+def attempt(body, *values, module="", fibers=False, stack=1024, **shape):
     body = ("    bar.sync 0;\\n" if fibers else "") + body
     with driver.own_context():
+        driver.call("cuCtxSetLimit", 0, ctypes.c_size_t(stack))  # CU_LIMIT_STACK_SIZE
         try:
             text = body if body.startswith(".version") else kernel(body, pointers=3, module=module)
             out = driver.Buffer(np.zeros(64, np.uint64))
@@ -167,6 +168,18 @@ def test_a_kernel_finds_no_way_out_of_its_local_memory(space: str) -> None:
     assert process(code) == [ILLEGAL, ILLEGAL]
 
 
+@pytest.mark.parametrize("form", ["warp", "thread"])
+def test_who_has_no_local_memory_finds_no_way_out_either(form: str, tmp_path: Path) -> None:
+    """A limit of 0 bytes is one that a program may set: the room behind such an end is not all of memory."""
+    code = """
+    for body in ("ld.u64 %x10, [%x1];", "st.local.u64 [%x1], %x0;"):
+        for fibers in (False, True):
+            attempt("    " + body, at, fibers=fibers, stack=0, block=(32,))
+    """
+    lines = process(code, GPUFERRY_SIM_UNIT=form, GPUFERRY_SIM_CACHE=str(tmp_path))
+    assert lines == [ILLEGAL] * 4
+
+
 def test_below_its_local_memory_is_nothing_either() -> None:
     body = STACK.replace("{space}", "").replace("add.u64 %x10, %x10, 8", "sub.u64 %x10, %x10, 8")
     assert process(f"attempt({body!r})") == [ILLEGAL]
@@ -182,6 +195,35 @@ def test_the_block_and_its_arguments_give_nothing_away() -> None:
     attempt("    mov.b64 %x10, p1;\\n    ld.u64 %x11, [%x10];\\n" + out, 77)
     """
     assert process(code) == [ILLEGAL, ILLEGAL, ILLEGAL, "ran 77 0 0 0"]
+
+
+WORDS = 24
+# Of a function that LLVM does not take into the kernel: it calls itself.
+GIVEN = f"""
+.func (.param .b64 r) all(.param .align 8 .b8 given[{8 * WORDS}], .param .b64 n) {{
+    .reg .b64 %d<4>; .reg .pred %q; ld.param.u64 %d1, [n]; mov.u64 %d0, 0;
+    {"".join(f"ld.param.u64 %d2, [given+{8 * i}]; or.b64 %d0, %d0, %d2;" for i in range(WORDS))}
+    setp.eq.u64 %q, %d1, 77; @%q call (r), all, (given, n); st.param.b64 [r], %d0; ret;
+}}
+"""
+UNWRITTEN = {
+    "a variable": f".local .align 8 .b8 own[{8 * WORDS}]; mov.u64 %x10, 0;"
+    + "".join(f"ld.volatile.local.u64 %x11, [own+{8 * i}]; or.b64 %x10, %x10, %x11;" for i in range(WORDS)),
+    "an argument": f"{{ .param .align 8 .b8 a[{8 * WORDS}]; .param .b64 n; .param .b64 r;"
+    " st.param.b64 [n], 5; call (r), all, (a, n); ld.param.b64 %x10, [r]; }",
+}
+
+
+@pytest.mark.parametrize("form", ["warp", "thread"])
+def test_what_it_has_not_written_gives_nothing_away(form: str, tmp_path: Path) -> None:
+    """On the machine's stack, where addresses of the library lay."""
+    code = f"""
+    for body in {list(UNWRITTEN.values())!r}:
+        body = "    " + body + store("%x10", index="%r0", type_="u64")
+        attempt(body, module={GIVEN!r}, block=(32,))
+    """
+    lines = process(code, GPUFERRY_SIM_UNIT=form, GPUFERRY_SIM_CACHE=str(tmp_path))
+    assert lines == ["ran 0 0 0 0"] * len(UNWRITTEN)
 
 
 PRINT = (
@@ -540,3 +582,28 @@ def test_printing_fills_no_memory(tmp_path: Path) -> None:
     assert mib < first < 3 * mib
     assert second == first
     assert mib < third < 3 * mib
+
+
+# Prepares launches, frees the room that each has for parameters, and makes none.
+PREPARING = """
+.extern .func (.param .b64 r) __gpuferry_launch_room(.param .b64 kernel, .param .b32 x, .param .b32 y,
+    .param .b32 z, .param .b32 tx, .param .b32 ty, .param .b32 tz, .param .b32 shared);
+.extern .func free(.param .b64 p);
+.visible .entry child() { ret; }
+"""
+
+
+def test_launches_that_are_prepared_and_not_made_are_bounded() -> None:
+    """Each takes memory of the process that counts as nobody's."""
+    body = """
+    mov.u32 %r2, 0;
+    again:
+    mov.u64 %x2, child;
+    { .param .b64 r; .param .b64 kernel; .param .b32 one; .param .b32 none; st.param.b64 [kernel], %x2;
+      st.param.b32 [one], 1; st.param.b32 [none], 0;
+      call (r), __gpuferry_launch_room, (kernel, one, one, one, one, one, one, none); ld.param.b64 %x3, [r]; }
+    { .param .b64 p; st.param.b64 [p], %x3; call free, (p); }
+    add.u32 %r2, %r2, 1; setp.lt.u32 %p0, %r2, 200000; @%p0 bra again;
+    """
+    code = f"""attempt({body!r} + store("%x3", index="%r0", type_="u64"), module={PREPARING!r}, block=(1,))"""
+    assert process(code) == ["ran 0 0 0 0"]

@@ -65,6 +65,51 @@ def test_a_reduction_of_one_warp_without_any_barrier(how: str) -> None:
     assert reduced(how, begin, 32) == 2016
 
 
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_first_of_eight_lanes_writes_for_them_behind_a_barrier(unit: str) -> None:
+    """As Eigen's contractions do it, whose kernels are too large for warps: nothing but the lanes' order is
+    between the stores of one and the loads of the others."""
+    body = f"""{UNITS[unit]}
+    {SUMS}
+    mov.u32 %r9, sums;
+    shl.b32 %r10, %r0, 2;
+    add.u32 %r10, %r9, %r10;
+    st.shared.u32 [%r10], -1;
+    bar.sync 0;
+    and.b32 %r11, %r0, 7;
+    setp.ne.u32 %p0, %r11, 0;
+    @%p0 bra others;
+    st.shared.u32 [%r10], %r0;
+    st.shared.u32 [%r10+4], %r0;
+    st.shared.u32 [%r10+24], %r0;
+    st.shared.u32 [%r10+28], %r0;
+others:
+    ld.shared.u32 %r12, [%r10];
+    {store("%r12", index="%r0")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(64, np.int32), block=(64,))
+    assert out.reshape(8, 8).tolist() == [[n, n, -1, -1, -1, -1, n, n] for n in range(0, 64, 8)]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_first_thread_is_the_first_behind_a_barrier(unit: str) -> None:
+    """As in Eigen's sums of halves: all threads add to one number, and the first takes what it then is."""
+    body = f"""{UNITS[unit]}
+    {SUMS}
+    st.shared.u32 [sums], 5;
+    bar.sync 0;
+    ld.shared.u32 %r10, [sums];
+    add.u32 %r10, %r10, 1;
+    st.shared.u32 [sums], %r10;
+    setp.ne.u32 %p0, %r0, 0;
+    @%p0 bra end;
+    {store("%r10", index="%r0")}
+end:
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(1, np.uint32), block=(128,))
+    assert out[0] == 6
+
+
 def test_warps_that_take_one_side_each_run_in_step() -> None:
     """Lanes exchange values on both sides of a branch, as in OpenMM; a warp takes one side as a whole."""
     side = """

@@ -179,3 +179,23 @@ def judge(text: str) -> None:
     module = parse(text)
     assert module.variables
     check_bodies(module)
+
+
+def test_shared_variables_lie_where_ptxas_puts_them() -> None:
+    """By alignment, the largest first, then by size, the smallest first: LightGBM takes an array of 4-byte
+    numbers for one of 8-byte ones, which it is behind an array of those."""
+    names = ["word", "pairs", "flags", "half", "words"]
+    asked = "\n".join(
+        f"    mov.u32 %r{10 + i}, {name};\n{store(f'%r{10 + i}', index=str(i))}"
+        for i, name in enumerate(names)
+    )
+    body = f"""
+    .shared .align 4 .b8 words[256];
+    .shared .align 1 .b8 flags[31];
+    .shared .align 8 .b8 pairs[256];
+    .shared .align 2 .b8 half[2];
+    .shared .align 4 .b8 word[8];
+{asked}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(5, np.uint32))
+    assert (out - out[1]).tolist() == [256, 0, 522, 520, 264]

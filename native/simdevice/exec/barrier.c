@@ -50,7 +50,15 @@ static inline __attribute__((always_inline)) struct sim_barrier *arrive(struct s
     return barrier;
 }
 
-/* Waits and gives the number of true predicates and of arrivals. */
+static inline void enqueue(struct sim_barrier *barrier, struct sim_fiber *fiber) {
+    fiber->next = NULL;
+    *(barrier->waiters == NULL ? &barrier->waiters : &barrier->last->next) = fiber;
+    barrier->last = fiber;
+}
+
+/* Waits and gives the number of true predicates and of arrivals. All go on in the order in which they came,
+ * the last to come behind the others: what the first thread writes is there for those that follow it, as it
+ * mostly is on a GPU where programs forget to wait for it. */
 static inline __attribute__((always_inline)) void wait(struct sim_thread *t, struct sim_barrier *barrier,
                                                        uint32_t *predicates, uint32_t *arrived) {
     struct sim_cta *cta = sim_cta_of(t);
@@ -59,10 +67,13 @@ static inline __attribute__((always_inline)) void wait(struct sim_thread *t, str
         *predicates = barrier->predicates;
         *arrived = barrier->arrived;
         release(cta, barrier);
+        if (cta->ready_first != NULL) {
+            sim_cta_ready(cta, fiber);
+            sim_context_switch(&fiber->context, &cta->worker->base);
+        }
         return;
     }
-    fiber->next = barrier->waiters;
-    barrier->waiters = fiber;
+    enqueue(barrier, fiber);
     sim_cta_wait(cta, fiber);
     *predicates = fiber->lane.a;
     *arrived = fiber->lane.b;

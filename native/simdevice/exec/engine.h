@@ -78,7 +78,7 @@ struct sim_fiber {
 struct sim_barrier {
     uint32_t expected; /* 0: all live threads */
     uint32_t arrived, predicates;
-    struct sim_fiber *waiters;
+    struct sim_fiber *waiters, *last; /* in the order in which they came */
 };
 
 enum sim_warp_op { OP_SYNC, OP_ACTIVEMASK, OP_SHFL, OP_VOTE, OP_MATCH, OP_REDUX, OP_GATHER };

@@ -81,6 +81,15 @@ static struct sim_kernel *find(const struct sim_kernel *one, uint64_t handle) {
     return NULL;
 }
 
+/* Whether there are more than threads could be about to launch. Rooms do not bound them: a kernel may free
+ * its own. */
+static bool crowded(struct sim_launches *launches) {
+    pthread_mutex_lock(&launches->lock);
+    bool most = launches->count > 2 * MOST_PENDING;
+    pthread_mutex_unlock(&launches->lock);
+    return most;
+}
+
 static uint32_t prepare(struct sim_run *run, uint64_t handle, struct sim_launch *asked, void **room) {
     asked->kernel = find(run->grid->kernel, handle);
     if (asked->kernel == NULL)
@@ -88,6 +97,9 @@ static uint32_t prepare(struct sim_run *run, uint64_t handle, struct sim_launch 
     const struct sim_kernel_info *info = asked->kernel->info;
     if (!fits(info, asked))
         return INVALID_CONFIGURATION;
+    struct sim_launches *launches = &run->launches;
+    if (crowded(launches))
+        return MEMORY_ALLOCATION;
     struct sim_launch *launch = malloc(sizeof *launch + info->param_bytes);
     void *taken = sim_heap_take(info->param_bytes + 1u, 16, run->grid->heap_limit + ROOMS);
     if (launch == NULL || taken == NULL) {
@@ -98,7 +110,6 @@ static uint32_t prepare(struct sim_run *run, uint64_t handle, struct sim_launch 
     }
     *launch = *asked;
     launch->room = *room = taken;
-    struct sim_launches *launches = &run->launches;
     pthread_mutex_lock(&launches->lock);
     launch->depth = launches->depth + 1;
     launch->next = launches->prepared;

@@ -95,7 +95,8 @@ static void locate(const struct sim_view *view, const struct sim_level *level, u
     int64_t layer = (int64_t)(int32_t)c[0];
     *place = (struct place){0};
     if (cube) {
-        int64_t last = (int64_t)level->layers / 6 - 1; /* beyond it, the last cube, whichever face it is */
+        int64_t cubes = level->layers / 6;        /* none where a view leaves less than one */
+        int64_t last = cubes > 0 ? cubes - 1 : 0; /* beyond it, the last cube, whichever face it is */
         int64_t number = shape == SIM_CUBE || layer < 0 ? 0 : layer < last ? layer : last;
         layer = number * 6 + cube_face((const float[]){at[0], at[1], at[2]}, at);
     }

@@ -70,12 +70,12 @@ class SharedLayout:
     offsets: dict[tuple[int, str], int] = field(default_factory=dict)
     size: int = 0
 
-    def place(self, owner: int, name: str, size: int, align: int) -> None:
-        if (owner, name) in self.offsets:
-            return
-        offset = -(-self.size // align) * align
-        self.offsets[owner, name] = offset
-        self.size = offset + size
+    def place(self, variables: dict[tuple[int, str], Variable | Local]) -> None:
+        """In the order of ptxas: programs use arrays as if they were aligned as what comes before them."""
+        for key, variable in sorted(variables.items(), key=lambda item: (-item[1].align, item[1].size)):
+            offset = -(-self.size // variable.align) * variable.align
+            self.offsets[key] = offset
+            self.size = offset + variable.size
 
     @property
     def dynamic(self) -> int:
@@ -271,6 +271,7 @@ class Module:
 
     def shared_layout(self, kernel: Function) -> SharedLayout:
         layout = SharedLayout()
+        variables: dict[tuple[int, str], Variable | Local] = {}
         dynamic = 1
         for function in self.reachable(kernel):
             for symbol in self.references(function):
@@ -279,10 +280,11 @@ class Module:
                 if symbol.is_dynamic:
                     dynamic = max(dynamic, symbol.align, SHARED_ALIGNMENT)
                 else:
-                    layout.place(-1, f"{id(self.unit_of(function))}:{symbol.name}", symbol.size, symbol.align)
+                    variables[-1, f"{id(self.unit_of(function))}:{symbol.name}"] = symbol
             for variable in self.declarations(function)[0]:
                 if variable.space == "shared":
-                    layout.place(function.index, variable.name, variable.size, variable.align)
+                    variables[function.index, variable.name] = variable
+        layout.place(variables)
         # As ptxas counts it: what is dynamic begins behind it.
         layout.size = -(-layout.size // dynamic) * dynamic
         return layout

@@ -100,7 +100,7 @@ def _pass(
     for operand, parameter in zip(returns, results, strict=True):
         place = _place(e, operand)
         if place is None:
-            pointer = e.alloca(f"[{max(parameter.size, 8)} x i8], align 16")
+            pointer = e.variable(max(parameter.size, 8), 16)
             finish.append((operand, parameter, pointer))
             pointers.append(pointer)
         else:
@@ -108,7 +108,7 @@ def _pass(
     for operand, parameter in zip(arguments, parameters, strict=True):
         place = _place(e, operand)
         if place is None:
-            pointer = e.alloca(f"[{max(parameter.size, 8)} x i8], align 16")
+            pointer = e.variable(max(parameter.size, 8), 16)
             kind = parameter.type
             value = e.read_bits(operand, kind.bits)
             e.emit(f"store {kind.integer} {value}, ptr {pointer}, align 16")

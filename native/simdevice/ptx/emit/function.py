@@ -481,7 +481,7 @@ class FunctionEmitter(Writer):
             self.entry.append(f"  {pointer} = getelementptr i8, ptr %frame, i64 {self.framed[self.position]}")
             names[item.name] = Place(pointer, item.space, item.size, align, item.element)
             return
-        pointer = self.alloca(f"[{max(item.size, 1)} x i8], align {align}")
+        pointer = self.variable(max(item.size, 1), align)
         names[item.name] = Place(pointer, item.space, item.size, align, item.element)
 
     def instruct(self, instruction: Instruction) -> None:

@@ -22,9 +22,11 @@ def in_device(e: Writer, address: str) -> str:
 
 
 def in_local(e: Writer, address: str, size: int) -> str:
+    """Whether `size` bytes there are the thread's; it may have fewer in all, or none (a stack limit of 0)."""
     begin, end = e.local_bound("local"), e.local_bound("local_end")
-    room = e.op(f"sub i64 {e.op(f'sub i64 {end}, {begin}')}, {size}")
-    return e.op(f"icmp ule i64 {e.op(f'sub i64 {address}, {begin}')}, {room}")
+    length = e.op(f"sub i64 {end}, {begin}")
+    places = e.intrinsic("llvm.usub.sat.i64", "i64", f"i64 {length}", f"i64 {size - 1}")
+    return e.op(f"icmp ult i64 {e.op(f'sub i64 {address}, {begin}')}, {places}")
 
 
 def check(e: Writer, base: str, address: str, offset: int, space: str, size: int, writes: bool) -> None:

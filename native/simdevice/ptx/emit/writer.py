@@ -88,6 +88,17 @@ class Writer:
         self.entry.append(f"  {name} = alloca {text}")
         return name
 
+    def variable(self, size: int, align: int) -> str:
+        """Memory of the function's for what PTX declares. In a kernel that is held to its own it begins as
+        zeros: what lies on the machine's stack are addresses of the process.
+        """
+        name = self.alloca(f"[{size} x i8], align {align}")
+        if self.kernel.checked:
+            memset = "@llvm.memset.p0.i64"
+            self.kernel.declare(memset[1:], f"void {memset}(ptr, i8, i64, i1 immarg)")
+            self.entry.append(f"  call void {memset}(ptr align {align} {name}, i8 0, i64 {size}, i1 false)")
+        return name
+
     def entry_value(self, key: str, text: str) -> str:
         """Return a value that is computed once, at the function's entry."""
         name = self.cached.get(key)

@@ -74,7 +74,7 @@ def _place(e: WarpEmitter, operand: Operand, parameter: Parameter) -> Place:
                 raise e.fail("an argument is smaller than the parameter")
             return known
     words = max(-(-parameter.size // 4), 1)
-    return Place(e.alloca(f"[{words * WARP} x i32], align 64"), "param", parameter.size, parameter.align)
+    return Place(e.variable(words * WARP * 4, 64), "param", parameter.size, parameter.align)
 
 
 def _by_address(e: WarpEmitter, register: str, callees: list[Function], pointers: str) -> None:

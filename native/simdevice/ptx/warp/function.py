@@ -501,7 +501,7 @@ class WarpEmitter(FunctionEmitter):
             return
         names_here = self.scopes[-1].names
         if item.space == "param":
-            pointer = self.alloca(f"[{_words(item.size) * WARP} x i32], align 64")
+            pointer = self.variable(_words(item.size) * WARP * 4, 64)
             names_here[item.name] = Place(pointer, "param", item.size, item.align, item.element)
             return
         align = max(item.align, 8)
@@ -512,7 +512,7 @@ class WarpEmitter(FunctionEmitter):
             return
         align = max(align, 16)
         stride = -(-max(item.size, 1) // align) * align
-        base = self.alloca(f"[{stride * WARP} x i8], align {align}")
+        base = self.variable(stride * WARP, align)
         places = "<" + ", ".join(f"i64 {stride * lane}" for lane in range(WARP)) + ">"
         name = self.temporary()
         self.entry.append(f"  {name} = getelementptr i8, ptr {base}, {vector('i64')} {places}")

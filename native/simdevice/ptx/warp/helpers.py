@@ -125,6 +125,7 @@ def _reachable(kernel: KernelContext, space: str, size: int, load: bool) -> list
     kernel.declare("sim_rt_reach", "void @sim_rt_reach(ptr, i64, i32, i32)")
     kernel.declare("sim_rt_illegal", "void @sim_rt_illegal(ptr, i64) cold noreturn")
     kernel.declare("llvm.cttz.i32", "i32 @llvm.cttz.i32(i32, i1)")
+    kernel.declare("llvm.usub.sat.i64", "i64 @llvm.usub.sat.i64(i64, i64)")
     local, end = (layout.THREAD[name] for name in ("local", "local_end"))
     device = "false" if space == "local" else "true"
     outside_local = "ask" if space in ("generic", "param") else "deny"
@@ -151,9 +152,9 @@ def _reachable(kernel: KernelContext, space: str, size: int, load: bool) -> list
         "  %local = load i64, ptr %local.at, align 8",
         "  %local.end = load i64, ptr %local.end.at, align 8",
         "  %local.size = sub i64 %local.end, %local",
-        f"  %local.room = sub i64 %local.size, {size}",
+        f"  %local.places = call i64 @llvm.usub.sat.i64(i64 %local.size, i64 {size - 1})",
         "  %local.offset = sub i64 %asked.at, %local",
-        "  %local.in = icmp ule i64 %local.offset, %local.room",
+        "  %local.in = icmp ult i64 %local.offset, %local.places",
         f"  br i1 %local.in, label %{in_local}, label %{outside_local}",
         "ask:",
         f"  call void @sim_rt_reach(ptr %asked.thread, i64 %asked.at, i32 {size}, i32 {int(not load)})",
