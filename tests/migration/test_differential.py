@@ -274,7 +274,7 @@ CASES = [
 ]
 
 
-@pytest.mark.some(24)
+@pytest.mark.some(16)
 @pytest.mark.parametrize(("program", "seed", "way", "road"), CASES)
 def test_a_program_that_is_moved(
     request: pytest.FixtureRequest,

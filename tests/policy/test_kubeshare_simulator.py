@@ -44,6 +44,7 @@ def test_figure_6() -> None:
     assert [one for one in rows if not one.holds] == []
 
 
+@pytest.mark.slow
 def test_jobs_per_minute_with_and_without_sharing() -> None:
     rows = [kubeshare.throughput(mean, [0], number=1800) for mean in kubeshare.MEANS]
     assert [one for one in rows if not one.holds] == []
@@ -56,6 +57,7 @@ def test_active_gpus_at_half_load() -> None:
     assert [one for one in kubeshare.active([0], number=1500) if not one.holds] == []
 
 
+@pytest.mark.slow
 def test_anti_affinity_of_those_that_interfere() -> None:
     """It wins when more than half are A, is Kubernetes where all are B, and nothing where all are A."""
     found = {part: kubeshare.interference(part, [0, 1], 800) for part in (0.0, 0.25, 0.75, 1.0)}

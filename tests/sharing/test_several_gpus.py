@@ -140,6 +140,7 @@ def test_who_gave_its_turns_up_and_is_gone_leaves_nothing() -> None:
     ),
     st.booleans(),
 )
+@pytest.mark.slow
 def test_nobody_starves_whichever_gpus_they_want(
     wanted: list[tuple[list[int], int, int]], robin: bool
 ) -> None:
