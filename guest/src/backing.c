@@ -122,8 +122,7 @@ static void map_run(struct gf_backing *backing, uint64_t first, uint64_t length)
     backing->granule_high = first + length > backing->granule_high ? first + length : backing->granule_high;
 }
 
-/* Bytes of the quota that this process has. */
-static uint64_t held(const struct gf_backing *backing) {
+uint64_t gf_backing_held(const struct gf_backing *backing) {
     return backing->mapped * gf_session.granularity + backing->elsewhere;
 }
 
@@ -132,7 +131,7 @@ static bool shared(void) {
     if (!claims && atomic_load_explicit(&gf_session.shared, memory_order_relaxed)) {
         claims = true;
         for (struct gf_backing *each = backings; each != NULL; each = each->next) {
-            each->credit = held(each);
+            each->credit = gf_backing_held(each);
         }
     }
     return claims;
@@ -169,10 +168,10 @@ static CUresult claim(struct gf_backing *backing, uint64_t wanted, uint64_t *lef
 
 /* Others may claim what this process does not have any more. False: it has all that it had. */
 static bool keep_what_is_held(struct gf_backing *backing) {
-    if (!claims || backing->credit <= held(backing)) {
+    if (!claims || backing->credit <= gf_backing_held(backing)) {
         return false;
     }
-    backing->credit = held(backing);
+    backing->credit = gf_backing_held(backing);
     struct gf_req_sessionMemoryKeepOn request = {.credit = backing->credit, .device = backing->device};
     struct gf_req_sessionMemoryKeep plain = {request.credit};
     if (backing->device == 0) {
@@ -185,7 +184,7 @@ static bool keep_what_is_held(struct gf_backing *backing) {
 
 /* Room for so many bytes more below the limit, in place of backing that nobody uses. */
 static bool replace(struct gf_backing *backing, uint64_t bytes, uint64_t limit) {
-    uint64_t wanted = held(backing) + bytes;
+    uint64_t wanted = gf_backing_held(backing) + bytes;
     if (wanted > limit) {
         uint64_t excess = (wanted - limit + gf_session.granularity - 1) / gf_session.granularity;
         if (excess > backing->trimmable) {
@@ -199,7 +198,7 @@ static bool replace(struct gf_backing *backing, uint64_t bytes, uint64_t limit) 
 /* Room for so many bytes more, if need be in place of backing that nobody uses. */
 static CUresult make_room(struct gf_backing *backing, uint64_t bytes) {
     const struct timespec pause = {.tv_nsec = CLAIM_PAUSE_NS};
-    uint64_t quota = gf_session.quota, wanted = held(backing) + bytes, left;
+    uint64_t quota = gf_session.quota, wanted = gf_backing_held(backing) + bytes, left;
     if (bytes > quota) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -37,5 +37,7 @@ bool gf_backing_is_apart(struct gf_backing *backing, uint64_t address, uint64_t 
 /* Takes bytes from the quota for what lies elsewhere, and gives them back. False: there are not so many. */
 bool gf_backing_charge(struct gf_backing *backing, uint64_t bytes);
 bool gf_backing_refund(struct gf_backing *backing, uint64_t bytes);
+/* Bytes of the quota that this process has. */
+uint64_t gf_backing_held(const struct gf_backing *backing);
 /* Bytes that allocations have, and may have: `limit`, unless other processes have the lease too. */
 CUresult gf_backing_info(struct gf_backing *backing, uint64_t limit, uint64_t *used, uint64_t *usable);

@@ -535,8 +535,7 @@ uint64_t gf_window_held(void) {
     uint64_t held = 0;
     pthread_mutex_lock(&lock);
     for (int device = 0; device < gf_session.device_count; device++) {
-        const struct gf_backing *backing = &areas[device].backing;
-        held += backing->mapped * gf_session.granularity + backing->elsewhere;
+        held += gf_backing_held(&areas[device].backing);
     }
     pthread_mutex_unlock(&lock);
     return held;

@@ -286,9 +286,7 @@ class Programs:
         """
         behind = [one for one in self._joining.values() if self._has_left(one.lease)]
         for each in behind:
-            del self._joining[each.id]
-            each.lease.leave(each.id)
-            self._lessen(each.hello.tenant, 1)
+            self.leave(each)
         return behind
 
     def _lessen(self, tenant: str, count: int) -> None:

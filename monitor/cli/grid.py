@@ -38,13 +38,18 @@ class Column(NamedTuple):
 
 
 def left(title: str, gives: Gives = Gives.NOTHING) -> Column:
-    """Return a column of words."""
+    """Return a column with this title, whose cells begin at its left, as words do. `gives`: as in Gives."""
     return Column(title, "left", gives)
 
 
 def right(title: str, gives: Gives = Gives.NOTHING) -> Column:
-    """Return a column of numbers."""
+    """Return a column with this title, whose cells end at its right, as numbers do. `gives`: as in Gives."""
     return Column(title, "right", gives)
+
+
+def names(*titles: str) -> list[Column]:
+    """Return columns of names with these titles, which are cut where there is too little room."""
+    return [left(title, Gives.WIDTH) for title in titles]
 
 
 class Grid:

@@ -61,7 +61,7 @@ def show_all(
 ) -> None:
     """Print all sessions, and those that wait."""
     from . import terminal
-    from .grid import Gives, Grid, left
+    from .grid import Gives, Grid, left, names
 
     sessions = _fetch(control, token_file)
     if waiting:
@@ -70,7 +70,7 @@ def show_all(
         print(json.dumps({"schema": SCHEMA, "sessions": sessions}, indent=2))
         return
     columns = [left("id"), left("lease", Gives.WAY), left("state")]
-    columns += [left(name, Gives.WIDTH) for name in ("program", "function", "tenant")]
+    columns += names("program", "function", "tenant")
     columns += [left("pid"), left("from", Gives.WAY), *([left("why", Gives.LINES)] if waiting else [])]
     table = Grid(*columns)
     # Processes of one program, which share a lease, stand together.
@@ -81,12 +81,12 @@ def show_all(
             state = f"{state}, {_ELSEWHERE[one['residency']]}"
         if one.get("stays"):
             state = f"{state} (its memory stays: {one['stays']})"
-        names = (one["program"], one["function"] or "-", one["tenant"] or "-")
+        whose = (one["program"], one["function"] or "-", one["tenant"] or "-")
         table.add_row(
             str(one["id"]),
             str(one.get("lease") or "-"),
             state,
-            *names,
+            *whose,
             str(one["guest_pid"]),
             one.get("peer", "-"),
             *([one["reason"] or "others are before it"] if waiting else []),

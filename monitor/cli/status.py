@@ -15,7 +15,7 @@ from ..policy.portion import FULL, Portion
 from ..views.stats.plain import status_json, word
 from . import terminal, turns
 from .client import monitor_client
-from .grid import Gives, Grid, left, right
+from .grid import Gives, Grid, left, names, right
 
 
 def _age(seconds: float) -> str:
@@ -54,7 +54,7 @@ def asked_for(one: control_pb2.Session | control_pb2.Waiting) -> str:
 def _devices(reply: control_pb2.StatusReply) -> Grid:
     table = Grid(
         left("id"),
-        left("name", Gives.WIDTH),
+        *names("name"),
         left("state"),
         right("memory"),
         right("granted"),
@@ -94,8 +94,7 @@ def _servers(reply: control_pb2.StatusReply) -> Grid:
 def _sessions(reply: control_pb2.StatusReply) -> Grid:
     table = Grid(
         right("id"),
-        left("program", Gives.WIDTH),
-        left("function", Gives.WIDTH),
+        *names("program", "function"),
         right("pid"),
         right("device"),
         right("memory"),
@@ -168,8 +167,7 @@ def _migrations(reply: control_pb2.StatusReply) -> Grid:
 def _queue(reply: control_pb2.StatusReply) -> Grid:
     table = Grid(
         right("place"),
-        left("program", Gives.WIDTH),
-        left("function", Gives.WIDTH),
+        *names("program", "function"),
         right("pid"),
         right("memory"),
         left("asks for", Gives.WAY),

@@ -16,7 +16,7 @@ from rich.text import Text
 from ..views.stats.plain import status_json
 from . import terminal, turns
 from .client import monitor_client
-from .grid import Gives, Grid, left, right
+from .grid import Gives, Grid, left, names, right
 from .status import place_of
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -25,8 +25,7 @@ PAST = 40  # looks in a sparkline
 COUNTERS = ("calls_async", "calls_sync", "bytes_in", "bytes_out", "busy_seconds")
 COLUMNS = (
     right("id"),
-    left("program", Gives.WIDTH),
-    left("function", Gives.WIDTH),
+    *names("program", "function"),
     right("GPU"),
     right("memory"),
     right("calls/s"),
@@ -120,7 +119,7 @@ class View:
     def _gpus(self, reply: control_pb2.StatusReply) -> Grid:
         table = Grid(
             right("GPU"),
-            left("name", Gives.WIDTH),
+            *names("name"),
             left("state"),
             left("utilisation", Gives.WAY),
             right(""),
@@ -177,8 +176,8 @@ class View:
         return table
 
     def _queue(self, reply: control_pb2.StatusReply) -> Grid:
-        names = left("program", Gives.WIDTH), left("function", Gives.WIDTH)
-        table = Grid(left("waits"), *names, left("asks for"), left("since"), header_style="dim")
+        columns = left("waits"), *names("program", "function"), left("asks for"), left("since")
+        table = Grid(*columns, header_style="dim")
         for place, waiting in enumerate(reply.queue, 1):
             memory = format_size(waiting.memory) if waiting.memory else "default"
             program, function = Text(waiting.program or "-"), Text(waiting.function or "-")

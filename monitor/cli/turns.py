@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from gpuferry.specs._generated import control_pb2
 
-from .grid import Gives, left, right
+from .grid import Gives, left, names, right
 
 THOUSAND = 1000
 COLUMNS = (
     right("id"),
-    left("program", Gives.WIDTH),
+    *names("program"),
     right("share"),
     right("request"),
     right("limit"),
