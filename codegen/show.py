@@ -82,7 +82,10 @@ def show_type(spec: Spec, name: str) -> str:
     return "\n\n".join(parts)
 
 
-def show(spec: Spec, name: str) -> str:
+def show(spec: Spec, name: str, files: dict[str, str] | None = None) -> str:
+    """What the spec says of a function or type, and its pieces of all generated `files` (None: made now).
+    Raises LookupError.
+    """
     types = spec.types.nesting
     if name in types.structs or name in types.options:
         return show_type(spec, name)
@@ -94,6 +97,6 @@ def show(spec: Spec, name: str) -> str:
     names = {v.symbol for v in variants} | {v.per_thread.symbol for v in variants if v.per_thread}
     others = {v.symbol for library in spec.libraries for v in library.variants} - names
     parts = [describe(spec, v) for v in variants]
-    for path, text in generate.outputs(spec).items():
+    for path, text in (files or generate.outputs(spec)).items():
         parts += [f"---- {path}\n{piece}" for piece in pieces(text, names, others)]
     return "\n\n".join(parts)

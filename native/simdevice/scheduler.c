@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define MAX_BUSY_THREADS 32
-#define IDLE_SECONDS     1
+#define MAX_BUSY_THREADS                                                                                     \
+    128 /* as many grids are at work on a device at a time: they may wait for each other */
+#define IDLE_SECONDS 1
 /* Operations of a process that have been submitted and are not done. A device has room for about a thousand;
  * so many take tens of megabytes, and whoever submits one more waits, as with a device. */
 #define QUEUED_MOST (1 << 14)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from codegen.generate import outputs
 from codegen.load import load
 from codegen.show import show
 
@@ -52,9 +53,14 @@ def its_own(text: str) -> str:
     return OTHERS.sub("", text) + "\n"
 
 
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    return outputs(load())
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_yield_is_as_reviewed(name: str) -> None:
-    text = its_own(show(load(), name))
+def test_yield_is_as_reviewed(files: dict[str, str], name: str) -> None:
+    text = its_own(show(load(), name, files))
     file = GOLDEN / f"{name}.txt"
     if UPDATE:
         file.write_text(text, encoding="utf-8")

@@ -34,6 +34,7 @@ OUT = ctypes.byref(ctypes.c_uint64())
 LAUNCH_FAILED = 719
 MAX_THREADS_PER_BLOCK, NUM_REGS, MULTIPROCESSOR_COUNT = 0, 4, 16  # CU_FUNC_ATTRIBUTE_*, CU_DEVICE_ATTRIBUTE_*
 COOPERATIVE_LAUNCH_TOO_LARGE = 720
+GRIDS = 128  # resident ones of compute capability 7.0 and newer (CUDA Programming Guide)
 
 
 def library(cu: Driver, image: bytes = PTX) -> int:
@@ -109,6 +110,15 @@ def test_bad_shapes(
 ) -> None:
     count = function(cu, module(cu), "count")
     assert launch(cu, count, None, grid, block, shared) == INVALID_VALUE
+    cu.ok("cuCtxSynchronize")
+
+
+def test_as_many_kernels_as_a_device_has_at_work_wait_for_each_other(cu: Driver, context: int) -> None:
+    streams, pointer = [cu.stream() for _ in range(GRIDS)], cu.alloc(4)
+    meet, arguments = function(cu, module(cu), "meet"), pack(pointer, GRIDS)
+    cu.ok("cuMemsetD32_v2", pointer, 0, 1)
+    for stream in streams:
+        assert launch(cu, meet, arguments, stream=stream) == SUCCESS
     cu.ok("cuCtxSynchronize")
 
 
