@@ -21,7 +21,7 @@ from ..moves.preparation import Preparations
 from ..moves.snapshots import Snapshots
 from ..policy.interface import Standing
 from ..pool.api_server import ApiServer, PoolListener
-from ..pool.channel import ChannelBroken, HasFileno
+from ..pool.channel import HasFileno
 from ..pool.pool import Pool
 from ..residency.steward import Steward
 from ..service.waiting import within
@@ -33,6 +33,7 @@ from ..settings.monitor import Config
 from ..tenants.tenancy import Tenancy
 from .admission import Admission
 from .adoption import Adoption
+from .endings import Endings
 from .exchange import Exchange
 from .handover import HandOver
 from .portions import scoped
@@ -44,9 +45,6 @@ from .several import Several
 
 OBSTACLES_MOST = 100  # of a long queue, those whose reasons are worked out for a status
 LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
-OVERDUE_SECONDS = 30.0  # beyond its limit, until a session is ended that its API server did not end
-REVOCATIONS_MOST = 8  # of a tenant that are known: no more than two of them are ever in force
-REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
 
 log = structlog.get_logger()
 
@@ -75,7 +73,6 @@ class Broker(PoolListener):
         self._announcer = announcer
         self._next_session = next_session
         self._servers: dict[int, ApiServer] = {}
-        self._revocations: dict[str, deque[float]] = {}  # by tenant: they end who comes back, too
         self._closing = False
         self._session_over = asyncio.Event()
         self.drained = False  # by the registry: only guests that it sent may still come
@@ -97,7 +94,8 @@ class Broker(PoolListener):
             steward.begin,
             config.move_variables == "same",
         )
-        self._handover = HandOver(config, tenancy, steward.begin, self._revocations)
+        revocations: dict[str, deque[float]] = {}
+        self._handover = HandOver(config, tenancy, steward.begin, revocations)
         self._tenancy = tenancy
         self._programs = Programs(self.sessions, placer, pool, self.custody, tenancy, books, config.processes)
         self._adoption = Adoption(
@@ -121,6 +119,9 @@ class Broker(PoolListener):
             announcer,
             self._match_new,
             self.dispatch,
+        )
+        self.endings = Endings(
+            self.sessions, self.refusals, self._queue.withdraw, self._handover.flush, revocations
         )
 
     @property
@@ -312,9 +313,7 @@ class Broker(PoolListener):
             for device in server.devices:
                 self._know(server, device)
         if session := self._adoption.adopt(server, returned):
-            self._mind_limit(session)
-            for moment in self._revocations.get(session.hello.tenant, ()):
-                self._end_if_revoked(session, moment)
+            self.endings.adopted(session)
 
     def session_started(self, number: int) -> None:
         """The guest is the API server's alone from now on: its end must be the guest's end."""
@@ -337,7 +336,7 @@ class Broker(PoolListener):
                 quota=session.placement.quota,
             )
             self._announcer.tell(Event(Kind.STARTED, number, device, pid))
-            self._mind_limit(session)
+            self.endings.mind_limit(session)
             if session.lease.joining:
                 self.dispatch()
 
@@ -539,66 +538,14 @@ class Broker(PoolListener):
         reply.suspended = any(session.file == path for session in self.sessions.values())
         return reply
 
-    # -- ending sessions
-
     def end_session(self, session: Session, reason: str) -> None:
         """Tell the session's guest why it ends. An API server that does not let go is ended."""
-        self._handover.flush()
-        log.info("session revoked", session=session.id, reason=reason)
-        if session.phase is Phase.WAITING or not session.server:
-            self.refusals.refuse(self._queue.withdraw(session), Reason.DENIED, reason)
-            return
-        session.revoked = reason
-        revoke = node_pb2.Revoke(session=session.id, reason=reason)
-        with contextlib.suppress(ChannelBroken):
-            session.server.send(node_pb2.ToServer(revoke=revoke))
-        asyncio.get_running_loop().call_later(REVOKE_SECONDS, self._insist, session, session.server)
-
-    def _mind_limit(self, session: Session) -> None:
-        """API servers end sessions whose time is over; one that was taken over need not."""
-        if not session.wall_limit or session.id not in self.sessions:
-            return
-        left = session.wall_limit + OVERDUE_SECONDS - session.age
-        if left <= 0 and not session.remote:
-            self.end_session(session, f"its limit of {session.wall_limit:g} s is over")
-            return
-        session.stop_minding()
-        left = max(left, OVERDUE_SECONDS)  # it may be elsewhere
-        session.minding = asyncio.get_running_loop().call_later(left, self._mind_limit, session)
-
-    def end_by_number(self, number: int, reason: str, tenant: str | None = None) -> bool:
-        """End the session with this number; with `tenant`, only if it is that tenant's. Returns False if
-        there is none.
-        """
-        session = self.sessions.get(number)
-        if session is None or tenant not in (None, session.hello.tenant):
-            return False
-        lease = session.lease
-        for member in [*lease.joining, *lease.members]:
-            if member in self.sessions:
-                self.end_session(self.sessions[member], reason)
-        return True
+        self.endings.end(session, reason)
 
     def came_from_elsewhere(self, number: int) -> bool:
         """Whether another GPU server handed the session over to this one."""
         session = self.sessions.get(number)
         return session is not None and session.hello.restore is not None
-
-    def end_tenant(self, tenant: str, moment: float) -> None:
-        """End all sessions of a tenant whose token was revoked then, and those which are adopted later; but
-        none that came once an earlier monitor had done so.
-        """
-        self._revocations.setdefault(tenant, deque(maxlen=REVOCATIONS_MOST)).append(moment)
-        for session in [one for one in self.sessions.values() if one.hello.tenant == tenant]:
-            self._end_if_revoked(session, moment)
-
-    def _end_if_revoked(self, session: Session, moment: float) -> None:
-        if not session.grant or moment not in session.grant.revocations:
-            self.end_session(session, f"the token of {session.hello.tenant} was revoked")
-
-    def _insist(self, session: Session, server: ApiServer) -> None:
-        if session.server is server and server.session == session.id and session.id in self.sessions:
-            server.kill()
 
     # -- the end, and looking in
 

@@ -215,7 +215,7 @@ class Membership:
                 and (kill.tenant, kill.time) not in self._killed
             ):
                 self._killed.add((kill.tenant, kill.time))
-                self._broker.end_tenant(kill.tenant, kill.time)
+                self._broker.endings.of_tenant(kill.tenant, kill.time)
 
     async def _watch_local(self) -> None:
         """`gpuferry token revoke --kill` on this machine leaves its order in the same file as the tokens."""

@@ -206,7 +206,7 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         tenant = _caller.get().tenant
         who = "the operator" if tenant is None else f"tenant {tenant}"
         reason = printable(request.reason)[:REASON_MOST] or f"ended by {who}"
-        if not self._broker.end_by_number(request.session, reason, tenant):
+        if not self._broker.endings.by_number(request.session, reason, tenant):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
         return control_pb2.EndSessionReply()
 

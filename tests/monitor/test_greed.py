@@ -28,7 +28,7 @@ WALL_LIMIT = 4  # extension of HELLO, in seconds
 QUICK = {
     "gpuferry.monitor.pool.api_server:CLEAR_SECONDS": 0.1,
     "gpuferry.monitor.pool.pool:SURPLUS_SECONDS": 0.05,
-    "gpuferry.monitor.broker.broker:OVERDUE_SECONDS": 0.0,
+    "gpuferry.monitor.broker.endings:OVERDUE_SECONDS": 0.0,
     "gpuferry.monitor.broker.greed:LOOK_SECONDS": 0.05,
 }
 
