@@ -13,7 +13,7 @@ cdef bint settle_down(Session *s) noexcept nogil:
     if not may_never_end(s):
         patience = COPY_PATIENCE
     while patience > 0:
-        if device_is_idle(s):
+        if stream_state(s) == cu.CUDA_SUCCESS:
             pthread_mutex_lock(&s.lock)
             tasks = s.waiters.tasks
             pthread_mutex_unlock(&s.lock)
