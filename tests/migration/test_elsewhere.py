@@ -236,17 +236,25 @@ def test_code_that_calls_by_address(here: Server, there: Server) -> None:
     close(counting.guest, here)
 
 
-def test_a_file_is_for_the_same_addresses(here: Server, there: Server, tmp_path: Path) -> None:
-    """Who writes it cannot ask. The session stays suspended, and goes on where they agree."""
+@pytest.mark.parametrize("by", [None, 0], ids=["nobody knows", "a kernel has kept it"])
+def test_out_of_a_file(here: Server, there: Server, tmp_path: Path, by: int | None) -> None:
+    """It has variables by name, and says of which something knows where they lie: those must lie there. The
+    session stays suspended until it finds such a place.
+    """
     counting = Counting(here.connect())
     counting.count()
+    if by is not None:
+        counting.launch("keep", counting.memory + PAGE, by)
     session, path = counting.guest.session, tmp_path / "session"
     with Keeper(tmp_path / "keeper.log") as keeper:
         suspended(here, keeper, suspend(here, keeper, session, path))
         moved = keeper.play(session, path, there)
-        assert not moved.moved
-        assert "address of the variable" in moved.reason
-        assert keeper.play(session, path, here).moved
+        assert moved.moved == (by is None)
+        if moved.moved:
+            assert moved.report.variables_elsewhere == 3
+        else:
+            assert "address of the variable counter" in moved.reason
+            assert keeper.play(session, path, here).moved
     counting.count()
 
 
