@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from .abc import Movable
 from .errors import Refused
 
+LOOKS = 32  # for what knows of a variable, each through all of memory perhaps
 TEXTS = 64 << 10  # how far from an image's variables its texts may lie, which nobody finds by name
 
 
@@ -84,18 +85,21 @@ class Elsewhere(Sought):
 
 class Free(Sought):
     """Variables that may lie anywhere, wherever the session goes on: whoever is found to know where one lies
-    keeps it there.
+    keeps it there. Where many are known, all are kept.
     """
 
     def __init__(self, core: Movable, variables: Iterable[Variable], bound: str) -> None:
         """`bound`: why none may lie elsewhere."""
         super().__init__(core, [each for each in variables if not (each.told or bound)])
+        self._looks = LOOKS
 
     def __contains__(self, variable: Variable) -> bool:
         return variable in self._variables
 
     def _found(self, word: int, what: str) -> None:
-        self._seek(each for each in self._variables if not each.range[0] <= word <= each.range[1])
+        self._looks -= 1
+        unknown = [each for each in self._variables if not each.range[0] <= word <= each.range[1]]
+        self._seek(unknown if self._looks > 0 else [])
 
 
 def bound(core: Movable, alone: bool, indirect: bool, forbidden: bool) -> str:

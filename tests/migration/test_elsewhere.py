@@ -8,9 +8,10 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from gpuferry.migration.elsewhere import merged
+from gpuferry.migration.elsewhere import LOOKS, Free, Variable, merged
 from gpuferry.specs._generated import control_pb2, migration_pb2
 
 from tests.apiserver.guest import Guest, handle
@@ -256,6 +257,18 @@ def test_out_of_a_file(here: Server, there: Server, tmp_path: Path, by: int | No
             assert "address of the variable counter" in moved.reason
             assert keeper.play(session, path, here).moved
     counting.count()
+
+
+@pytest.mark.parametrize(("known", "free"), [(0, 40), (3, 37), (LOOKS, 0)])
+def test_who_looks_for_many_does_not_look_for_ever(known: int, free: int) -> None:
+    """Each that is found to be known takes another look through all of memory."""
+    variables = [Variable(LIBRARY, 1, f"v{i}", 4096 * (i + 1), 8, told=False) for i in range(40)]
+    memory = [each.address for each in variables[:known]]
+    core = Mock(pointing=lambda _, ranges: next((w for w in memory for a, b in ranges if a <= w <= b), 0))
+    found = Free(core, variables, "")
+    found.look_at_pages([0])
+    assert sum(each in found for each in variables) == free
+    assert not Free(core, variables, "it shares memory")
 
 
 def test_ranges_become_few() -> None:
