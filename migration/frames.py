@@ -28,6 +28,8 @@ HANDLE = wire.REQUESTS["sessionRestoreUse"]
 ARRAY_IN = wire.REQUESTS["sessionArrayIn"]
 COPY_IN = wire.REQUESTS["sessionCopyIn"]
 RESUMABLE = wire.REQUESTS["sessionRestoreResumable"]
+LOCATE = OPERATIONS["sessionRestoreVariable"]
+VARIABLE_FOUND = wire.REPLIES["sessionRestoreVariable"]
 KIND_LIBRARY = 3
 
 
@@ -45,7 +47,7 @@ def name(op: int) -> str:
 def describe(frame: bytes) -> str:
     """What a frame asks for, as a text for messages."""
     head = header(frame)
-    if tells_address(frame):
+    if tells_address(frame) or head.op == LOCATE:
         return f"the address of the variable {frame[HEADER.size + HANDLE.size :].decode(errors='replace')}"
     if head.op in (OPERATIONS["sessionTextureCreate"], OPERATIONS["sessionSurfaceCreate"]):
         return f"{name(head.op)} (kernels know the object by the number that this device's driver gave it)"

@@ -10,8 +10,8 @@ from . import devices, frames, versions
 from .abc import Observer
 from .errors import SnapshotError
 from .file import Snapshot
-from .frames import COPY_IN, HEADER, PAGE, PRIMARY, RESUMABLE, Kept
-from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, SLOWEST, Link
+from .frames import COPY_IN, HANDLE, HEADER, LOCATE, PAGE, PRIMARY, RESUMABLE, VARIABLE_FOUND, Kept
+from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, SLOWEST, Link, require
 from .report import Progress
 from .targets import DONE, take_over
 
@@ -34,6 +34,7 @@ class Player:
         self._progress = Progress(observer, pauses=set())
         self._written = written
         self._lacks = lacks
+        self._variable = _Variable(link)
 
     def run(
         self, welcome: bytes | None, guest: list[int], relayed: bool = False, tls: bytes = b""
@@ -74,13 +75,25 @@ class Player:
         self._progress.enter(migration_pb2.PHASE_REBUILD)
         for item in self._reader.contents():
             if isinstance(item, Kept):
-                self._link.replay(self._up_to_date(item), frames.describe(item.frame))
+                self._play(item)
             else:
                 address, page = item
                 self._link.tell("sessionCopyIn", COPY_IN.pack(0, address, 0, PAGE, 1), page, PRIMARY)
                 self._progress.copied(PAGE)
             self._progress.advance(self._reader.done, self._reader.size)
         self._link.settle()
+
+    def _play(self, kept: Kept) -> None:
+        op = frames.header(kept.frame).op
+        if op == LOCATE and kept.answer == 0:
+            self._variable.locate(kept)
+            return
+        if op == frames.OPERATIONS["sessionCopyIn"]:
+            kept, elsewhere = self._variable.content(kept)
+            self._progress.report.variables_elsewhere += elsewhere
+        elif op == LOCATE:
+            self._variable.stay()
+        self._link.replay(self._up_to_date(kept), frames.describe(kept.frame))
 
     def _up_to_date(self, kept: Kept) -> Kept:
         """What the file says of the guest's stream was so when it was written."""
@@ -89,3 +102,40 @@ class Player:
             return kept
         *others, _ = RESUMABLE.unpack_from(kept.frame, HEADER.size)
         return Kept(kept.frame[: HEADER.size] + RESUMABLE.pack(*others, self._written), kept.answer)
+
+
+class _Variable:
+    """The variable whose contents come next: they are for where it lies here, which is asked."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._place: int | None = None  # None: where it lay
+        self._begin: int | None = None  # where that was; None: nothing of it came yet
+
+    def locate(self, kept: Kept) -> None:
+        """One that may lie anywhere."""
+
+        def take(status: int, body: memoryview) -> None:
+            require(status, frames.describe(kept.frame))
+            self._place, _ = VARIABLE_FOUND.unpack_from(body)
+
+        body = kept.frame[HEADER.size :]
+        owner, name = body[: HANDLE.size], body[HANDLE.size :]
+        self._begin = None
+        self._link.ask("sessionRestoreVariable", owner, take, name, frames.header(kept.frame).context)
+        self._link.settle()
+
+    def stay(self) -> None:
+        """One that lies where it lay."""
+        self._place = None
+
+    def content(self, kept: Kept) -> tuple[Kept, bool]:
+        """What writes a part of it here, and whether it is the first of one that lies elsewhere."""
+        if self._place is None:
+            return kept, False
+        stream, address, *rest = COPY_IN.unpack_from(kept.frame, HEADER.size)
+        first = self._begin is None
+        self._begin = address if self._begin is None else self._begin
+        there = COPY_IN.pack(stream, self._place + address - self._begin, *rest)
+        frame = kept.frame[: HEADER.size] + there + kept.frame[HEADER.size + COPY_IN.size :]
+        return Kept(frame, kept.answer), first and self._place != address

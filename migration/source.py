@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from gpuferry.specs._generated import migration_pb2
 from gpuferry.specs._generated.frames import CHUNK
-from gpuferry.specs._generated.wire import REPLIES, REQUESTS
+from gpuferry.specs._generated.wire import REQUESTS
 
 from . import frames, mapped, variables, versions
 from .abc import Movable, Observer
 from .copy import Contents, Precopy, choose, hot_last
-from .elsewhere import Elsewhere, Variable
+from .elsewhere import Elsewhere, Free, Sought, Variable, bound
 from .errors import ARRIVING, Cancelled, LinkBroken, Lost, MigrationError, Refused
-from .frames import ARRAY_IN, COPY_IN, HANDLE, IMAGE_DATA, PRIMARY, Kept
+from .frames import ARRAY_IN, COPY_IN, HANDLE, IMAGE_DATA, LOCATE, PRIMARY, VARIABLE_FOUND, Kept
 from .gate import Alone, Meeting, Stage
 from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, RUN_PATIENCE, SLOWEST, require
 from .mapped import Mapped
@@ -28,8 +28,6 @@ DRAIN_SECONDS = 10.0  # for the device, if nobody says otherwise
 EVENT = REQUESTS["sessionRestoreEvent"]
 BEGUN = REQUESTS["sessionRestoreOutput"]
 INPUT_CHUNK = 64 << 10
-VARIABLE_FOUND = REPLIES["sessionGetGlobal"]
-LOCATE = frames.OPERATIONS["sessionRestoreVariable"]
 
 
 @dataclass
@@ -178,9 +176,7 @@ class Source:
             if self._progress.report.strategy == migration_pb2.STRATEGY_PRECOPY:
                 pages = self._contents.lacking(pages)
             self._contents.send(pages)
-            elsewhere = self._send_variables()
-            self._send_arrays(elsewhere)
-            self._look_for(elsewhere, mapped.pages(mappings))
+            self._send_variables(mapped.pages(mappings))
             self._shared.show()
             self._others.meet(Stage.SHOWN, self._all_patience)
             self._opened_bytes = self._shared.open()
@@ -188,12 +184,15 @@ class Source:
             self._shared.claim()
             self._target.wire.settle()
 
-    def _look_for(self, elsewhere: Elsewhere, pages: list[int]) -> None:
-        """In all else that moves: memory, what made the session's objects, and calls that wait."""
-        elsewhere.look_at_pages(pages)
+    def _look_for(self, sought: Sought, variables: list[Variable], pages: list[int]) -> None:
+        """In all that moves but arrays: variables, memory, what made objects, and calls that wait."""
+        for each in variables if sought else ():
+            for _, data in self._contents_of(each):
+                sought.look(data, f"the variable {each.name}")
+        sought.look_at_pages(pages)
         for frame, _ in self._journal:
-            elsewhere.look(frame, frames.describe(frame), anywhere=True)
-        elsewhere.look(self._core.unread(), "a call that waits", anywhere=True)
+            sought.look(frame, frames.describe(frame), anywhere=True)
+        sought.look(self._core.unread(), "a call that waits", anywhere=True)
 
     @property
     def _all_patience(self) -> float:
@@ -278,18 +277,33 @@ class Source:
         known = set(aliased)
         return [each for each in self._mapped.mappings() if each in known]
 
-    def _send_variables(self) -> Elsewhere:
-        """Their contents. Returns those that lie elsewhere there: nothing that moves may hold where."""
+    def _send_variables(self, pages: list[int]) -> None:
+        """What they hold, and before it what arrays do: nothing that moves may hold where one lay that lies
+        elsewhere there.
+        """
         found = [each for owner in frames.owners(self._journal) for each in self._variables(*owner)]
-        there = self._locate(found)
-        moved = [(each, place) for each, place in zip(found, there, strict=True) if each.address != place]
-        elsewhere = Elsewhere(self._core, [each for each, _ in moved])
         alone = self._others.alone and not self._core.imports()
-        elsewhere.check(alone, self._code.indirect, self._order.variables_stay)
+        why = bound(self._core, alone, self._code.indirect, self._order.variables_stay)
+        if self._target.ask is None:
+            self._send_to_file(found, Free(self._core, found, why), pages)
+            return
+        there = self._locate(found)
+        moved = [each for each, place in zip(found, there, strict=True) if each.address != place]
+        elsewhere = Elsewhere(self._core, moved)
+        elsewhere.check(why)
         self._progress.report.variables_elsewhere = len(elsewhere)
+        self._send_arrays(elsewhere)
+        self._look_for(elsewhere, found, pages)
         for each, place in zip(found, there, strict=True):
-            self._send_variable(each, place, elsewhere)
-        return elsewhere
+            self._send_variable(each, place)
+
+    def _send_to_file(self, found: list[Variable], free: Free, pages: list[int]) -> None:
+        """Nobody can be asked yet: each by its name, and where it must lie if something knows."""
+        self._send_arrays(free)
+        self._look_for(free, found, pages)
+        for each in found:
+            self._name(each, "sessionRestoreVariable", anywhere=each in free)
+            self._send_variable(each, each.address)
 
     def _variables(self, owner: int, context: int, digest: bytes) -> Iterator[Variable]:
         names = sorted(self._code.names[digest])
@@ -303,11 +317,11 @@ class Source:
                 yield Variable(owner, context, name, *where, texts=bool(lacking))
 
     def _locate(self, found: list[Variable]) -> list[int]:
-        """Where they lie there. A destination that cannot be asked must have them at the same addresses."""
+        """Where they lie there. A destination that cannot tell must have them at the same addresses."""
         ask = self._target.ask
         if ask is None or LOCATE in self._target.lacks:
             for each in found:
-                self._require_same(each)
+                self._name(each, "sessionGetGlobal", anywhere=False)
             return [each.address for each in found]
         places: list[int] = []
 
@@ -332,22 +346,26 @@ class Source:
         self._target.wire.settle()
         return places
 
-    def _require_same(self, variable: Variable) -> None:
+    def _name(self, variable: Variable, op: str, anywhere: bool) -> None:
+        """Without an answer of it that the destination's must be like, it may lie anywhere."""
         name = variable.name.encode()
-        frame = frames.pack("sessionGetGlobal", HANDLE.pack(variable.owner), len(name), variable.context)
+        frame = frames.pack(op, HANDLE.pack(variable.owner), len(name), variable.context)
         found = VARIABLE_FOUND.pack(variable.address, variable.size)
-        kept = Kept(frame + name, frames.digest(frames.OPERATIONS["sessionGetGlobal"], 0, found))
+        kept = Kept(frame + name, 0 if anywhere else frames.digest(frames.OPERATIONS[op], 0, found))
         self._target.wire.replay(kept, frames.describe(kept.frame))
 
-    def _send_variable(self, variable: Variable, place: int, elsewhere: Elsewhere) -> None:
+    def _contents_of(self, variable: Variable) -> Iterator[tuple[int, memoryview]]:
         for at in range(0, variable.size, CHUNK):
             buffer = memoryview(bytearray(min(CHUNK, variable.size - at)))
             self._core.read_variable(variable.address + at, buffer)
-            elsewhere.look(buffer, f"the variable {variable.name}")
-            body = COPY_IN.pack(0, place + at, 0, len(buffer), 1)
-            self._target.wire.tell("sessionCopyIn", body, buffer, variable.context)
+            yield at, buffer
 
-    def _send_arrays(self, elsewhere: Elsewhere) -> None:
+    def _send_variable(self, variable: Variable, place: int) -> None:
+        for at, data in self._contents_of(variable):
+            body = COPY_IN.pack(0, place + at, 0, len(data), 1)
+            self._target.wire.tell("sessionCopyIn", body, data, variable.context)
+
+    def _send_arrays(self, sought: Sought) -> None:
         """What arrays hold, by rows: they have no addresses. New ones are zero on the other side."""
         for handle, context, row, rows, layers in self._core.arrays():
             most = max(CHUNK // row, 1)
@@ -356,7 +374,7 @@ class Source:
                     count = min(most, rows - at)
                     buffer = memoryview(bytearray(row * count))
                     self._core.read_array(handle, at, layer, count, buffer)
-                    elsewhere.look(buffer, "an array")
+                    sought.look(buffer, "an array")
                     if buffer != bytes(len(buffer)):
                         body = ARRAY_IN.pack(0, handle, 0, at, layer, row, count)
                         self._target.wire.tell("sessionArrayIn", body, buffer, context)

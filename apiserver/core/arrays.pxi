@@ -246,7 +246,9 @@ cdef void append_words(vector[uint64_t] *out, uint64_t handle, uint64_t context,
 cdef void list_arrays(Session *s, vector[uint64_t] *out) noexcept nogil:
     """Of each: handle, context as a header names it, bytes of a row, rows, layers. The dispatcher stands still."""
     cdef Context *context = s.device.others
-    list_arrays_of(s, <Object *>s.device.primary, out)
+    cdef int place
+    for place in range(s.device.count):
+        list_arrays_of(s, <Object *>gpu_at_place(s, place).primary, out)
     while context != NULL:
         list_arrays_of(s, <Object *>context, out)
         context = next_context(s, context)

@@ -587,8 +587,21 @@ cdef int find_variable(Session *s, uint64_t owner, uint32_t context, const char 
     return status or cu.cuLibraryGetGlobal(address, size, image.library, name)
 
 
+cdef int managed_block(uint64_t address, uint64_t *base, uint64_t *extent) noexcept nogil:
+    """The driver's allocation that a managed variable is part of."""
+    cdef unsigned int managed = 0
+    cdef int status = cu.cuPointerGetAttribute(&managed, cu.CU_POINTER_ATTRIBUTE_IS_MANAGED, address)
+    if status == cu.CUDA_SUCCESS and not managed:
+        return cu.CUDA_ERROR_NOT_FOUND
+    status = status or cu.cuPointerGetAttribute(base, cu.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address)
+    return status or cu.cuPointerGetAttribute(extent, cu.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address)
+
+
 cdef void hand_out(Session *s, Image *owner, uint64_t address, uint64_t size) noexcept nogil:
-    """A variable of a module or library, as it is in a context: copies may touch it from here on."""
+    """A variable of a module or library, as it is in a context: copies may touch it from here on. With a managed one all
+    that lies beside it, which the guest sends and fetches together: so no range lies within another."""
+    cdef uint64_t found = address
+    managed_block(found, &address, &size)
     pthread_mutex_lock(&s.lock)
     if owner.variables.insert(address).second:
         s.images.globals[0][address].users += 1
@@ -600,6 +613,8 @@ cdef void hand_out(Session *s, Image *owner, uint64_t address, uint64_t size) no
 cdef void lend_out(Session *s, uint64_t handle, Image *owner, uint64_t address, uint64_t size) noexcept nogil:
     """As hand_out, until it is taken back; what was handed out stays so."""
     cdef bint told
+    cdef uint64_t found = address
+    managed_block(found, &address, &size)
     pthread_mutex_lock(&s.lock)
     told = owner.variables.count(address) > 0
     pthread_mutex_unlock(&s.lock)

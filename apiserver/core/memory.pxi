@@ -209,7 +209,7 @@ cdef int back(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept no
     cdef cu.CUmemGenericAllocationHandle handle = 0
     cdef int status = make_physical(gpu, size, &handle)
     if status == cu.CUDA_ERROR_OUT_OF_MEMORY and (s.window.unmaps != NULL or s.move.aside.unwanted):
-        wait_for_unmaps(s, s.window.base, s.window.size, NEVER)
+        await_room(s)
         drop_unwanted(s)
         status = make_physical(gpu, size, &handle)
     if status != cu.CUDA_SUCCESS:

@@ -13,7 +13,7 @@ cdef bint settle_down(Session *s) noexcept nogil:
     if not may_never_end(s):
         patience = COPY_PATIENCE
     while patience > 0:
-        if device_is_idle(s):
+        if stream_state(s) == cu.CUDA_SUCCESS:
             pthread_mutex_lock(&s.lock)
             tasks = s.waiters.tasks
             pthread_mutex_unlock(&s.lock)
@@ -51,7 +51,7 @@ cdef void drop_everything(Session *s) noexcept nogil:
     for i in range(s.device.count):
         empty_context(s, gpu_at_place(s, i).primary)
         drop_own_events(gpu_at_place(s, i).primary)
-        gpu_at_place(s, i).pools_reached_by = 0
+        gpu_at_place(s, i).pools_reached_by = gpu_at_place(s, i).reached_by = 0
     object = first_owned(s, &s.objects.root)
     while object != NULL:
         drop_object(s, object)

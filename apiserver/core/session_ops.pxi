@@ -195,22 +195,15 @@ cdef int sessionGetManaged_call(Session *s, Frame *f, gf_req_sessionGetManaged *
                                 size_t length, uint64_t *address, uint64_t *size, uint64_t *base,
                                 uint64_t *extent) noexcept nogil:
     cdef char name[4096]
-    cdef unsigned int managed = 0
     cdef int status
-    if length == 0 or length >= sizeof(name):
+    if not text_of(text, length, name, sizeof(name)):
         return cu.CUDA_ERROR_NOT_FOUND
-    memcpy(name, text, length)
-    name[length] = 0
     if owner.module != NULL:
         status = cu.cuModuleGetGlobal(<cu.CUdeviceptr *>address, <size_t *>size, owner.module, name)
     else:
         await_loads(s)
         status = cu.cuLibraryGetManaged(<cu.CUdeviceptr *>address, <size_t *>size, owner.library, name)
-    status = status or cu.cuPointerGetAttribute(&managed, cu.CU_POINTER_ATTRIBUTE_IS_MANAGED, address[0])
-    if status == cu.CUDA_SUCCESS and not managed:
-        status = cu.CUDA_ERROR_NOT_FOUND
-    status = status or cu.cuPointerGetAttribute(base, cu.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address[0])
-    status = status or cu.cuPointerGetAttribute(extent, cu.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address[0])
+    status = status or managed_block(address[0], base, extent)
     if status == cu.CUDA_SUCCESS:
         if owner.module == NULL:
             note_use(s, f, &owner.base)

@@ -89,7 +89,7 @@ cdef int sessionExportEnd_call(Session *s, Frame *f, gf_req_sessionExportEnd *q)
 
 
 cdef int part_at(Session *s, uint64_t page, Segment *part) noexcept nogil:
-    """A descriptor of the mapping that begins there."""
+    """A descriptor of the mapping that begins there. book.lock is held: it does not end before the book knows of it."""
     cdef cu.CUmemGenericAllocationHandle handle
     cdef uint64_t serial
     cdef int status = retain(s, page, &part.pages, &serial, &handle)
@@ -101,9 +101,8 @@ cdef int part_at(Session *s, uint64_t page, Segment *part) noexcept nogil:
 
 
 cdef int lend(Session *s, uint64_t page, Segment *part, uint32_t seat) noexcept nogil:
-    """The process with this seat is about to have the mapping too, says the book."""
+    """The process with this seat is about to have the mapping too, says the book. book.lock is held."""
     cdef int status = cu.CUDA_SUCCESS
-    pthread_mutex_lock(&s.book.lock)
     if s.sharing.extents == NULL:
         s.sharing.extents = <uint32_t *>reserve((s.window.size >> PAGE_BITS) * sizeof(uint32_t))
     if s.sharing.extents == NULL:
@@ -116,7 +115,6 @@ cdef int lend(Session *s, uint64_t page, Segment *part, uint32_t seat) noexcept 
             s.sharing.extents[page] = part.extent + 1
     if status == cu.CUDA_SUCCESS:
         has_extent(s, seat, part.extent)[0] = GF_HAS_OPENED
-    pthread_mutex_unlock(&s.book.lock)
     return status
 
 
@@ -159,11 +157,13 @@ cdef int parts_of_export(Session *s, const uint8_t *token, uint32_t seat, uint64
     offset[0] = address - s.window.base - (page << PAGE_BITS)
     while page <= last and status == cu.CUDA_SUCCESS:
         part.fd = -1
+        pthread_mutex_lock(&s.book.lock)
         status = part_at(s, page, &part)
         if status == cu.CUDA_SUCCESS:
             status = lend(s, page, &part, seat)
             parts.push_back(part)
             page += part.pages
+        pthread_mutex_unlock(&s.book.lock)
     if status == cu.CUDA_SUCCESS:
         return status
     close_parts(parts)
@@ -196,10 +196,12 @@ cdef void keep_parts(Session *s, const vector[Segment] *parts, int change) noexc
     pthread_mutex_unlock(&s.book.lock)
 
 
-cdef void note_arrived(Session *s) noexcept nogil:
-    """One import less is to come. After the last, what was left meanwhile is left in the book too."""
+cdef void note_arrived(Session *s, bint found) noexcept nogil:
+    """One import less is to come. After the last, what was left meanwhile is left in the book too; and what was lent for
+    one that did not come."""
     cdef uint32_t extent
     pthread_mutex_lock(&s.book.lock)
+    s.sharing.left = s.sharing.left or not found
     if s.sharing.coming > 0:        # else the session has ended meanwhile
         s.sharing.coming -= 1
     if s.sharing.coming == 0 and s.sharing.left:
@@ -317,7 +319,7 @@ cdef void deliver_import(Session *s, uint32_t number, bint found, bint more, uin
         return
     if not found:
         end_import(s, one)
-    note_arrived(s)
+    note_arrived(s, found)
     out = <gf_rep_sessionImportFind *>frame.reply
     out.size = pages << PAGE_BITS
     out.offset = offset

@@ -152,13 +152,10 @@ cdef bint is_held_up(Session *s) noexcept nogil:
     cdef Stream *stream = s.streams.first
     cdef int i
     while stream != NULL:
-        if stream.active:
-            enter(s, stream.base.context)
-            if cu.cuStreamQuery(stream.cu) == cu.CUDA_ERROR_NOT_READY:
-                return True
+        if stream.active and state_of(stream) == cu.CUDA_ERROR_NOT_READY:
+            return True
         stream = stream.next
     for i in range(s.device.count):
-        enter(s, gpu_at_place(s, i).primary)
         if cu.cuEventQuery(gpu_at_place(s, i).outlived) == cu.CUDA_ERROR_NOT_READY:
             return True
     return False
@@ -430,38 +427,49 @@ cdef void forget_fences(Session *s, Gpu *gpu) noexcept nogil:
         stream = stream.next
 
 
-cdef bint device_is_idle(Session *s) noexcept nogil:
-    """Whether all work of the session is done, without waiting."""
+cdef bint is_working(Session *s, int *failure) noexcept nogil:
+    """Whether a stream, ours among them, has work under way; if none has, the first failure."""
     cdef Stream *stream = s.streams.first
+    cdef bint working = False
     cdef int i
-    while stream != NULL:
-        enter(s, stream.base.context)
-        if cu.cuStreamQuery(stream.cu) != cu.CUDA_SUCCESS:
-            return False
+    failure[0] = cu.CUDA_SUCCESS
+    while stream != NULL and not working:
+        working = tell_state(stream, failure)
         stream = stream.next
     for i in range(s.device.count):
-        enter(s, gpu_at_place(s, i).primary)
-        if (cu.cuStreamQuery(gpu_at_place(s, i).order.cu) != cu.CUDA_SUCCESS
-                or cu.cuStreamQuery(gpu_at_place(s, i).reclaim.cu) != cu.CUDA_SUCCESS):
-            return False
-    return True
+        working = working or tell_state(gpu_at_place(s, i).order, failure)
+        working = working or tell_state(gpu_at_place(s, i).reclaim, failure)
+    return working
+
+
+cdef bint tell_state(Stream *stream, int *failure) noexcept nogil:
+    """Whether it has work under way. What has failed has none."""
+    cdef int status = state_of(stream)
+    if failure[0] == cu.CUDA_SUCCESS and status != cu.CUDA_ERROR_NOT_READY:
+        failure[0] = status
+    return status == cu.CUDA_ERROR_NOT_READY
+
+
+cdef int state_of(Stream *stream) noexcept nogil:
+    """What cuStreamQuery says, on any thread: what is current there stays so."""
+    cdef cu.CUcontext before
+    cdef int status = cu.cuCtxPushCurrent(stream.base.context.cu)
+    if status == cu.CUDA_SUCCESS:
+        status = cu.cuStreamQuery(stream.cu)
+        cu.cuCtxPopCurrent(&before)
+    return status
 
 
 cdef bint is_at_rest(Session *s) noexcept nogil:
-    """Whether nothing runs: all work of the session is done, or has failed. The dispatcher alone."""
-    cdef Stream *stream = s.streams.first
-    cdef int i
-    while stream != NULL:
-        if enter(s, stream.base.context) == cu.CUDA_SUCCESS and cu.cuStreamQuery(stream.cu) == cu.CUDA_ERROR_NOT_READY:
-            return False
-        stream = stream.next
-    for i in range(s.device.count):
-        if enter(s, gpu_at_place(s, i).primary) != cu.CUDA_SUCCESS:
-            continue
-        if (cu.cuStreamQuery(gpu_at_place(s, i).order.cu) == cu.CUDA_ERROR_NOT_READY
-                or cu.cuStreamQuery(gpu_at_place(s, i).reclaim.cu) == cu.CUDA_ERROR_NOT_READY):
-            return False
-    return True
+    """Whether nothing runs: all work of the session is done, or has failed."""
+    cdef int failure
+    return not is_working(s, &failure)
+
+
+cdef int stream_state(Session *s) noexcept nogil:
+    """Of all streams: success, not ready, or what went wrong. The dispatcher, or while it stands still."""
+    cdef int failure
+    return cu.CUDA_ERROR_NOT_READY if is_working(s, &failure) else failure
 
 
 cdef int synchronize(Session *s) noexcept nogil:
@@ -474,19 +482,4 @@ cdef int synchronize(Session *s) noexcept nogil:
         status = enter(s, stream.base.context)
         status = status or cu.cuStreamSynchronize(stream.cu)
         stream = stream.next
-    return status
-
-
-cdef int stream_state(Session *s) noexcept nogil:
-    """Of all streams: success, not ready, or what went wrong. The dispatcher stands still."""
-    cdef Stream *stream = s.streams.first
-    cdef int status = cu.CUDA_SUCCESS
-    while stream != NULL and status == cu.CUDA_SUCCESS:
-        status = cu.cuCtxSetCurrent(stream.base.context.cu)
-        status = status or cu.cuStreamQuery(stream.cu)
-        stream = stream.next
-    for i in range(s.device.count):
-        status = status or cu.cuCtxSetCurrent(gpu_at_place(s, i).primary.cu)
-        status = status or cu.cuStreamQuery(gpu_at_place(s, i).order.cu)
-        status = status or cu.cuStreamQuery(gpu_at_place(s, i).reclaim.cu)
     return status

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "channel.h"
 #include "context.h"
@@ -36,6 +37,7 @@
 
 static pthread_mutex_t connect_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool tried;
+static _Atomic pid_t connecting; /* the process of which a thread does */
 static CUresult outcome;
 
 /* The answer to HELLO. Until it comes, the server may say what place in the queue is ours. */
@@ -355,11 +357,17 @@ CUresult gf_session_connect(void) {
     if (state == GF_FORKED || state == GF_CLOSED) {
         return gf_session_error();
     }
+    pid_t by = atomic_load(&connecting);
+    if (by != 0 && by != getpid()) { /* a child has neither that thread nor what it would have */
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
     pthread_mutex_lock(&connect_lock);
     if (!tried) {
         tried = true;
+        atomic_store(&connecting, getpid());
         gf_stats_begin();
         outcome = connect_once();
+        atomic_store(&connecting, 0);
     }
     pthread_mutex_unlock(&connect_lock);
     return outcome;

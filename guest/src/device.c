@@ -10,11 +10,7 @@ static int attribute(CUdevice device, CUdevice_attribute attribute) {
     return gf_session.devices[device].attributes[attribute];
 }
 
-CUresult gf_cuInit(unsigned Flags) {
-    gf_runtime_asks(false); /* its sweep of look-ups is over */
-    if (Flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+static CUresult initialise(void) {
     CUresult result = gf_session_connect();
     if (result != CUDA_SUCCESS) {
         return result;
@@ -27,6 +23,11 @@ CUresult gf_cuInit(unsigned Flags) {
         return gf_session_error();
     }
     return CUDA_SUCCESS;
+}
+
+CUresult gf_cuInit(unsigned Flags) {
+    gf_runtime_asks(false); /* its sweep of look-ups is over */
+    return Flags != 0 ? CUDA_ERROR_INVALID_VALUE : gf_initialising(initialise);
 }
 
 /* Asked before cuInit, by a runtime that gives up on an error: so without a server, say what this guest was

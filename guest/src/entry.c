@@ -1,12 +1,50 @@
 #include "guest.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 #include "functions.h"
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+static unsigned initialising;         /* calls of cuInit that are under way, */
+static _Atomic pid_t initialising_in; /* and in which process: a child has not those threads */
+
+CUresult gf_initialising(CUresult (*initialise)(void)) {
+    pthread_mutex_lock(&lock);
+    initialising = initialising_in == getpid() ? initialising + 1 : 1;
+    atomic_store(&initialising_in, getpid());
+    pthread_mutex_unlock(&lock);
+    gf_thread.initialising = true;
+    CUresult result = initialise();
+    gf_thread.initialising = false;
+    pthread_mutex_lock(&lock);
+    if (--initialising == 0) {
+        atomic_store(&initialising_in, 0);
+        pthread_cond_broadcast(&ended);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* For a cuInit of another thread's: the program has called it. */
+static void await_init(void) {
+    if (atomic_load(&initialising_in) != getpid() || gf_thread.initialising) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    while (initialising > 0) {
+        pthread_cond_wait(&ended, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 /* A state in which not every call works. */
-CUresult gf_enter_slow(enum gf_needs needs) {
-    CUresult error = gf_session_error();
-    return atomic_load(&gf_session.state) == GF_READY && needs == GF_NEEDS_CONTEXT ? gf_context_check()
-                                                                                   : error;
+CUresult gf_enter_slow(void) {
+    if (gf_session_state() == GF_COLD) {
+        await_init();
+    }
+    return gf_session_state() == GF_READY ? CUDA_SUCCESS : gf_session_error();
 }
 
 void gf_trace_result(uint16_t function, CUresult result) {

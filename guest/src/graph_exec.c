@@ -190,23 +190,30 @@ CUresult gf_exec_recheck(struct gf_exec *exec) {
     return result;
 }
 
+/* A graph that has no conditional nodes any more is made executable like others. */
+static struct gf_graph_home *home_of(const struct gf_model *model) {
+    return gf_model_has(model, CU_GRAPH_NODE_TYPE_CONDITIONAL) ? model->home : NULL;
+}
+
 CUresult gf_exec_remake(struct gf_exec *exec, struct gf_model *want) {
+    struct gf_graph_home *home = home_of(want);
     struct gf_exec *made = new_exec(want, exec->flags);
     if (made == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     made->context = exec->context;
+    bool at_home = home != NULL && exec->home == home;
     CUresult result = CUDA_SUCCESS;
-    if (want->home == NULL) {
+    if (home == NULL) {
         made->handle = exec->handle;
         result = end_on_server(exec);
     } else {
-        if (exec->home == want->home) { /* the server has one at a time */
+        if (at_home) { /* the server has one at a time */
             gf_graph_home_leave(exec->home);
             exec->home = NULL;
         }
-        made->home = want->home;
-        made->handle = gf_graph_home_enter(want->home);
+        made->home = home;
+        made->handle = gf_graph_home_enter(home);
     }
     result = result == CUDA_SUCCESS ? send_exec(made) : result;
     result = result == CUDA_SUCCESS ? keep_places(made, exec->model) : result;
@@ -215,10 +222,14 @@ CUresult gf_exec_remake(struct gf_exec *exec, struct gf_model *want) {
         *exec = *made;
         *made = before;
         release_all(made, made->model);
-    } else if (want->home == NULL && send_exec(exec) == CUDA_SUCCESS) { /* it stays what it was */
+    } else if (home == NULL && send_exec(exec) == CUDA_SUCCESS) { /* it stays what it was */
         switch_off(exec, exec->model);
     }
     free_exec(made);
+    if (result != CUDA_SUCCESS && at_home) { /* what it was went with the node that decided: it is nothing */
+        exec->home = home;
+        gf_graph_home_enter(home);
+    }
     return result;
 }
 
@@ -249,7 +260,7 @@ static CUresult instantiate(CUgraphExec *handle, struct gf_model *model, uint64_
     } else if (result == CUDA_SUCCESS) {
         object->exec = exec;
         object->flags = flags;
-        exec->home = model->home;
+        exec->home = home_of(model);
         exec->handle = exec->home == NULL ? made : gf_graph_home_enter(exec->home);
         result = send_exec(exec);
     }

@@ -16,6 +16,7 @@ struct gf_thread {
     uint16_t function;   /* the entry point this thread is in */
     uint32_t depth;      /* of the context stack */
     bool sharing;        /* its calls are those of shared.c */
+    bool initialising;   /* it is in cuInit */
     bool host_function;  /* it runs functions of the program that stand in streams: they may not call CUDA */
     uint32_t context_id; /* wire id of the current context, or of the one that a call is about; 0: none */
     uint64_t context;    /* the current context; of a green one, the primary one */
@@ -63,7 +64,9 @@ extern const unsigned gf_function_count;
 extern _Atomic uint64_t gf_function_calls[], gf_function_round_trips[], gf_function_refusals[],
     gf_function_untold[];
 
-CUresult gf_enter_slow(enum gf_needs needs);
+CUresult gf_enter_slow(void);
+/* Calls `initialise`; what other threads call meanwhile waits for it, as if cuInit had been called before. */
+CUresult gf_initialising(CUresult (*initialise)(void));
 void gf_trace_result(uint16_t function, CUresult result);
 CUresult gf_unsupported(uint16_t function);
 /* Of a call that was refused: stderr is told at the first one, the server of what is not carried. */
@@ -84,7 +87,10 @@ static inline CUresult gf_enter(uint16_t function, enum gf_needs needs) {
         return CUDA_SUCCESS;
     }
     if (__builtin_expect(atomic_load_explicit(&gf_session.state, memory_order_relaxed) != GF_READY, 0)) {
-        return gf_enter_slow(needs);
+        CUresult error = gf_enter_slow();
+        if (error != CUDA_SUCCESS) {
+            return error;
+        }
     }
     if (__builtin_expect(gf_thread.host_function, 0)) {
         return CUDA_ERROR_NOT_PERMITTED;

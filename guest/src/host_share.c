@@ -70,7 +70,7 @@ static CUresult alloc_plain(void **memory, size_t bytes, unsigned flags) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     range.in_window = gf_window_reserve(size, 0, &range.address) == CUDA_SUCCESS;
-    if (range.in_window && mprotect((void *)range.address, size, PROT_READ | PROT_WRITE) != 0) {
+    if (range.in_window && !gf_window_touchable(range.address, size)) {
         gf_window_unreserve(range.address, size);
         range.in_window = false;
     }
@@ -113,11 +113,13 @@ CUresult gf_cuMemFreeHost(void *p) {
     bool reached = is_mapped(&range) || range.shared;
     CUresult waited = reached ? gf_free_shared_begins() : gf_free_begins(gf_context_device(range.owner));
     if (is_mapped(&range)) {
-        return gf_shared_end(range.address, false) ? gf_window_free(range.address, 0)
-                                                   : CUDA_ERROR_INVALID_VALUE;
+        waited =
+            gf_shared_end(range.address, false) ? gf_window_free(range.address, 0) : CUDA_ERROR_INVALID_VALUE;
+    } else {
+        gf_pending_wait(p, range.size);
+        free_plain(&range);
     }
-    gf_pending_wait(p, range.size);
-    free_plain(&range);
+    gf_window_settle(true);
     return waited;
 }
 
@@ -168,6 +170,7 @@ CUresult gf_cuMemHostUnregister(void *p) {
     CUresult waited = gf_free_begins(gf_context_device(range.owner));
     gf_pending_wait(p, range.size);
     gf_shared_end_mirror(range.address);
+    gf_window_settle(true);
     return waited;
 }
 

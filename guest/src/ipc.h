@@ -23,6 +23,10 @@ struct gf_ipc_handle {
 struct gf_ipc_handle gf_ipc_handle(enum gf_ipc_kind kind);
 /* INVALID_VALUE: it is none of that kind; INVALID_CONTEXT: it is this session's own. */
 CUresult gf_ipc_check(const struct gf_ipc_handle *handle, enum gf_ipc_kind kind);
+/* A device as a handle names it; and the device that is named, of this process: the exporter may count its
+ * devices otherwise. One that is not seen here, or not named, is as good as the current. */
+uint64_t gf_ipc_device_name(CUdevice device);
+CUdevice gf_ipc_device(const struct gf_ipc_handle *handle);
 /* Whether other processes may open it: plain device memory of this process. */
 bool gf_ipc_exportable(const struct gf_allocation *allocation);
 /* What stands behind a handle; INVALID_VALUE: nothing does (any more) that this process could have. */

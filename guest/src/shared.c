@@ -372,9 +372,12 @@ static void prepare(void) {
     gf_hook_set(GF_IDLE, idle);
 }
 
-/* With the lock held. */
+/* With the lock held. The work that is under way may have been given without any such memory. */
 static void add(struct gf_range *range) {
     prepare();
+    if (working) {
+        gf_exchange_begin(exchange);
+    }
     range->next = ranges;
     ranges = range;
 }
@@ -414,7 +417,7 @@ CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *
     pthread_mutex_lock(&lock);
     result = have_stream();
     result = result == CUDA_SUCCESS ? open_to_all(device) : result;
-    if (result == CUDA_SUCCESS && mprotect((void *)*address, rounded, PROT_READ | PROT_WRITE) != 0) {
+    if (result == CUDA_SUCCESS && !gf_window_touchable(*address, rounded)) {
         result = taken(*address);
     }
     if (result == CUDA_SUCCESS) {

@@ -515,6 +515,10 @@ bool gf_window_owns(uint64_t address) {
     return is_reserved && gf_window_contains(address);
 }
 
+bool gf_window_touchable(uint64_t address, uint64_t size) {
+    return gf_window_owns(address) && mprotect((void *)address, size, PROT_READ | PROT_WRITE) == 0;
+}
+
 bool gf_window_contains(uint64_t address) {
     return address - gf_session.window_base < gf_session.window_size;
 }

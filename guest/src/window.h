@@ -53,6 +53,8 @@ bool gf_window_synchronous(uint64_t address, bool synchronous);
 bool gf_window_contains(uint64_t address);
 /* The same, and the program can have no other memory there, whatever it calls it. */
 bool gf_window_owns(uint64_t address);
+/* The program may read and write these pages from now on. False: they are not ours, or there is no memory. */
+bool gf_window_touchable(uint64_t address, uint64_t size);
 /* Whose memory lies at an address of the window; of addresses that are only reserved, nobody's: the first
  * device. */
 int gf_window_device(uint64_t address);

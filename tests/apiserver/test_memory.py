@@ -257,24 +257,26 @@ class Busy:
 
     stream = handle("stream", 0)
 
-    def __init__(self, guest: Guest) -> None:
+    def __init__(self, guest: Guest, pages: int = 2) -> None:
         self.guest = guest
+        self.pages = pages
         self.flag = guest.map(1, at=0)
         guest.send("cuStreamCreateWithPriority", phStream=self.stream, flags=1, priority=0)
 
     def launch(self) -> None:
         """What does not end before the flag is set."""
-        self.large = self.guest.map(2, at=1)
+        self.large = self.guest.map(self.pages, at=1)
         kernel = kernels.bind(self.guest, "wait_for")
         parameters = struct.pack("<QQ", self.flag, self.flag + 4)
         self.guest.launch(kernel, parameters, block=(1, 1, 1), stream=self.stream)
         assert status(self.guest, "cuStreamQuery", hStream=self.stream) == NOT_READY
 
     def unmap(self) -> None:
-        assert status(self.guest, "sessionMemUnmap", address=self.large, size=2 * PAGE) == 0
+        assert status(self.guest, "sessionMemUnmap", address=self.large, size=self.pages * PAGE) == 0
 
     def ask_map(self) -> int:
-        return self.guest.ask("sessionMemMap", address=self.large + 4 * PAGE, size=2 * PAGE)
+        size = self.pages * PAGE
+        return self.guest.ask("sessionMemMap", address=self.large + 2 * size, size=size)
 
 
 def test_what_goes_behind_work_counts_until_it_has_gone(engine: Engine) -> None:
@@ -307,11 +309,15 @@ def test_who_vanishes_while_it_waits_for_memory_is_gone(own_server: Server) -> N
     assert not own_server.ended().clean
 
 
-def test_behind_a_function_of_the_program_nothing_waits_that_hears_of_its_end(server: Server) -> None:
-    """It is refused, and served when the function has returned."""
-    guest = server.connect(quota=3 * PAGE)
-    busy = Busy(guest)
-    busy.large = guest.map(2, at=1)
+@pytest.mark.parametrize(("quota", "pages"), [(3 * PAGE, 2), (8 * GIB, 70)], ids=["quota", "device"])
+def test_behind_a_function_of_the_program_nothing_waits_that_hears_of_its_end(
+    engine: Engine, quota: int, pages: int
+) -> None:
+    """It is refused, whether quota or device has no more, and served when the function has returned."""
+    guest = engine.session(quota)
+    guest.socket.settimeout(20)
+    busy = Busy(guest, pages)
+    busy.large = guest.map(pages, at=1)
     assert guest.call("sessionHostCall", stream=busy.stream, call=1, always=0).status == 0
     ticket = guest.host_call().ticket
     busy.unmap()
@@ -319,3 +325,5 @@ def test_behind_a_function_of_the_program_nothing_waits_that_hears_of_its_end(se
     assert guest.call("sessionHostDone", ticket=ticket).status == 0
     assert guest.sync().status == 0
     assert guest.answer(busy.ask_map()).status == 0
+    guest.close()
+    assert engine.ended()[1]

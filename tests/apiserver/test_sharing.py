@@ -120,6 +120,15 @@ def test_what_was_on_its_way_and_never_came(opener: Opener) -> None:
     assert opener.has == 0
 
 
+def test_what_was_lent_and_could_not_be_sent(opener: Opener) -> None:
+    """The maker's export failed behind its first part: nobody has that."""
+    _, asked, _ = opener.ask()
+    opener.put(HAS + SEAT * EXTENTS + EXTENT, bytes([HAS_OPENED]))
+    opener.engine.call("give_up_imports")
+    assert opener.guest.answer(asked).status == INVALID_VALUE
+    assert opener.has == 0
+
+
 def test_what_its_maker_unmaps_counts_once(tmp_path: Path, engine: Engine) -> None:
     """It counts for the process that has it open from there on, and no more for its maker."""
     guest = engine.session()

@@ -107,6 +107,31 @@ two = made("cuMemAlloc_v2", 24 << 20)
     assert [int.from_bytes(frame.body, "little") for frame in kept] == [0]
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        'ok("cuMemFreeHost", made("cuMemHostAlloc", 32 << 20, 2))',
+        """
+memory = ctypes.create_string_buffer(33 << 20)
+own = ctypes.addressof(memory) + 4095 & ~4095
+ok("cuMemHostRegister_v2", own, 32 << 20, 2)
+made("cuMemHostGetDevicePointer_v2", own, 0)
+ok("cuMemHostUnregister", own)
+""",
+    ],
+    ids=["allocated", "registered"],
+)
+def test_what_was_page_locked_is_the_others_when_the_call_returns(
+    server: FakeServer, guest: Guest, lines: str
+) -> None:
+    server.quota = 64 * MIB
+    server.answer = Ledger(others=0)
+    server.agreed = lambda _: frames.Membership(3, 1).pack()
+    found = guest(f"start()\n{lines}")
+    assert found.status == 0, found.stderr
+    assert server.names[-3:] == ["sessionMemoryKeep", "sessionMemoryReturned", "sessionClose"]
+
+
 def test_what_an_ended_process_had_yet(server: FakeServer, guest: Guest) -> None:
     """It is claimed when it is free, and what is too much in any case is refused at once."""
     server.quota = 64 * MIB

@@ -8,9 +8,10 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from gpuferry.migration.elsewhere import merged
+from gpuferry.migration.elsewhere import LOOKS, Free, Variable, merged
 from gpuferry.specs._generated import control_pb2, migration_pb2
 
 from tests.apiserver.guest import Guest, handle
@@ -236,18 +237,38 @@ def test_code_that_calls_by_address(here: Server, there: Server) -> None:
     close(counting.guest, here)
 
 
-def test_a_file_is_for_the_same_addresses(here: Server, there: Server, tmp_path: Path) -> None:
-    """Who writes it cannot ask. The session stays suspended, and goes on where they agree."""
+@pytest.mark.parametrize("by", [None, 0], ids=["nobody knows", "a kernel has kept it"])
+def test_out_of_a_file(here: Server, there: Server, tmp_path: Path, by: int | None) -> None:
+    """It has variables by name, and says of which something knows where they lie: those must lie there. The
+    session stays suspended until it finds such a place.
+    """
     counting = Counting(here.connect())
     counting.count()
+    if by is not None:
+        counting.launch("keep", counting.memory + PAGE, by)
     session, path = counting.guest.session, tmp_path / "session"
     with Keeper(tmp_path / "keeper.log") as keeper:
         suspended(here, keeper, suspend(here, keeper, session, path))
         moved = keeper.play(session, path, there)
-        assert not moved.moved
-        assert "address of the variable" in moved.reason
-        assert keeper.play(session, path, here).moved
+        assert moved.moved == (by is None)
+        if moved.moved:
+            assert moved.report.variables_elsewhere == 3
+        else:
+            assert "address of the variable counter" in moved.reason
+            assert keeper.play(session, path, here).moved
     counting.count()
+
+
+@pytest.mark.parametrize(("known", "free"), [(0, 40), (3, 37), (LOOKS, 0)])
+def test_who_looks_for_many_does_not_look_for_ever(known: int, free: int) -> None:
+    """Each that is found to be known takes another look through all of memory."""
+    variables = [Variable(LIBRARY, 1, f"v{i}", 4096 * (i + 1), 8, told=False) for i in range(40)]
+    memory = [each.address for each in variables[:known]]
+    core = Mock(pointing=lambda _, ranges: next((w for w in memory for a, b in ranges if a <= w <= b), 0))
+    found = Free(core, variables, "")
+    found.look_at_pages([0])
+    assert sum(each in found for each in variables) == free
+    assert not Free(core, variables, "it shares memory")
 
 
 def test_ranges_become_few() -> None:

@@ -192,6 +192,71 @@ static void updated(void) {
     OK(cuGraphExecDestroy(exec));
 }
 
+// What a graph whose conditional node was replaced cannot become leaves the graph to be made executable
+// again.
+static void updated_in_vain(void) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode node, copying;
+    CUgraphExecUpdateResultInfo info;
+    unsigned *pinned, pageable[4] = {0};
+    OK(cuMemHostAlloc((void **)&pinned, 16, 0));
+    OK(cuGraphCreate(&graph, 0));
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = counter,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = pinned,
+                          .WidthInBytes = 4,
+                          .Height = 1,
+                          .Depth = 1};
+    CUgraphConditionalHandle handle = add_condition(graph, 1);
+    CUgraph body = *add_conditional(graph, NULL, handle, CU_GRAPH_COND_TYPE_WHILE, 1, &node);
+    OK(cuGraphAddMemcpyNode(&copying, body, NULL, 0, &copy, context));
+    add_kernel(body, copying, set, (void *[]){&handle, &value});
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT(launched(exec, value, 3, 0) == ~0u);
+    OK(cuGraphDestroyNode(node));
+    handle = add_condition(graph, 1);
+    body = *add_conditional(graph, NULL, handle, CU_GRAPH_COND_TYPE_WHILE, 1, &node);
+    copy.dstHost = pageable;
+    OK(cuGraphAddMemcpyNode(&copying, body, NULL, 0, &copy, context));
+    add_kernel(body, copying, set, (void *[]){&handle, &value});
+    EXPECT(cuGraphExecUpdate(exec, graph, &info) != CUDA_SUCCESS);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroyNode(copying));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT(launched(exec, value, 3, 0) == ~0u);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFreeHost(pinned));
+}
+
+// A graph that has lost its conditional node is one like others, also beside what was made of it before.
+static void without_its_condition(void) {
+    CUgraph graph;
+    CUgraphExec before, exec, second;
+    CUgraphNode node;
+    CUgraphExecUpdateResultInfo info;
+    OK(cuGraphCreate(&graph, 0));
+    CUgraphConditionalHandle handle = add_condition(graph, 1);
+    add_kernel(graph, NULL, count_up, (void *[]){&other});
+    CUgraph body = *add_conditional(graph, NULL, handle, CU_GRAPH_COND_TYPE_IF, 1, &node);
+    add_kernel(body, NULL, count_up, (void *[]){&counter});
+    OK(cuGraphInstantiate(&before, graph, 0));
+    OK(cuGraphDestroyNode(node));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphInstantiate(&second, graph, 0));
+    EXPECT(launched(before, counter, 0, 0) == 1 && launched(before, other, 0, 0) == 1);
+    EXPECT(launched(exec, counter, 0, 0) == 0 && launched(exec, other, 0, 0) == 1);
+    OK(cuGraphExecUpdate(exec, graph, &info));
+    OK(cuGraphExecDestroy(exec));
+    EXPECT(launched(second, other, 0, 0) == 1);
+    OK(cuGraphDestroy(graph));
+    EXPECT(launched(before, counter, 0, 0) == 1 && launched(second, other, 0, 0) == 1);
+    OK(cuGraphExecDestroy(before));
+    OK(cuGraphExecDestroy(second));
+}
+
 static void captured(void) {
     CUgraph graph, same;
     CUgraphExec exec;
@@ -430,6 +495,8 @@ int main(void) {
     nested();
     again();
     updated();
+    updated_in_vain();
+    without_its_condition();
     captured();
     captured_body(false);
     captured_body(true);

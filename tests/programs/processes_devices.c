@@ -8,7 +8,7 @@
 
 #include "processes.h"
 
-enum { WORDS = 3 << 18, LAZY = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS };
+enum { WORDS = 3 << 18, PHYSICAL = 2 << 20, LAZY = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS };
 
 struct handles {
     CUipcMemHandle on[2]; // by device
@@ -72,6 +72,37 @@ static void narrow(void) {
     OK(cuIpcCloseMemHandle(opened));
 }
 
+static CUdeviceptr map(CUmemGenericAllocationHandle memory, int device) {
+    const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}},
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr address = 0;
+    OK(cuMemAddressReserve(&address, PHYSICAL, 0, 0, 0));
+    OK(cuMemMap(address, PHYSICAL, 0, memory, 0));
+    OK(cuMemSetAccess(address, PHYSICAL, &access, 1));
+    return address;
+}
+
+static void unmap(CUmemGenericAllocationHandle memory, CUdeviceptr address) {
+    OK(cuMemUnmap(address, PHYSICAL));
+    OK(cuMemAddressFree(address, PHYSICAL));
+    OK(cuMemRelease(memory));
+}
+
+// Physical memory of the second device, imported while the first is current.
+static void import_physical(void) {
+    int descriptor = hear_descriptor();
+    CUmemGenericAllocationHandle memory;
+    CUmemAllocationProp properties;
+    OK(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)descriptor,
+                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    close(descriptor);
+    OK(cuMemGetAllocationPropertiesFromHandle(&properties, memory));
+    EXPECT(properties.location.id == 1);
+    CUdeviceptr address = map(memory, 1);
+    EXPECT(word_at(address) == 80);
+    unmap(memory, address);
+}
+
 // It sees both, and works on the second with memory of both.
 static void wide(const char *program) {
     struct handles handles;
@@ -82,6 +113,7 @@ static void wide(const char *program) {
     expect_devices(2, &uuid);
     work(0, 400);
     hear(&handles, sizeof handles);
+    import_physical();
     CUfunction count_up = enter(1);
     OK(cuIpcOpenMemHandle(&opened[1], handles.on[1], LAZY));
     OK(cuIpcOpenMemHandle(&opened[0], handles.on[0], LAZY));
@@ -149,11 +181,25 @@ int main(int count, char **arguments) {
     EXPECT(ended_well(child));
     EXPECT(word_at(memory[1]) == 72 && word_at(memory[1] + 4) == 71);
 
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, {1}}};
+    CUmemGenericAllocationHandle physical;
+    int descriptor = -1;
+    OK(cuMemCreate(&physical, PHYSICAL, &properties, 0));
+    CUdeviceptr mapped = map(physical, 1);
+    OK(cuMemsetD32(mapped, 80, PHYSICAL / 4));
+    OK(cuCtxSynchronize());
+    OK(cuMemExportToShareableHandle(&descriptor, physical, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+
     unsetenv("CUDA_VISIBLE_DEVICES");
     child = spawn(arguments[0], "wide");
     tell(&uuid[0], sizeof uuid[0]);
     tell(&handles, sizeof handles);
+    tell_descriptor(descriptor);
     EXPECT(ended_well(child));
+    close(descriptor);
+    unmap(physical, mapped);
     OK(cuCtxSetCurrent(context[0]));
     EXPECT(word_at(memory[0]) == 71 && word_at(memory[0] + 4) == 72);
     for (int i = 0; i < 2; i++) {

@@ -31,6 +31,7 @@ ALLOWED = {
     "monitor/tenants/usage.py": "which day it is, for accounts",
     "monitor/views/stats/observatory.py": "stamps of the page's charts",
     "native/simdevice/exec/services.c": "%globaltimer of PTX, which is the time of day",
+    "guest/src/entry.c": "a condition that nobody waits on for a limited time",
     "guest/src/loading.c": "a condition that nobody waits on for a limited time",
     "guest/src/host_call.c": "a condition that nobody waits on for a limited time",
     "guest/src/channel_state.c": "a condition that nobody waits on for a limited time",
