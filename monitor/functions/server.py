@@ -15,7 +15,7 @@ from ..settings.monitor import is_loopback
 from ..views.web.gate import Gate
 from ..views.web.server import BEARER, HEADERS, following, host_of, is_local, logger_of, shown
 from ..views.web.server import STATIC as SHARED
-from . import octets
+from . import malformed, octets
 from .bodies import expected
 from .config import PREFIX
 from .key import page_key
@@ -47,6 +47,7 @@ class FunctionServer:
         public: bool,
     ) -> None:
         octets.pass_on()
+        malformed.tell()
         self.name = name_of(listening)
         self._local = is_loopback(self.name)
         self._open = public or self._local

@@ -112,6 +112,20 @@ def test_a_handler_sees_all_lines_of_a_header(server: Server, name: str) -> None
         assert headers["cookie"] == "a=1; b=2"
 
 
+def test_a_chunk_that_is_none_is_told_at_once(server: Server, name: str) -> None:
+    """Also behind good ones; it was told half a minute later that it came too slowly."""
+    with Caller(server) as caller:
+        caller.ask(f"/function/{name}", "Transfer-Encoding: chunked", "Expect: 100-continue")
+        assert caller.answer()[0] == 100
+        caller.send(b"3\r\nabc\r\n")
+        caller.send(b"no length\r\n")
+        status, headers, body = caller.answer()
+        said = json.loads(body)
+        assert (status, said["error"], said["ran"]) == (400, "malformed", "no")
+        assert said["why"].startswith("the request's body is malformed: Invalid character in chunk size")
+        assert headers["Connection"] == "close"
+
+
 # What a handler may do to its own process.
 FORKS = (
     DEEDS
