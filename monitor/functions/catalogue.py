@@ -78,6 +78,7 @@ class Catalogue:
                 self._enter(Function(deployment))
         else:
             for deployment in self._shelf.all():
+                self._shelf.mend(deployment)
                 self._enter(Function(deployment))
 
     async def follow(self, name: str) -> bool:

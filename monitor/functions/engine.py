@@ -112,7 +112,8 @@ class Engine:
             self._schedule.cancel(job.number)
             deployment = job.place.unit.replica.deployment
             if deployment.cancel == "kill":
-                asyncio.get_running_loop().call_later(deployment.grace, self._kill_abandoned, job)
+                loop = asyncio.get_running_loop()
+                job.timer = loop.call_later(deployment.grace, self._kill_abandoned, job)
             job.place.unit.replica.cancel(job.number)
 
     def _kill_abandoned(self, job: Job) -> None:
@@ -149,7 +150,8 @@ class Engine:
                 place.gpu = place.unit.gpu = decision.gpu
             self._fleet.begin(self._run(job, place, decision.gpu, decision.start is Start.RETURN))
         elif isinstance(decision, Refuse):
-            job = self._jobs[decision.invocation.id]
+            if (job := self._jobs.get(decision.invocation.id)) is None:  # its caller has left since
+                return
             code = Code.REMOVED if job.function.removed else Code.REFUSED
             self._fail(job, Failed(code, decision.reason, retry_after=RETRY_LEAST))
             self._over(job, code.value)

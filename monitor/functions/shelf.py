@@ -58,6 +58,19 @@ class Shelf:
         if deployment.source:
             write_atomically(file, deployment.source)
 
+    def mend(self, deployment: Deployment) -> None:
+        """Write a file anew that is lost, for the record has it. The log says so, and where that fails: then no
+        replica starts.
+        """
+        if not deployment.source or self.file(deployment).exists():
+            return
+        try:
+            self.stage(deployment)
+        except OSError as error:
+            log.error("a function's file is lost", function=deployment.name, error=str(error))
+        else:
+            log.warning("a function's file was lost, and is there again", function=deployment.name)
+
     def drop(self, deployment: Deployment) -> None:
         """Remove a revision's file."""
         shutil.rmtree(self.file(deployment).parent, ignore_errors=True)
