@@ -59,7 +59,7 @@ class Shelf:
             write_atomically(file, deployment.source)
 
     def mend(self, deployment: Deployment) -> None:
-        """Write a file anew that is lost, for the record has it. The log says so, and where that fails: then no
+        """Write a file anew that is lost, for the record has it. The log says so, and if that fails: then no
         replica starts.
         """
         if not deployment.source or self.file(deployment).exists():
