@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..settings.errors import ConfigError
-from .tls import read_certificates
+from .tls import NEW, key_in, read_certificates
 
 CERTIFICATE, KEY = "ca.crt", "ca.key"
 AUTHORITY_DAYS = 1825
@@ -62,6 +62,9 @@ def issue(
         raise ConfigError(f"{name!r} is no name for a certificate", "letters, digits, `.`, `_`, `@` and `-`")
     (authority,) = read_certificates(folder / CERTIFICATE)[:1]
     authority_key = _read_key(folder / KEY)
+    if authority_key.public_key() != key_in(folder / CERTIFICATE, authority):
+        text = f"{folder / KEY}: this is not the key of {folder / CERTIFICATE}"
+        raise ConfigError(text, "bring back the one or the other")
     key = _new_key()
     builder = _builder(_name(name), authority.subject, key.public_key(), days, authority)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -106,7 +109,9 @@ class Description:
 
 
 def describe(certificate: x509.Certificate) -> Description:
-    """What a certificate says. One without a name has an empty one."""
+    """What a certificate says. One without a name has an empty one. Raises what its extensions raise that are
+    broken.
+    """
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     extensions = certificate.extensions
     hosts: list[str] = []
@@ -124,6 +129,15 @@ def describe(certificate: x509.Certificate) -> Description:
             purpose = "authority"
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return Description(str(names[0].value) if names else "", purpose, hosts, ends, ends - begins)
+
+
+def described(path: Path) -> Description:
+    """What the first certificate in a file says. Raises ConfigError, which names the file."""
+    certificate = read_certificates(path)[0]
+    try:
+        return describe(certificate)
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+        raise ConfigError(f"{path}: what the certificate says cannot be read: {error}", NEW) from None
 
 
 def as_host(name: str) -> bool:

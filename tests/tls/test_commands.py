@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
 import json
 import os
@@ -9,6 +10,10 @@ import stat
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtensionOID, NameOID
 from gpuferry.monitor.cli import main
 from gpuferry.monitor.service.authority import describe
 from gpuferry.monitor.service.tls import Identity, read_certificates
@@ -131,3 +136,37 @@ def test_what_cannot_be_issued(
     said = capsys.readouterr().err
     assert words in said
     assert "Traceback" not in said
+
+
+def test_a_certificate_whose_extensions_are_broken_is_named(
+    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of others may be in the same folder; which one it was nobody learned, of doctor neither."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "odd")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    odd = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"\x30\x03\xff\xff")
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(odd, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path / "odd.crt"
+    file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    assert gpuferry(monkeypatch, "show", str(authority / "ca.crt"), str(file)) != 0
+    said = capsys.readouterr().err
+    assert f"{file}: what the certificate says cannot be read" in " ".join(said.split())
+    assert "gpuferry tls issue" in said
+
+
+def test_the_key_of_another_authority_issues_nothing(
+    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody would have believed the certificates."""
+    assert gpuferry(monkeypatch, "init", str(tmp_path / "other")) == 0
+    (authority / "ca.key").write_bytes((tmp_path / "other" / "ca.key").read_bytes())
+    assert gpuferry(monkeypatch, "issue", "node") != 0
+    assert "this is not the key of" in " ".join(capsys.readouterr().err.split())
+    assert not (authority / "node.crt").exists()
