@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,36 @@ def test_a_crowd_of_one_tenant_leaves_places_to_wait_to_others(monkeypatch: pyte
         assert await _who_waits(made, "b") == "aabb"
         assert await _who_waits(made, "b", "a", "c") == "abbc"
         assert all("4 guests wait already" in text for text in made.refused)
+        await made.close()
+
+    asyncio.run(main())
+
+
+def test_those_who_wait_ask_once_for_all_who_want_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each looked through all servers and tenants at each heartbeat: one tenant's thousand guests that wait
+    for a label that nobody has kept a registry of twenty servers from doing anything else.
+    """
+    asked: Counter[str] = Counter()
+
+    def counted(name: str) -> None:
+        theirs = getattr(redirect, name)
+
+        def count(*how: Any) -> Any:
+            asked[name] += 1
+            return theirs(*how)
+
+        monkeypatch.setattr(redirect, name, count)
+
+    async def main() -> None:
+        counted("choose")
+        counted("_totals")
+        made = redirector(Limits(), server("a:1"), max_wait=120.0)
+        assert await _who_waits(made, *["acme"] * 5) == "acme" * 5
+        assert asked == {"choose": 1, "_totals": 1}
+        there: Any = made._directory
+        there.servers = [server("a:1", sessions=1)]
+        assert await _who_waits(made, *["acme"] * 2) == "acme" * 7
+        assert asked == {"choose": 2, "_totals": 2}
         await made.close()
 
     asyncio.run(main())
