@@ -106,7 +106,7 @@ class EtcdStore:
         return first, first[:-1] + bytes([first[-1] + 1])
 
     def _name(self, key: bytes) -> str:
-        return key.decode().removeprefix(self._root)
+        return key.decode(errors="replace").removeprefix(self._root)  # others may have written there
 
     async def _ask(self, question: Callable[[Member, Metadata], Awaitable[Answer]]) -> Answer:
         """Every question may be asked twice: a write that was lost on its way back is written again."""
