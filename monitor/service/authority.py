@@ -248,25 +248,30 @@ def _write_pair(
             issued = certificate_path.name != CERTIFICATE  # an authority is not replaced in its place
             hint = "name another, or say --replace" if issued else "name another folder"
             raise ConfigError(f"{path} is there already, and was left alone", hint)
-    for path, content, mode in ((key_path, secret, 0o600), (certificate_path, public, 0o644)):
-        _write(path, content, mode, replace)
-
-
-def _write(path: Path, content: bytes, mode: int, replace: bool) -> None:
-    """All of it or nothing; who reads it meanwhile finds the old file."""
-    scratch = path.with_name(f".{path.name}.new")
-    try:
-        scratch.unlink(missing_ok=True)
-        descriptor = os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            os.fsync(descriptor)
-        if replace:
-            scratch.replace(path)
-        else:
-            os.link(scratch, path)  # fails if somebody else was quicker
+    staged: list[tuple[Path, Path]] = []
+    try:  # both are on the disk before one takes its place: a key without its certificate would start nothing
+        for path, content, mode in ((key_path, secret, 0o600), (certificate_path, public, 0o644)):
+            scratch = path.with_name(f".{path.name}.new")
+            staged.append((scratch, path))
+            _stage(scratch, content, mode)
+        for scratch, path in staged:
+            if replace:
+                scratch.replace(path)
+            else:
+                os.link(scratch, path)  # fails if somebody else was quicker
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}", "name another folder") from None
     finally:
-        with contextlib.suppress(OSError):  # it may hold a key
-            scratch.unlink()
+        for scratch, _ in staged:
+            with contextlib.suppress(OSError):  # it may hold a key
+                scratch.unlink()
+
+
+def _stage(scratch: Path, content: bytes, mode: int) -> None:
+    """Write a file that nobody looks at yet. Raises OSError."""
+    scratch.unlink(missing_ok=True)
+    descriptor = os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)

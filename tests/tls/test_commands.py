@@ -8,6 +8,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from cryptography import x509
@@ -71,6 +72,24 @@ def test_no_key_is_left_where_it_cannot_be_written(
     assert gpuferry(monkeypatch, "issue", "gpu-a") == 1
     assert "cannot write" in capsys.readouterr().err
     assert sorted(authority.iterdir()) == before
+
+
+@pytest.mark.parametrize("again", [(), ("--replace",)])
+def test_a_full_disk_leaves_what_was_there(
+    authority: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    again: tuple[str, ...],
+) -> None:
+    """The next key was there, without its certificate: what used them did not start any more."""
+    if again:
+        assert gpuferry(monkeypatch, "issue", "gpu-a") == 0
+    before = {file.name: file.read_bytes() for file in authority.iterdir()}
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=[None, full]))
+    assert gpuferry(monkeypatch, "issue", "gpu-a", *again) == 1
+    assert "No space left on device" in " ".join(capsys.readouterr().err.split())
+    assert {file.name: file.read_bytes() for file in authority.iterdir()} == before
 
 
 def test_nothing_is_overwritten_unasked(
