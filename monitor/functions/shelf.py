@@ -59,17 +59,17 @@ class Shelf:
             write_atomically(file, deployment.source)
 
     def mend(self, deployment: Deployment) -> None:
-        """Write a file anew that is lost, for the record has it. The log says so, and if that fails: then no
-        replica starts.
+        """See that the revision's file is there, as the record has it. Raises OSError; but one that is there
+        takes no room, which a full disk does not have.
         """
-        if not deployment.source or self.file(deployment).exists():
-            return
-        try:
+        if deployment.source and not self._has(deployment):
             self.stage(deployment)
-        except OSError as error:
-            log.error("a function's file is lost", function=deployment.name, error=str(error))
-        else:
-            log.warning("a function's file was lost, and is there again", function=deployment.name)
+
+    def _has(self, deployment: Deployment) -> bool:
+        try:
+            return self.file(deployment).read_bytes() == deployment.source.encode()
+        except FileNotFoundError:
+            return False
 
     def drop(self, deployment: Deployment) -> None:
         """Remove a revision's file."""
@@ -93,7 +93,9 @@ class Shelf:
         shutil.rmtree(self._folder / name, ignore_errors=True)
 
     def all(self) -> list[Deployment]:
-        """What was deployed. A record that cannot be read is left where it is, and the log says so."""
+        """What was deployed. A record that cannot be read is left where it is, and the log says so; a file
+        that is lost is written anew.
+        """
         found = []
         for record in sorted(self._folder.glob(f"*/{RECORD}")):
             try:
@@ -104,4 +106,11 @@ class Shelf:
                 log.error("a deployment cannot be read", file=str(record), error=str(error))
             else:
                 found.append(deployment)
+                self._mend_if_possible(deployment)
         return found
+
+    def _mend_if_possible(self, deployment: Deployment) -> None:
+        try:
+            self.mend(deployment)
+        except OSError as error:  # no replica of it starts
+            log.error("a function's file is lost", function=deployment.name, error=str(error))
