@@ -55,6 +55,8 @@ class Refusing:
 
 
 class Servers:
+    known = True
+
     def __init__(self, *servers: registry_pb2.Server) -> None:
         self.servers = list(servers)
 
@@ -105,6 +107,18 @@ def test_sessions_count_over_all_servers_and_those_on_their_way() -> None:
     )
     assert made._why_not(guest(tenant="other")) == ""
     assert "limit sessions" in made._refusal(guest()).text
+
+
+def test_a_registry_that_cannot_read_its_store_yet_says_so() -> None:
+    """As one that was started while etcd was away: it said that no GPU server was registered."""
+    made = redirector(Limits())
+    there: Any = made._directory
+    there.known = False
+    refusal = made._refusal(guest())
+    assert "cannot read its store" in refusal.text
+    assert refusal.error is CudaError.SYSTEM_NOT_READY
+    there.known = True
+    assert "no GPU server is registered" in made._refusal(guest()).text
 
 
 def test_a_guest_that_a_heartbeat_counts_is_not_counted_twice() -> None:

@@ -53,6 +53,7 @@ class Directory:
         self._changed = asyncio.Event()
         self.clocks = Clocks()
         self.servers: list[registry_pb2.Server] = []
+        self.known = False  # whether the store has said which there are
         self._view = View()
 
     async def follow(self) -> None:
@@ -75,7 +76,7 @@ class Directory:
             if before.get(address, False) != server.alive:
                 log.info("server is up" if server.alive else "server is silent", address=address)
         self.clocks.note(servers)
-        self.servers = servers
+        self.servers, self.known = servers, True
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -258,6 +258,9 @@ class Redirector:
         return ""
 
     def _refusal(self, guest: Guest) -> Refusal:
+        if not self._directory.known:
+            text = "the registry cannot read its store at the moment: its log says more"
+            return Refusal(Reason.NO_CAPACITY, text, CudaError.SYSTEM_NOT_READY)
         servers, wish = self._directory.servers, _wish(guest)
         if why_not := self._why_not(guest):
             text = f"{why_not}: end some, or ask the operator for more (`gpuferry tenant set --registry …`)"

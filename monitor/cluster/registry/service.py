@@ -138,7 +138,8 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
         """All registered GPU servers now, and again after every change."""
         while True:
             change = self._directory.next_change()
-            yield registry_pb2.ListReply(servers=self._directory.servers)
+            if self._directory.known:
+                yield registry_pb2.ListReply(servers=self._directory.servers)
             await change.wait()
 
     @_errors
