@@ -15,6 +15,8 @@ from ..service.files import write_atomically
 from .deployment import Deployment, WrongDeployment, is_name, read
 
 RECORD = "deployment.json"
+LOCK = ".lock"  # as no function is called; one was, as long as the file was
+LOCK_BEFORE = "lock"
 log = structlog.get_logger()
 
 
@@ -31,12 +33,14 @@ class Shelf:
         """Raises InUse, OSError."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._lock = _locked(folder / LOCK)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            if (before := folder / LOCK_BEFORE).is_file():
+                os.close(_locked(before))  # of a server that has ended
+                before.unlink()
+        except BaseException:
             os.close(self._lock)
-            raise InUse(str(folder)) from None
+            raise
 
     @classmethod
     def beside(cls, folder: Path) -> Shelf:
@@ -114,3 +118,14 @@ class Shelf:
             self.mend(deployment)
         except OSError as error:  # no replica of it starts
             log.error("a function's file is lost", function=deployment.name, error=str(error))
+
+
+def _locked(file: Path) -> int:
+    """A descriptor of the file, which is locked as long as that is open. Raises InUse, OSError."""
+    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InUse(str(file.parent)) from None
+    return descriptor

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import dataclasses
 import errno
+import fcntl
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +29,7 @@ from gpuferry.monitor.functions.memory import Gpus, Memory, Where
 from gpuferry.monitor.functions.process import Process
 from gpuferry.monitor.functions.replica import Begins, Replica, StartFailed
 from gpuferry.monitor.functions.schedule import Schedule
-from gpuferry.monitor.functions.shelf import Shelf
+from gpuferry.monitor.functions.shelf import InUse, Shelf
 from gpuferry.monitor.settings.errors import ConfigError
 
 CALL = Call("POST", "", "", (), b"")
@@ -494,6 +496,24 @@ def test_those_that_ought_to_be_there_are_no_more_than_there_may_be_of_all(tmp_p
             assert {place.unit.function.name for place in fleet.places.values()} == {"g", "h"}
 
     asyncio.run(asyncio.wait_for(have(), 60))
+
+
+def test_a_function_may_be_called_lock(tmp_path: Path) -> None:
+    """The file that keeps other servers away had that name, and has it where an older server runs."""
+    before = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(before, fcntl.LOCK_EX)
+    with pytest.raises(InUse):
+        Shelf(tmp_path)
+    os.close(before)
+    shelf = Shelf(tmp_path)
+    with pytest.raises(InUse):
+        Shelf(tmp_path)
+    shelf.stage(Deployment("lock", source="x"))
+    shelf.put(Deployment("lock", source="x"))
+    shelf.close()
+    again = Shelf(tmp_path)
+    assert [one.name for one in again.all()] == ["lock"]
+    again.close()
 
 
 @pytest.mark.parametrize("full", [False, True])
