@@ -211,6 +211,18 @@ def test_who_has_to_go_before_anything_was_done_for_it_is_told(monkeypatch: pyte
     asyncio.run(main())
 
 
+def test_who_waits_at_a_registry_that_ends_is_told() -> None:
+    """Its connection was just closed."""
+
+    async def main() -> None:
+        made = redirector(Limits(), max_wait=120.0)
+        assert await _who_waits(made, "a", "b") == "ab"
+        await made.close()
+        assert made.refused == ["the registry is shutting down: try again"] * 2
+
+    asyncio.run(main())
+
+
 def test_places_to_wait_are_limited_in_a_cluster_too() -> None:
     async def main() -> None:
         made = redirector(Limits(queue=2), max_wait=120.0)

@@ -167,10 +167,8 @@ class Redirector:
         if not task.cancelled():
             return
         guest = waiting.guest
-        if waiting.refusal:
-            self.turn_away(guest.connection, guest.peer, waiting.refusal)
-        else:
-            guest.connection.close()
+        assert waiting.refusal
+        self.turn_away(guest.connection, guest.peer, waiting.refusal)
 
     def _make_room(self, tenant: str) -> bool:
         """Let the last guest go of the tenant that has most of them here, if this one has fewer."""
@@ -372,7 +370,8 @@ class Redirector:
     async def close(self) -> None:
         """Refuse guests that still wait for a server."""
         tasks = list(self._waiting)
-        for task in tasks:
+        for task, waiting in self._waiting.items():
+            waiting.refusal = Refusal(Reason.SHUTTING_DOWN, "the registry is shutting down: try again")
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._farewells.finish()
