@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from .parameters import Json
-
-if TYPE_CHECKING:
-    from ..service.authority import Description
 
 SCHEMA = "gpuferry.tls/1"
 FOLDER = "tls"
@@ -73,12 +70,12 @@ def issue(
     folder: Folder = None,
 ) -> None:
     """Issue a certificate. It is a server's, or with --client somebody's who only calls."""
-    from ..service.authority import CERTIFICATE, as_host, issue
+    from ..service.authority import CERTIFICATE, as_host, described, issue
 
     where = _folder(folder)
     if replace and not (host or client) and (where / f"{name}.crt").exists():
         # The next of a server whose clients call it by other names than this would shut them out.
-        before = _said_by(where / f"{name}.crt")
+        before = described(where / f"{name}.crt")
         host, client = list(before.hosts), before.purpose == "client"
     hosts = [] if client else [*filter(as_host, [name]), *(host or []), *HERE]
     certificate, key = issue(where, name, hosts, client=client, days=days, replace=replace)
@@ -123,15 +120,10 @@ def show(
     print_table(("FILE", "NAME", "PURPOSE", "HOSTS", "UNTIL", "DAYS LEFT"), rows)
 
 
-def _said_by(path: Path) -> Description:
-    from ..service.authority import describe
-    from ..service.tls import read_certificates
-
-    return describe(read_certificates(path)[0])
-
-
 def _plain(path: Path) -> dict[str, Any]:
-    said = _said_by(path)
+    from ..service.authority import described
+
+    said = described(path)
     return {
         "file": str(path),
         "name": said.name,

@@ -150,6 +150,7 @@ class Membership:
         self._digests: set[tuple[str, bytes]] = set()  # of the cluster's tokens, as the registry told last
         self._remembering: asyncio.Future[None] | None = None
         self._local = LocalTenants(store_path(config.state))
+        self._trouble = ""  # with that
         self._desk = TicketDesk(cluster.key) if cluster.key else None
         authorities: list[Authority] = [OwnToken(config.token)]
         if self._desk:
@@ -220,11 +221,23 @@ class Membership:
     async def _watch_local(self) -> None:
         """`gpuferry token revoke --kill` on this machine leaves its order in the same file as the tokens."""
         while True:
-            with contextlib.suppress(StoreError):
-                if book := self._local.book:
-                    self._kill(await book.kills())
-                await self.read_limits()
+            await self._look_local()
             await asyncio.sleep(LOCAL_KILLS_SECONDS)
+
+    async def _look_local(self) -> None:
+        """Do what the state folder says now. Where it cannot be read the log says so, once."""
+        trouble = ""
+        try:
+            if book := self._local.book:
+                self._kill(await book.kills())
+            await self.read_limits()
+        except StoreError as error:
+            trouble = str(error)
+        if trouble and trouble != self._trouble:
+            log.error("what is set for tenants here cannot be read: it stays as it was", error=trouble)
+        elif self._trouble and not trouble:
+            log.info("what is set for tenants here can be read again")
+        self._trouble = trouble
 
     async def read_limits(self) -> None:
         """Let the limits hold that the state folder has: set here, or as the registry told them last. Which

@@ -149,15 +149,16 @@ def address_of(peer: str) -> str:
     return peer.rpartition(":")[0] or peer
 
 
-async def _say_goodbye(guest: Connection, frame: bytes) -> None:
+async def _say_goodbye(guest: Connection, rest: bytes) -> None:
     loop = asyncio.get_running_loop()
     guest.setblocking(False)
     if isinstance(guest, TlsSocket):
         connection = guest.socket
-        guest.send(frame)  # it has room for one more, or the guest does not read
+        while rest:
+            rest = rest[guest.send(rest) :]  # it has room for one more, or the guest does not read
     else:
         connection = guest
-        await loop.sock_sendall(connection, frame)
+        await loop.sock_sendall(connection, rest)
     connection.shutdown(socket.SHUT_WR)
     # Closing with unread bytes would reset the connection, and the guest might lose the text.
     left = FAREWELL_BYTES
@@ -165,10 +166,10 @@ async def _say_goodbye(guest: Connection, frame: bytes) -> None:
         left -= len(part)
 
 
-async def dismiss(connection: Connection, frame: bytes) -> None:
-    """Send a last frame (REFUSED or REDIRECT) so that it arrives, then close."""
+async def _dismiss(connection: Connection, rest: bytes) -> None:
+    """Send what is left of a last frame (REFUSED or REDIRECT) so that it arrives, then close."""
     with contextlib.closing(connection), contextlib.suppress(OSError, asyncio.TimeoutError):
-        await within(FAREWELL_SECONDS, _say_goodbye(connection, frame))
+        await within(FAREWELL_SECONDS, _say_goodbye(connection, rest))
 
 
 class Farewells:
@@ -178,12 +179,21 @@ class Farewells:
         self._tasks: dict[asyncio.Task[None], Connection] = {}  # oldest first
 
     def send(self, connection: Connection, frame: bytes) -> None:
-        """Send a last frame in the background. Takes the connection over."""
+        """Send a last frame, at once as far as nobody has to wait: a crowd is refused in one go, and is more
+        than are waited for. Takes the connection over.
+        """
+        try:
+            sent = connection.send(frame, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sent = 0
+        except OSError:  # it has gone
+            connection.close()
+            return
         if len(self._tasks) >= FAREWELLS_MOST:
             oldest = next(iter(self._tasks))
             self._tasks.pop(oldest).close()
             oldest.cancel()
-        task = asyncio.ensure_future(dismiss(connection, frame))
+        task = asyncio.ensure_future(_dismiss(connection, frame[sent:]))
         self._tasks[task] = connection
         task.add_done_callback(self._over)
 

@@ -7,6 +7,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
+from heapq import heappop, heappush
 
 from gpuferry.specs._generated import frames
 from gpuferry.specs._generated.frames import Ticket
@@ -56,7 +57,8 @@ class TicketDesk:
         self._steady = steady
         # It begins at the time of day for those that know no other: registries of release 0.1.
         self._begun = time.time() - steady()
-        self._used: dict[bytes, int] = {}  # when each expires
+        self._used: set[bytes] = set()
+        self._expiring: list[tuple[int, bytes]] = []  # when, and which of them; a heap
 
     def clock(self) -> float:
         """Seconds, by which tickets expire; heartbeats tell it to whoever issues them."""
@@ -91,7 +93,8 @@ class TicketDesk:
         """Note that the ticket was used with a right proof: nobody can use it again."""
         self._forget_expired()
         said = Ticket.unpack(ticket)
-        self._used[said.id] = said.expires
+        self._used.add(said.id)
+        heappush(self._expiring, (said.expires, said.id))
 
     def used(self) -> list[bytes]:
         """The numbers of the tickets that were used, for the next heartbeat, until they expire."""
@@ -100,4 +103,5 @@ class TicketDesk:
 
     def _forget_expired(self) -> None:
         now = self.clock()
-        self._used = {number: expires for number, expires in self._used.items() if expires >= now}
+        while self._expiring and self._expiring[0][0] < now:
+            self._used.discard(heappop(self._expiring)[1])

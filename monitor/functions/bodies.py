@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 from aiohttp import StreamReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from ..service.waiting import within
 from .invocation import Code, Failed
@@ -82,7 +83,7 @@ class Held:
         self.owed -= size
 
     async def read(self, request: web.BaseRequest, most: int) -> bytes:
-        """The body. Raises Failed if it is too large, or too slow."""
+        """The body. Raises Failed if it is too large, too slow, or malformed."""
         if not request.body_exists:
             return b""
         said = request.content_length
@@ -94,6 +95,9 @@ class Held:
             return await self._parts(request.content, most)
         except asyncio.TimeoutError:
             raise Failed(Code.TOO_SLOW, "the request's body came too slowly") from None
+        except HttpProcessingError as error:
+            why = error.message.partition("\n")[0]
+            raise Failed(Code.MALFORMED, f"the request's body is malformed: {why}") from None
 
     async def _parts(self, content: StreamReader, most: int) -> bytes:
         body = bytearray()  # an object for each part would take many times its bytes, if those are few

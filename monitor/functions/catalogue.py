@@ -74,7 +74,7 @@ class Catalogue:
         """Have what was deployed before this server started. Raises StoreError, OSError."""
         if self._shared:
             for deployment in (await self._shared.deployments()).values():
-                self._shelf.stage(deployment)
+                self._shelf.mend(deployment)
                 self._enter(Function(deployment))
         else:
             for deployment in self._shelf.all():

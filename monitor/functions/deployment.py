@@ -17,6 +17,7 @@ SOURCE_MOST = 4 << 20  # bytes of a Python file
 REPLICAS_MOST = 64
 QUEUE_MOST = 100_000
 BODY_MOST = 1 << 30
+NAME_MOST = 250  # bytes of a file's name, with which a draft of it is there for a moment
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 CANCELS = ("tell", "kill")
 
@@ -159,7 +160,8 @@ def _check(wanted: Deployment) -> None:
         raise WrongDeployment("either a Python file or a program is wanted")
     if wanted.command and not wanted.command[0]:
         raise WrongDeployment("command: the program has no name")
-    if len(wanted.source.encode(errors="surrogateescape")) > SOURCE_MOST:
+    _check_texts(wanted)
+    if len(wanted.source.encode()) > SOURCE_MOST:
         raise WrongDeployment(f"the file is larger than {SOURCE_MOST >> 20} MiB")
     if not 1 <= wanted.most <= REPLICAS_MOST:
         range_ = f"{wanted.least}..{wanted.most}"
@@ -172,5 +174,18 @@ def _check(wanted: Deployment) -> None:
         raise WrongDeployment(f"cancel: {' or '.join(CANCELS)} is wanted")
     if not wanted.folder.startswith("/") or "\0" in wanted.folder + wanted.python:
         raise WrongDeployment("folder: an absolute path is wanted")
-    if not re.fullmatch(r"[^/\0]{1,255}", wanted.file) or wanted.file in (".", ".."):
+    named = re.fullmatch(r"[^/\0]+", wanted.file) and wanted.file not in (".", "..")
+    if not named or len(wanted.file.encode()) > NAME_MOST:
         raise WrongDeployment("file: a file's name is wanted")
+
+
+def _check_texts(wanted: Deployment) -> None:
+    """What JSON can say and neither a file nor the system takes: half of a pair of surrogates."""
+    system = (wanted.folder, wanted.python, *wanted.command, *wanted.environment.values())
+    try:
+        for text in (wanted.source, wanted.file):
+            text.encode()
+        for text in system:
+            os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise WrongDeployment(f"{error.object[error.start : error.end]!a} is no text") from None

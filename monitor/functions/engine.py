@@ -112,7 +112,8 @@ class Engine:
             self._schedule.cancel(job.number)
             deployment = job.place.unit.replica.deployment
             if deployment.cancel == "kill":
-                asyncio.get_running_loop().call_later(deployment.grace, self._kill_abandoned, job)
+                loop = asyncio.get_running_loop()
+                job.timer = loop.call_later(deployment.grace, self._kill_abandoned, job)
             job.place.unit.replica.cancel(job.number)
 
     def _kill_abandoned(self, job: Job) -> None:
@@ -149,16 +150,19 @@ class Engine:
                 place.gpu = place.unit.gpu = decision.gpu
             self._fleet.begin(self._run(job, place, decision.gpu, decision.start is Start.RETURN))
         elif isinstance(decision, Refuse):
-            job = self._jobs[decision.invocation.id]
-            code = Code.REMOVED if job.function.removed else Code.REFUSED
-            self._fail(job, Failed(code, decision.reason, retry_after=RETRY_LEAST))
-            self._over(job, code.value)
+            if refused := self._jobs.get(decision.invocation.id):  # else its caller has left since
+                self._refuse(refused, decision.reason)
         elif isinstance(decision, End) and (ended := self._fleet.places.get(decision.replica)):
             self._fleet.end(ended)
         elif isinstance(decision, Bring) and (brought := self._fleet.places.get(decision.replica)):
             self._bring(brought, decision.gpu)
         elif isinstance(decision, Send) and decision.replica not in moving:
             self._send(decision.replica)
+
+    def _refuse(self, job: Job, reason: str) -> None:
+        code = Code.REMOVED if job.function.removed else Code.REFUSED
+        self._fail(job, Failed(code, reason, retry_after=RETRY_LEAST))
+        self._over(job, code.value)
 
     def _bring(self, place: Place, gpu: int) -> None:
         replica = place.unit.replica

@@ -73,7 +73,7 @@ class Front:
             return refusal(error)
 
 
-_NOT_ACCEPTED = {Code.TOO_LARGE, Code.TOO_SLOW, Code.QUEUE_FULL, Code.SHUTTING_DOWN}
+_NOT_ACCEPTED = {Code.TOO_LARGE, Code.TOO_SLOW, Code.MALFORMED, Code.QUEUE_FULL, Code.SHUTTING_DOWN}
 
 
 def _closing(request: web.Request, response: web.Response) -> web.Response:
@@ -99,6 +99,8 @@ async def _write(request: web.Request, answer: Answer, body: bytes, held: Held) 
     response: web.StreamResponse
     if len(body) <= PIECE or _has_no_body(request, answer):
         response, rest = web.Response(status=answer.status, headers=headers, body=body), 0
+        if request.method == "HEAD" and answer.length is not None:
+            response.headers["Content-Length"] = str(answer.length)
     else:
         response, rest = web.StreamResponse(status=answer.status, headers=headers), len(body)
         response.content_length = rest

@@ -48,6 +48,7 @@ class Answer:
     headers: tuple[tuple[str, str], ...]
     body: bytes = field(repr=False)
     cold: bool = False  # a replica was started for it
+    length: int | None = None  # of the body that is left out because only the head was asked for
     stream: Parts | None = field(default=None, repr=False)  # in place of a body: what comes in parts
 
 
@@ -57,6 +58,7 @@ class Code(str, enum.Enum):
     NOT_FOUND = "not_found"
     TOO_LARGE = "too_large"
     TOO_SLOW = "too_slow"
+    MALFORMED = "malformed"
     QUEUE_FULL = "queue_full"
     SHUTTING_DOWN = "shutting_down"
     REMOVED = "removed"
@@ -82,6 +84,7 @@ _STATUSES = {
     Code.NOT_FOUND: 404,
     Code.TOO_LARGE: 413,
     Code.TOO_SLOW: 408,
+    Code.MALFORMED: 400,
     Code.QUEUE_FULL: 429,
     Code.SHUTTING_DOWN: 503,
     Code.REMOVED: 404,

@@ -36,7 +36,7 @@ class Job:
     began: float = 0.0
     cold: bool = False
     place: Place | None = None
-    timer: asyncio.TimerHandle | None = None
+    timer: asyncio.TimerHandle | None = None  # of its wait, then of its end when its caller has gone
     running: asyncio.Future[Answer | None] | None = None
     stream: Stream | None = field(default=None, repr=False)  # of an answer in parts; its future has it then
     gone: bool = False  # its caller has

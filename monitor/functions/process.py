@@ -63,6 +63,7 @@ class Process:
                 pass_fds=(*descriptors, tells),
                 start_new_session=True,
             )
+            self._watched = self._watch()
         except BaseException:
             os.close(self._told)
             raise
@@ -72,8 +73,16 @@ class Process:
         assert self._popen.stdout
         assert self._popen.stderr
         self._streams = [Stream(self._popen.stdout, "out", heard), Stream(self._popen.stderr, "err", heard)]
-        self._watched = os.pidfd_open(self._popen.pid)
         asyncio.get_running_loop().add_reader(self._watched, self._ended)
+
+    def _watch(self) -> int:
+        """A descriptor that tells of its end. Raises OSError where there is none left; then it has ended."""
+        try:
+            return os.pidfd_open(self._popen.pid)
+        except OSError:
+            with self._popen:
+                self._popen.kill()
+            raise
 
     def _ended(self) -> None:
         asyncio.get_running_loop().remove_reader(self._watched)

@@ -99,7 +99,8 @@ class ProgramReplica(Replica):
             ) as response:
                 kept = tuple((n, v) for n, v in response.headers.items() if n.lower() not in HOP)
                 if not _comes_in_parts(response):
-                    return Answer(response.status, kept, await self._body(response))
+                    length = response.content_length if call.method == "HEAD" else None
+                    return Answer(response.status, kept, await self._body(response), length=length)
                 stream = begins(Answer(response.status, kept, b""))
                 async for part in _parts(response):
                     await stream.put(part)

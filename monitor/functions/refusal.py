@@ -9,7 +9,7 @@ from aiohttp import web
 
 from .invocation import Code, Failed
 
-CLOSES = {Code.TOO_LARGE, Code.TOO_SLOW}  # what is left of the body is not read
+CLOSES = {Code.TOO_LARGE, Code.TOO_SLOW, Code.MALFORMED}  # what is left of the body is not read
 
 
 def refusal(error: Failed) -> web.Response:

@@ -15,7 +15,7 @@ from ..settings.monitor import is_loopback
 from ..views.web.gate import Gate
 from ..views.web.server import BEARER, HEADERS, following, host_of, is_local, logger_of, shown
 from ..views.web.server import STATIC as SHARED
-from . import octets
+from . import connection, octets
 from .bodies import expected
 from .config import PREFIX
 from .key import page_key
@@ -47,6 +47,7 @@ class FunctionServer:
         public: bool,
     ) -> None:
         octets.pass_on()
+        connection.bound()
         self.name = name_of(listening)
         self._local = is_loopback(self.name)
         self._open = public or self._local
@@ -96,6 +97,7 @@ class FunctionServer:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         with self._gate.answering(request.transport, request.content) as many:
+            connection.check_head(request)
             # A page of somebody else's in this machine's browser must neither read nor invoke.
             if self._local and not is_local(host := host_of(request)):
                 raise web.HTTPForbidden(text=f"{host} is not a name of this machine\n")

@@ -15,6 +15,8 @@ from ..service.files import write_atomically
 from .deployment import Deployment, WrongDeployment, is_name, read
 
 RECORD = "deployment.json"
+LOCK = ".lock"  # as no function is called; one was, as long as the file was
+LOCK_BEFORE = "lock"
 log = structlog.get_logger()
 
 
@@ -31,12 +33,14 @@ class Shelf:
         """Raises InUse, OSError."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._lock = _locked(folder / LOCK)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            if (before := folder / LOCK_BEFORE).is_file():
+                os.close(_locked(before))  # of a server that has ended
+                before.unlink()
+        except BaseException:
             os.close(self._lock)
-            raise InUse(str(folder)) from None
+            raise
 
     @classmethod
     def beside(cls, folder: Path) -> Shelf:
@@ -57,6 +61,19 @@ class Shelf:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if deployment.source:
             write_atomically(file, deployment.source)
+
+    def mend(self, deployment: Deployment) -> None:
+        """See that the revision's file is there, as the record has it. Raises OSError; but one that is there
+        takes no room, which a full disk does not have.
+        """
+        if deployment.source and not self._has(deployment):
+            self.stage(deployment)
+
+    def _has(self, deployment: Deployment) -> bool:
+        try:
+            return self.file(deployment).read_bytes() == deployment.source.encode()
+        except FileNotFoundError:
+            return False
 
     def drop(self, deployment: Deployment) -> None:
         """Remove a revision's file."""
@@ -80,7 +97,9 @@ class Shelf:
         shutil.rmtree(self._folder / name, ignore_errors=True)
 
     def all(self) -> list[Deployment]:
-        """What was deployed. A record that cannot be read is left where it is, and the log says so."""
+        """What was deployed. A record that cannot be read is left where it is, and the log says so; a file
+        that is lost is written anew.
+        """
         found = []
         for record in sorted(self._folder.glob(f"*/{RECORD}")):
             try:
@@ -91,4 +110,22 @@ class Shelf:
                 log.error("a deployment cannot be read", file=str(record), error=str(error))
             else:
                 found.append(deployment)
+                self._mend_if_possible(deployment)
         return found
+
+    def _mend_if_possible(self, deployment: Deployment) -> None:
+        try:
+            self.mend(deployment)
+        except OSError as error:  # no replica of it starts
+            log.error("a function's file is lost", function=deployment.name, error=str(error))
+
+
+def _locked(file: Path) -> int:
+    """A descriptor of the file, which is locked as long as that is open. Raises InUse, OSError."""
+    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InUse(str(file.parent)) from None
+    return descriptor

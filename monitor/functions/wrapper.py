@@ -152,6 +152,7 @@ class Replica:
         self._loop: AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._current: Request | None = None  # the request that is being handled
+        self._left = 0  # number of the last one whose caller has gone, perhaps before it was read
         self._task: Task[Any] | None = None
 
     def load(self, file: str, folder: str) -> None:
@@ -192,6 +193,7 @@ class Replica:
 
     def _cancel(self, number: int) -> None:
         with self._lock:
+            self._left = number
             if self._current is not None and self._current.id == number:
                 self._current.cancelled = True
                 if self._task is not None and self._loop is not None:
@@ -226,6 +228,7 @@ class Replica:
     def _answer(self, request: Request) -> None:
         with self._lock:
             self._current = request
+            request.cancelled = request.id == self._left
         self.say({"say": "begun", "id": request.id})
         try:
             assert self._handle
@@ -297,7 +300,7 @@ class Replica:
         with self._lock:
             self._task = task
             if self._current and self._current.cancelled:
-                task.cancel()
+                loop.call_soon(task.cancel)  # once it has begun: else nobody would ever await it
         return loop.run_until_complete(task)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import structlog
+from gpuferry.guest.units import MOST
 from gpuferry.specs._generated import node_pb2
 
 from ..policy.place import Place, Residence
@@ -81,7 +82,8 @@ class Steward(PoolListener):
         self._lost.discard(device)
         if self.gpus() != before:
             self.invocations.gpus_changed()
-        return int(memory * self.oversubscribe) // PAGE * PAGE if self.elastic else memory
+        promised = min(int(memory * self.oversubscribe), MOST)  # which is what can be told of
+        return promised // PAGE * PAGE if self.elastic else memory
 
     def gpus(self) -> dict[int, int]:
         """Bytes for sessions of each device that works."""

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..settings.errors import ConfigError
-from .tls import read_certificates
+from .tls import NEW, key_in, read_certificates
 
 CERTIFICATE, KEY = "ca.crt", "ca.key"
 AUTHORITY_DAYS = 1825
@@ -62,6 +62,9 @@ def issue(
         raise ConfigError(f"{name!r} is no name for a certificate", "letters, digits, `.`, `_`, `@` and `-`")
     (authority,) = read_certificates(folder / CERTIFICATE)[:1]
     authority_key = _read_key(folder / KEY)
+    if authority_key.public_key() != key_in(folder / CERTIFICATE, authority):
+        text = f"{folder / KEY}: this is not the key of {folder / CERTIFICATE}"
+        raise ConfigError(text, "bring back the one or the other")
     key = _new_key()
     builder = _builder(_name(name), authority.subject, key.public_key(), days, authority)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -106,7 +109,9 @@ class Description:
 
 
 def describe(certificate: x509.Certificate) -> Description:
-    """What a certificate says. One without a name has an empty one."""
+    """What a certificate says. One without a name has an empty one. Raises what its extensions raise that are
+    broken.
+    """
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     extensions = certificate.extensions
     hosts: list[str] = []
@@ -124,6 +129,15 @@ def describe(certificate: x509.Certificate) -> Description:
             purpose = "authority"
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return Description(str(names[0].value) if names else "", purpose, hosts, ends, ends - begins)
+
+
+def described(path: Path) -> Description:
+    """What the first certificate in a file says. Raises ConfigError, which names the file."""
+    certificate = read_certificates(path)[0]
+    try:
+        return describe(certificate)
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+        raise ConfigError(f"{path}: what the certificate says cannot be read: {error}", NEW) from None
 
 
 def as_host(name: str) -> bool:
@@ -234,25 +248,30 @@ def _write_pair(
             issued = certificate_path.name != CERTIFICATE  # an authority is not replaced in its place
             hint = "name another, or say --replace" if issued else "name another folder"
             raise ConfigError(f"{path} is there already, and was left alone", hint)
-    for path, content, mode in ((key_path, secret, 0o600), (certificate_path, public, 0o644)):
-        _write(path, content, mode, replace)
-
-
-def _write(path: Path, content: bytes, mode: int, replace: bool) -> None:
-    """All of it or nothing; who reads it meanwhile finds the old file."""
-    scratch = path.with_name(f".{path.name}.new")
-    try:
-        scratch.unlink(missing_ok=True)
-        descriptor = os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            os.fsync(descriptor)
-        if replace:
-            scratch.replace(path)
-        else:
-            os.link(scratch, path)  # fails if somebody else was quicker
+    staged: list[tuple[Path, Path]] = []
+    try:  # both are on the disk before one takes its place: a key without its certificate would start nothing
+        for path, content, mode in ((key_path, secret, 0o600), (certificate_path, public, 0o644)):
+            scratch = path.with_name(f".{path.name}.new")
+            staged.append((scratch, path))
+            _stage(scratch, content, mode)
+        for scratch, path in staged:
+            if replace:
+                scratch.replace(path)
+            else:
+                os.link(scratch, path)  # fails if somebody else was quicker
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}", "name another folder") from None
     finally:
-        with contextlib.suppress(OSError):  # it may hold a key
-            scratch.unlink()
+        for scratch, _ in staged:
+            with contextlib.suppress(OSError):  # it may hold a key
+                scratch.unlink()
+
+
+def _stage(scratch: Path, content: bytes, mode: int) -> None:
+    """Write a file that nobody looks at yet. Raises OSError."""
+    scratch.unlink(missing_ok=True)
+    descriptor = os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)

@@ -137,7 +137,7 @@ class Identity:
         chain, authorities = read_certificates(certificate), read_certificates(authority)
         _check_time(certificate, chain[0])
         _check_time(authority, authorities[0])
-        if _public(_read_key(key)) != _public(_key_in(certificate, chain[0])):
+        if _public(_read_key(key)) != _public(key_in(certificate, chain[0])):
             raise ConfigError(f"{key}: this is not the key of {certificate}", NEW)
         if not _leads_to(chain, authorities):
             raise ConfigError(
@@ -209,7 +209,8 @@ def _read_key(path: Path) -> PublicKeyTypes:
         raise ConfigError(f"{path}: it holds no private key in PEM", NEW) from None
 
 
-def _key_in(path: Path, certificate: x509.Certificate) -> PublicKeyTypes:
+def key_in(path: Path, certificate: x509.Certificate) -> PublicKeyTypes:
+    """The public key of a certificate that was read from `path`. Raises ConfigError."""
     try:
         return certificate.public_key()
     except (ValueError, UnsupportedAlgorithm):

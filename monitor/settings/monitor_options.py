@@ -16,6 +16,7 @@ from .options import option
 
 USER_MOST = 2**32 - 2  # the last user that there can be
 TOKENS_MOST = 2**32 - 1  # as control.proto can tell
+OVERSUBSCRIBE_MOST = 1e6  # of a terabyte, as control.proto can tell
 POOL_MOST = 4096  # as many as jails have users; with absurd numbers a monitor hung, and heeded no SIGTERM
 
 DEFAULT_LISTEN = "127.0.0.1:7700"
@@ -185,7 +186,7 @@ class Residency:
     """Where memory goes that does not fit on a GPU."""
 
     oversubscribe: float = option(
-        options.factor(1.0),
+        options.factor(1.0, OVERSUBSCRIBE_MOST),
         1.0,
         "How many times a device's memory leases may add up to; what does not fit is kept in host memory",
     )

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -169,15 +170,17 @@ def seconds(least: float = 0.0, most: float = 1e9) -> Kind:
     return Kind("SECONDS", parse, (int, float), "{:g}".format)
 
 
-def factor(least: float) -> Kind:
-    """A kind of setting: how many times something is, `least` or more."""
+def factor(least: float, most: float = sys.float_info.max) -> Kind:
+    """A kind of setting: how many times something is, from `least` to `most`."""
 
     def parse(value: str) -> float:
         try:
             number = float(value)
         except ValueError:
             raise ValueError(f"{value!r} is no number") from None
-        if not least <= number < math.inf:
+        if number > most:
+            raise ValueError(f"{value} is out of range: at most {most:g} is possible")
+        if not number >= least:
             raise ValueError(f"{value} is out of range: at least {least:g} is wanted")
         return number
 

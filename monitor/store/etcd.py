@@ -15,7 +15,7 @@ import structlog
 from gpuferry.specs._generated import etcd_pb2, etcd_pb2_grpc
 
 from ..service.rates import Sparing
-from .etcd_access import Access, Login, Metadata
+from .etcd_access import LOGIN_SECONDS, Access, Login, Metadata
 from .etcd_watch import WatchBroke, events
 from .interface import Entry, StoreError
 
@@ -61,16 +61,42 @@ class EtcdStore:
     """Asks the member that answered last, and the others when it does not."""
 
     def __init__(self, addresses: Sequence[str], access: Access = Access()) -> None:  # noqa: B008
+        self._addresses = addresses
+        self._access = access
         try:
-            credentials = access.credentials()
+            self._members = self._dial()
         except OSError as error:
             raise StoreError(f"{error.filename}: {error.strerror}") from None
-        self._members = [Member(address, credentials) for address in addresses]
+        self._closing: set[asyncio.Task[None]] = set()
         self._root = access.root
         self._login = Login(access)
         self._notes = Sparing(log.warning)
         self._next = 0
         self._mark = (time.monotonic(), 0)  # when etcd was at which revision
+
+    def _dial(self) -> list[Member]:
+        """The members, with the certificates of now: a channel keeps those that it was made with. Raises
+        OSError.
+        """
+        stamp = self._access.stamp()  # first: what changes while it is read is looked at again
+        credentials = self._access.credentials()
+        self._stamp = stamp
+        return [Member(address, credentials) for address in self._addresses]
+
+    def _look(self) -> None:
+        """Something failed: where the certificates have changed, go on with the new ones."""
+        if self._access.stamp() == self._stamp:
+            return
+        try:
+            before, self._members = self._members, self._dial()
+        except OSError as error:
+            self._notes.say("certificates for etcd cannot be read", "files", error=str(error))
+            return
+        log.info("read the certificates for etcd anew")
+        for member in before:
+            closing = asyncio.ensure_future(member.channel.close(LOGIN_SECONDS))  # longer than any call takes
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     def _key(self, key: str) -> bytes:
         return (self._root + key).encode()
@@ -80,7 +106,7 @@ class EtcdStore:
         return first, first[:-1] + bytes([first[-1] + 1])
 
     def _name(self, key: bytes) -> str:
-        return key.decode().removeprefix(self._root)
+        return key.decode(errors="replace").removeprefix(self._root)  # others may have written there
 
     async def _ask(self, question: Callable[[Member, Metadata], Awaitable[Answer]]) -> Answer:
         """Every question may be asked twice: a write that was lost on its way back is written again."""
@@ -89,7 +115,10 @@ class EtcdStore:
             member = self._members[self._next]
             try:
                 return await question(member, await self._login.metadata(member.channel))
+            except grpc.aio.UsageError:  # its channel is closed, for there are new certificates
+                continue
             except grpc.aio.AioRpcError as error:
+                self._look()
                 if self._login.forget(error.details() or "") and time.monotonic() <= deadline:
                     continue
                 self._next = (self._next + 1) % len(self._members)
@@ -181,6 +210,7 @@ class EtcdStore:
                             yield dict(state)
             except (WatchBroke, StoreError) as error:
                 self._login.forget(str(error))
+                self._look()
                 self._notes.say("watch of etcd broke, beginning anew", prefix, reason=str(error))
                 self._next = (self._next + 1) % len(self._members)
             await asyncio.sleep(PAUSE_SECONDS)
@@ -192,12 +222,12 @@ class EtcdStore:
         state = {self._name(item.key): item.value for item in now.kvs}
         yield dict(state)
         wanted = etcd_pb2.WatchCreateRequest(key=first, range_end=end, start_revision=now.header.revision + 1)
-        member = self._members[self._next]
         try:
-            metadata = await self._login.metadata(member.channel)
+            metadata = await self._login.metadata(self._members[self._next].channel)
         except grpc.aio.AioRpcError as error:
             raise WatchBroke(f"{error.code().name}: {error.details()}") from None
-        async with contextlib.aclosing(events(member.watch, wanted, metadata)) as changes:
+        watch = self._members[self._next].watch
+        async with contextlib.aclosing(events(watch, wanted, metadata)) as changes:
             async for change in changes:
                 for event in change:
                     if event.type == etcd_pb2.Event.PUT:
@@ -208,4 +238,4 @@ class EtcdStore:
 
     async def close(self) -> None:
         """Close the connections to all members."""
-        await asyncio.gather(*(member.channel.close(None) for member in self._members))
+        await asyncio.gather(*(member.channel.close(None) for member in self._members), *self._closing)

@@ -12,6 +12,7 @@ LOGIN_SECONDS = 5.0  # a password takes etcd a moment
 # A member that is cut off from the others shall say so, rather than answer from what it knew.
 METADATA = (("hasleader", "true"),)
 Metadata = tuple[tuple[str, str], ...]
+Stamp = tuple[tuple[int, int, int] | None, ...]
 # What etcd calls a token that it does not take any more: it expired, or users and roles have changed.
 _OLD = ("invalid auth token", "revision of auth store is old", "user name is empty")
 
@@ -27,12 +28,24 @@ class Access:
     user: str = ""
     password: str = field(default="", repr=False)
 
+    def stamp(self) -> Stamp:
+        """Another one after every change of the files."""
+        return tuple(map(_stamp, (self.ca, self.certificate, self.key)))
+
     def credentials(self) -> grpc.ChannelCredentials | None:
         """Those of every channel; None: in the clear. Raises OSError if a file cannot be read."""
         if self.ca is None:
             return None
         key, certificate = (path.read_bytes() if path else None for path in (self.key, self.certificate))
         return grpc.ssl_channel_credentials(self.ca.read_bytes(), key, certificate)
+
+
+def _stamp(path: Path | None) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat() if path else None
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_ino, status.st_size) if status else None
 
 
 class Login:

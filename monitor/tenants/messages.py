@@ -29,6 +29,15 @@ def from_message(message: tenants_pb2.Limits) -> Limits:
     return Limits(**sound)
 
 
+def only_newer(message: tenants_pb2.Limits) -> bytes:
+    """What the message says and only a newer gpuferry knows, as it came: it stays where others change."""
+    rest = tenants_pb2.Limits()
+    rest.CopyFrom(message)
+    for field in rest.DESCRIPTOR.fields:
+        rest.ClearField(field.name)
+    return bytes(rest.SerializeToString())
+
+
 def plain_limits(message: tenants_pb2.Limits) -> dict[str, Any]:
     """The limits of a message for JSON: numbers by name, null for no limit."""
     limits = from_message(message)

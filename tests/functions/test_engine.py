@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
+import fcntl
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
+import structlog.testing
 from gpuferry.monitor.functions import fleet as fleet_module
+from gpuferry.monitor.functions import shelf as shelf_module
 from gpuferry.monitor.functions.catalogue import Catalogue
 from gpuferry.monitor.functions.daemon import Daemon
 from gpuferry.monitor.functions.deployment import Deployment
@@ -24,7 +29,7 @@ from gpuferry.monitor.functions.memory import Gpus, Memory, Where
 from gpuferry.monitor.functions.process import Process
 from gpuferry.monitor.functions.replica import Begins, Replica, StartFailed
 from gpuferry.monitor.functions.schedule import Schedule
-from gpuferry.monitor.functions.shelf import Shelf
+from gpuferry.monitor.functions.shelf import InUse, Shelf
 from gpuferry.monitor.settings.errors import ConfigError
 
 CALL = Call("POST", "", "", (), b"")
@@ -343,6 +348,50 @@ def test_who_has_gone_before_the_handler_began_is_cancelled_and_no_crash() -> No
     assert asyncio.run(asyncio.wait_for(go(), 60)) == ["cancelled"]
 
 
+def test_who_has_gone_is_forgotten_when_its_invocation_has_ended() -> None:
+    """Its body was in memory, and counted by nobody, until the process would have been killed."""
+
+    async def go() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            function = Function(Deployment("f", source="x", cancel="kill", grace=3600.0))
+            schedule.deploy(function.deployment)
+            asked = asyncio.ensure_future(made.invoke(function, CALL))
+            replica = await started(fleet, 0)
+            replica.may_answer.clear()
+            replica.may_start.set()
+            await replica.invoked.wait()
+            (job,) = made._jobs.values()
+            asked.cancel()
+            await made.drained()
+            assert job.timer
+            assert job.timer.cancelled()
+            assert job.timer.when() > asyncio.get_running_loop().time() + 3000
+
+    asyncio.run(asyncio.wait_for(go(), 60))
+
+
+def test_who_is_refused_when_it_has_just_left_harms_nobody() -> None:
+    """Whoever looked at the policy's decisions next had an internal error, or the server ended."""
+
+    async def go() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            function = Function(Deployment("f", source="x", most=1))
+            schedule.deploy(function.deployment)
+            asked = [asyncio.ensure_future(made.invoke(function, CALL)) for _ in range(2)]
+            replica = await started(fleet, 0)
+            replica.may_answer.clear()
+            replica.may_start.set()
+            await replica.invoked.wait()
+            schedule.deploy(dataclasses.replace(function.deployment, gpu_memory=1 << 40))
+            asked[1].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked[1]
+            replica.may_answer.set()
+            assert (await asked[0]).status == 200
+
+    asyncio.run(asyncio.wait_for(go(), 60))
+
+
 def test_who_is_to_run_again_has_one_timer() -> None:
     """The one that it had before would tell its caller that nothing was free, while it runs."""
 
@@ -447,6 +496,56 @@ def test_those_that_ought_to_be_there_are_no_more_than_there_may_be_of_all(tmp_p
             assert {place.unit.function.name for place in fleet.places.values()} == {"g", "h"}
 
     asyncio.run(asyncio.wait_for(have(), 60))
+
+
+def test_a_function_may_be_called_lock(tmp_path: Path) -> None:
+    """The file that keeps other servers away had that name, and has it where an older server runs."""
+    before = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(before, fcntl.LOCK_EX)
+    with pytest.raises(InUse):
+        Shelf(tmp_path)
+    os.close(before)
+    shelf = Shelf(tmp_path)
+    with pytest.raises(InUse):
+        Shelf(tmp_path)
+    shelf.stage(Deployment("lock", source="x"))
+    shelf.put(Deployment("lock", source="x"))
+    shelf.close()
+    again = Shelf(tmp_path)
+    assert [one.name for one in again.all()] == ["lock"]
+    again.close()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_file_that_is_lost_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    """The record has it. Its function started no more, until somebody deployed it again. Where files come out
+    of a store, no server started on a full disk, though all were there.
+    """
+    there, lost = Deployment("f", source="x"), Deployment("g", source="y")
+    store = SlowStore()
+    monkeypatch.setattr(store, "deployments", AsyncMock(return_value={"f": there}))
+
+    async def restore() -> None:
+        async with engine() as (made, fleet, schedule, _):
+            shelf = Shelf(tmp_path)
+            for deployment in (there, lost):
+                shelf.stage(deployment)
+                shelf.put(deployment)
+            shelf.file(lost).unlink()
+            if full:
+                failing = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+                monkeypatch.setattr(shelf_module, "write_atomically", failing)
+            catalogue = Catalogue(shelf, schedule, fleet, made)
+            with structlog.testing.capture_logs() as logs:
+                await catalogue.restore()
+            assert catalogue.names() == ["f", "g"]
+            assert [line["function"] for line in logs] == ["g"] * full
+            assert full or shelf.file(lost).read_text() == "y"
+            await Catalogue(shelf, schedule, fleet, made, store).restore()
+
+    asyncio.run(asyncio.wait_for(restore(), 60))
 
 
 def test_those_that_ought_to_be_there_are_processes_and_not_places_of_one(tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ import time
 import tracemalloc
 from types import SimpleNamespace
 from typing import cast
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from aiohttp import StreamReader, web
 from aiohttp.base_protocol import BaseProtocol
-from gpuferry.monitor.functions import bodies
+from aiohttp.web_protocol import RequestHandler
+from gpuferry.monitor.functions import bodies, connection
 from gpuferry.monitor.functions.invocation import Code, Failed
 from gpuferry.monitor.views.web.gate import Gate, Visit
 
@@ -110,6 +112,82 @@ def test_a_handler_sees_all_lines_of_a_header(server: Server, name: str) -> None
         headers = json.loads(caller.answer()[2])["headers"]
         assert headers["x-forwarded-for"] == "192.0.2.1, 192.0.2.2"
         assert headers["cookie"] == "a=1; b=2"
+
+
+def test_a_chunk_that_is_none_is_told_at_once(server: Server, name: str) -> None:
+    """Also behind good ones; it was told half a minute later that it came too slowly."""
+    with Caller(server) as caller:
+        caller.ask(f"/function/{name}", "Transfer-Encoding: chunked", "Expect: 100-continue")
+        assert caller.answer()[0] == 100
+        caller.send(b"3\r\nabc\r\n")
+        caller.send(b"no length\r\n")
+        status, headers, body = caller.answer()
+        said = json.loads(body)
+        assert (status, said["error"], said["ran"]) == (400, "malformed", "no")
+        assert said["why"].startswith("the request's body is malformed: Invalid character in chunk size")
+        assert headers["Connection"] == "close"
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_head_is_bounded_in_all(server: Server, name: str, ends: bool) -> None:
+    """128 headers of 8 KiB were taken, of each of 33 requests of a connection: a stranger with forty of these
+    had a server's memory, 2 GiB.
+    """
+    with Caller(server) as caller:
+        caller.ask(f"/function/{name}", "Content-Length: 0", *(f"A-{n}: {'x' * 8000}" for n in range(7)))
+        assert caller.answer()[0] == 200
+    with Caller(server) as caller:
+        line = f"POST /function/{name} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n"
+        caller.send(line.encode() + b"".join(b"A-%d: %s\r\n" % (n, b"x" * 8000) for n in range(9)))
+        if ends:
+            caller.send(b"\r\n")
+        status, headers, _ = caller.answer()
+        assert (status, headers["Connection"]) == (431, "close")
+
+
+def connected() -> tuple[RequestHandler, Mock]:
+    """One of a server's connections, and a transport that takes what is said on it."""
+    connection.bound()
+    made, transport = web.Server(AsyncMock())(), Mock(asyncio.Transport)
+    transport.is_closing.return_value = False
+    made.connection_made(transport)
+    return made, transport
+
+
+def test_a_body_is_no_head() -> None:
+    """However much of it comes at once, and the next head behind it."""
+
+    async def send() -> None:
+        made, transport = connected()
+        half = b"x" * 2 * connection.HEAD_MOST
+        made.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (2 * len(half)))
+        made.data_received(half)
+        made.data_received(half + b"POST / HTTP/1.1\r\n")
+        assert not transport.abort.called
+        assert not transport.write.called
+        made.data_received(b"".join(b"A-%d: %s\r\n" % (n, b"x" * 8000) for n in range(9)))
+        assert transport.abort.called  # the first one was promised an answer
+        made.connection_lost(None)
+
+    asyncio.run(send())
+
+
+def test_few_requests_wait_behind_the_one_that_is_answered(server: Server, name: str) -> None:
+    """And all are answered, in their order."""
+
+    async def fill() -> tuple[int, bool]:
+        made, transport = connected()
+        made.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 10)
+        waiting = len(made._messages)
+        made.connection_lost(None)
+        return waiting, transport.pause_reading.called
+
+    assert asyncio.run(fill()) == (connection.WAITING_MOST, True)
+    with Caller(server) as caller:
+        for number in range(10):
+            caller.ask(f"/function/{name}/{number}?do=facts", "Content-Length: 0")
+        told = [json.loads(caller.answer()[2])["path"] for _ in range(10)]
+        assert told == [f"/{number}" for number in range(10)]
 
 
 # What a handler may do to its own process.

@@ -188,6 +188,10 @@ def test_names_of_no_sense_are_nobodys(server: Server, path: str) -> None:
         ({"command": ["a\0"]}, "command"),
         ({"command": [""]}, "no name"),
         ({"source": "x", "cancel": "maybe"}, "cancel"),
+        ({"source": "x", "file": "é" * 126}, "file: a file's name"),
+        ({"source": "\ud800"}, r"'\ud800' is no text"),
+        ({"source": "x", "environment": {"A": "\ud800"}}, r"'\ud800' is no text"),
+        ({"command": ["x", "\ud800"]}, r"'\ud800' is no text"),
     ],
 )
 def test_deployments_of_no_sense_are_refused(server: Server, said: object, why: str) -> None:

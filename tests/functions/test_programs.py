@@ -374,6 +374,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("X-Name", self.headers["X-Name"])
         self.end_headers()
+    def do_HEAD(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "12345")
+        self.end_headers()
 
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
@@ -387,3 +391,11 @@ def test_headers_are_bytes(server: Server, name: bytes) -> None:
     server.deploy("echo", command=[PYTHON, str(file), "$PORT"])
     got = server.ask("GET", "/function/echo", X_Name=name.decode("latin-1"))
     assert (got.status, got.headers["X-Name"].encode("latin-1")) == (200, name), got.body
+
+
+def test_who_asks_for_the_head_alone_learns_how_long_the_body_is(server: Server) -> None:
+    file = server.folder / "echo.py"
+    file.write_text(ECHO)
+    server.deploy("echo", command=[PYTHON, str(file), "$PORT"])
+    got = server.ask("HEAD", "/function/echo")
+    assert (got.status, got.headers["Content-Length"], got.body) == (200, "12345", b"")

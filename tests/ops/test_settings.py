@@ -185,6 +185,12 @@ def test_files_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
     ("name", "most", "more", "words"),
     [
         ("tokens", "4294967295", "4294967296", "4294967296 is too many"),  # it ended the monitor, each time
+        (
+            "oversubscribe",
+            "1000000.0",
+            "1e12",
+            "1e12 is out of range: at most 1e.06 is possible",
+        ),  # as did this
         ("jail_uids", "4294967290:5", "4294967290:6", "numbers up to 4294967294 are possible"),
     ],
 )

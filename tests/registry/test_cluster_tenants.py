@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,16 @@ import pytest
 from gpuferry.monitor.cluster.registry import redirect
 from gpuferry.monitor.cluster.registry.accounts import ClusterUsage, follow_limits
 from gpuferry.monitor.cluster.registry.choose import Wish
+from gpuferry.monitor.cluster.registry.directory import Directory
 from gpuferry.monitor.cluster.registry.redirect import Redirector, Sent
+from gpuferry.monitor.cluster.registry.service import RegistryService
 from gpuferry.monitor.door.handshake import CudaError, Hello, Refusal
+from gpuferry.monitor.door.tokens.book import TokenBook
 from gpuferry.monitor.settings.limits import Limits
+from gpuferry.monitor.store.interface import StoreError
 from gpuferry.monitor.store.sqlite import SqliteStore
 from gpuferry.monitor.tenants.book import LimitBook
+from gpuferry.monitor.tenants.messages import only_newer
 from gpuferry.monitor.tenants.tenancy import Source, Tenancy
 from gpuferry.specs._generated import registry_pb2, tenants_pb2
 
@@ -36,7 +43,20 @@ def server(address: str, tenant: str = "acme", used: int = 0, **has: int) -> reg
     )
 
 
-class Directory:
+class Aborted(Exception):
+    pass
+
+
+class Refusing:
+    """The context of a call."""
+
+    async def abort(self, code: object, text: str) -> None:
+        raise Aborted(text)
+
+
+class Servers:
+    known = True
+
     def __init__(self, *servers: registry_pb2.Server) -> None:
         self.servers = list(servers)
 
@@ -58,7 +78,7 @@ class Noting(Redirector):
 def redirector(limits: Limits, *servers: registry_pb2.Server, max_wait: float = 1.0) -> Noting:
     tenancy = Tenancy({})
     tenancy.update(Source.CLUSTER, {"acme": limits})
-    directory: Any = Directory(*servers)
+    directory: Any = Servers(*servers)
     return Noting(directory, b"k" * 32, "least-loaded", max_wait, tenancy)
 
 
@@ -87,6 +107,18 @@ def test_sessions_count_over_all_servers_and_those_on_their_way() -> None:
     )
     assert made._why_not(guest(tenant="other")) == ""
     assert "limit sessions" in made._refusal(guest()).text
+
+
+def test_a_registry_that_cannot_read_its_store_yet_says_so() -> None:
+    """As one that was started while etcd was away: it said that no GPU server was registered."""
+    made = redirector(Limits())
+    there: Any = made._directory
+    there.known = False
+    refusal = made._refusal(guest())
+    assert "cannot read its store" in refusal.text
+    assert refusal.error is CudaError.SYSTEM_NOT_READY
+    there.known = True
+    assert "no GPU server is registered" in made._refusal(guest()).text
 
 
 def test_a_guest_that_a_heartbeat_counts_is_not_counted_twice() -> None:
@@ -135,6 +167,36 @@ def test_a_crowd_of_one_tenant_leaves_places_to_wait_to_others(monkeypatch: pyte
     asyncio.run(main())
 
 
+def test_those_who_wait_ask_once_for_all_who_want_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each looked through all servers and tenants at each heartbeat: one tenant's thousand guests that wait
+    for a label that nobody has kept a registry of twenty servers from doing anything else.
+    """
+    asked: Counter[str] = Counter()
+
+    def counted(name: str) -> None:
+        theirs = getattr(redirect, name)
+
+        def count(*how: Any) -> Any:
+            asked[name] += 1
+            return theirs(*how)
+
+        monkeypatch.setattr(redirect, name, count)
+
+    async def main() -> None:
+        counted("choose")
+        counted("_totals")
+        made = redirector(Limits(), server("a:1"), max_wait=120.0)
+        assert await _who_waits(made, *["acme"] * 5) == "acme" * 5
+        assert asked == {"choose": 1, "_totals": 1}
+        there: Any = made._directory
+        there.servers = [server("a:1", sessions=1)]
+        assert await _who_waits(made, *["acme"] * 2) == "acme" * 7
+        assert asked == {"choose": 2, "_totals": 2}
+        await made.close()
+
+    asyncio.run(main())
+
+
 def test_who_has_to_go_before_anything_was_done_for_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection was just closed: its program was told of a lost one, not to try again later."""
     monkeypatch.setattr(redirect, "WAITING_MOST", 2)
@@ -145,6 +207,18 @@ def test_who_has_to_go_before_anything_was_done_for_it_is_told(monkeypatch: pyte
         assert await _who_waits(made, "b") == "ab"
         assert len(made.refused) == 2
         await made.close()
+
+    asyncio.run(main())
+
+
+def test_who_waits_at_a_registry_that_ends_is_told() -> None:
+    """Its connection was just closed."""
+
+    async def main() -> None:
+        made = redirector(Limits(), max_wait=120.0)
+        assert await _who_waits(made, "a", "b") == "ab"
+        await made.close()
+        assert made.refused == ["the registry is shutting down: try again"] * 2
 
     asyncio.run(main())
 
@@ -168,6 +242,27 @@ def test_limits_in_the_store_reach_whoever_follows(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_limits_of_a_newer_gpuferry_are_passed_on_and_not_set(tmp_path: Path) -> None:
+    """A monitor that knows them heard nothing from an older registry, which said that it had set them."""
+    newer = b"\xd1\x05" + struct.pack("<d", 7.0)  # field 90 of Limits
+
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        directory, limits = Directory(store, 60.0), LimitBook(store)
+        service = RegistryService(directory, TokenBook(store), 60.0, limits, ClusterUsage(store))
+        await directory.register("a:1", [])
+        await store.put("tenant/acme", tenants_pb2.Limits(tenant="acme").SerializeToString() + newer)
+        beat = registry_pb2.HeartbeatRequest(load=registry_pb2.Load(address="a:1"))
+        reply = await service.Heartbeat(beat, Refusing())
+        assert [only_newer(one) for one in reply.tenants] == [newer]
+        wanted = tenants_pb2.Limits.FromString(b"\x0a\x04acme" + newer)
+        with pytest.raises(Aborted, match="does not know all of these limits"):
+            await service.SetTenant(tenants_pb2.SetRequest(limits=wanted), Refusing())
         await store.close()
 
     asyncio.run(main())
@@ -248,6 +343,44 @@ def test_an_account_of_the_release_before_goes_on(tmp_path: Path) -> None:
         assert acme.usage.sessions == 9
         keys = [f"usage/a:1{day}" for day in ("", "/2026-11-20", "/2026-11-21", "/2026-11-22")]
         assert list(await store.read("usage/")) == keys
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_an_account_that_is_damaged_is_kept_anew_and_none_is_made_up_meanwhile(tmp_path: Path) -> None:
+    """The server's heartbeats failed from then on, and nobody saw which record it was."""
+
+    async def main() -> None:
+        store, now = SqliteStore(tmp_path / "store.db"), [0.0]
+        book = ClusterUsage(store, lambda: now[0])
+        await book.note(server("a:1", used=9).load)
+        for key in ("usage/a:1", "usage/a:1/2026-11-22"):
+            await store.put(key, b"\xff")
+            with pytest.raises(StoreError, match=f"the record {key} is damaged"):
+                await book.reports([], {})
+            now[0] += 20
+            await book.note(server("a:1", used=9).load)
+        (acme,) = await book.reports([], {})
+        assert (acme.usage.sessions, acme.days[0].sessions) == (9, 9)
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_limits_that_are_damaged_keep_nobody_from_others(tmp_path: Path) -> None:
+    """They ended every replica of the registry."""
+
+    async def main() -> None:
+        store, tenancy = SqliteStore(tmp_path / "db"), Tenancy({})
+        await store.put("tenant/aaa", b"\xff")
+        await LimitBook(store).set("acme", Limits(sessions=3))
+        following = asyncio.ensure_future(follow_limits(store, tenancy))
+        while not following.done() and tenancy.limits("acme").sessions != 3:
+            await asyncio.sleep(0.01)
+        assert not following.done()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
         await store.close()
 
     asyncio.run(main())

@@ -152,6 +152,50 @@ def test_who_is_refused(
     assert PASSWORD not in str(caught.value)
 
 
+def test_new_certificates_need_no_restart(
+    secured: tuple[str, Operator],
+    certificates: Certificates,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They were read once: when etcd wanted the next ones, the store failed until somebody restarted it."""
+    address, _ = secured
+    given = access_of(options(certificates, address, tmp_path / "password"))
+    strange = Certificates.make(tmp_path / "strange")
+    mine = {name: tmp_path / name for name in ("client.crt", "client.key")}
+
+    def bring(source: Certificates) -> None:
+        for name, path in mine.items():
+            fresh = path.with_suffix(".new")
+            fresh.write_bytes((source.folder / name).read_bytes())
+            fresh.replace(path)
+
+    bring(strange)
+    access = dataclasses.replace(given, certificate=mine["client.crt"], key=mine["client.key"])
+    monkeypatch.setattr("gpuferry.monitor.store.etcd.CALL_SECONDS", DEADLINE)
+    monkeypatch.setattr("gpuferry.monitor.store.etcd_access.LOGIN_SECONDS", DEADLINE)
+
+    async def main() -> None:
+        store = EtcdStore([address], access)
+        with monkeypatch.context() as once:
+            once.setattr("gpuferry.monitor.store.etcd.PATIENCE_SECONDS", 0.0)
+            with pytest.raises(StoreError, match="UNAVAILABLE"):
+                await store.put("t/b", b"1")
+        bring(certificates)
+        monkeypatch.setattr("gpuferry.monitor.store.etcd.PATIENCE_SECONDS", DEADLINE)
+        watch = store.watch("t/b")
+        assert await anext(watch) == {}
+        await store.put("t/b", b"1")
+        assert await anext(watch) == {"t/b": b"1"}
+        await watch.aclose()  # type: ignore[attr-defined]
+        mine["client.key"].unlink()  # in the midst of being replaced
+        store._look()
+        assert await store.get("t/b")
+        await store.close()
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE))
+
+
 def test_beyond_this_machine_only_with_tls(tmp_path: Path) -> None:
     elsewhere = RegistryOptions(store="etcd:127.0.0.1:2379,10.0.0.9:2379")
     with pytest.raises(ConfigError, match=r"10\.0\.0\.9:2379 is another machine") as caught:

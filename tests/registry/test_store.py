@@ -61,6 +61,24 @@ def fresh(name: str = "") -> str:
     return f"test-{secrets.token_hex(4)}/{name}"
 
 
+def test_a_key_that_is_no_text_keeps_nobody_from_the_others(etcd_cluster: Etcd) -> None:
+    """Whoever wrote one below the prefix ended every replica that looked there."""
+    prefix = fresh()
+
+    async def main() -> None:
+        store = EtcdStore(etcd_cluster.addresses)
+        await store.put(prefix + "a", b"1")
+        odd = etcd_pb2.PutRequest(key=store._key(prefix) + b"\xff", value=b"2")
+        await store._members[0].kv.Put(odd, timeout=SECONDS)
+        assert list(await store.read(prefix)) == [prefix + "a", prefix + "\ufffd"]
+        watch = store.watch(prefix)
+        assert (await anext(watch))[prefix + "a"] == b"1"
+        await watch.aclose()  # type: ignore[attr-defined]
+        await store.close()
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
+
+
 def test_what_was_written_is_read(run: Run) -> None:
     async def use(store: Store) -> None:
         prefix = fresh()

@@ -96,6 +96,23 @@ def test_those_that_were_used_are_known_until_they_expire() -> None:
     assert desk.used() == []
 
 
+def test_each_that_was_used_is_forgotten_when_its_own_time_is_over() -> None:
+    """Also behind one that expires later, as a registry whose clock is wrong issues it."""
+    steady = Steady()
+    desk = tickets.TicketDesk(KEY, steady)
+    issued = [
+        tickets.issue(KEY, desk.incarnation, "acme", desk.clock() + ahead) for ahead in (3600.0, 0.0, 10.0)
+    ]
+    for ticket in issued:
+        desk.use(ticket)
+    left = []
+    for _ in range(4):
+        left.append({issued.index(ticket) for ticket in issued if tickets.number_of(ticket) in desk.used()})
+        steady.now += tickets.LIFETIME + 2 if len(left) != 2 else 3600
+    assert left == [{0, 1, 2}, {0, 2}, set(), set()]
+    assert desk.read(issued[2]) is None
+
+
 @pytest.mark.parametrize("here", [-3600.0, 0.0, 3600.0])
 @pytest.mark.parametrize("there", [-3600.0, 3600.0])
 def test_no_time_of_day_makes_them_live_longer_or_shorter(

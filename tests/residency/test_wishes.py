@@ -13,7 +13,7 @@ from gpuferry.monitor.residency import wishes as governed
 from gpuferry.monitor.residency.books import AWAY, RESIDENT, Entry
 from gpuferry.monitor.residency.line import Line, Wish
 from gpuferry.monitor.residency.steward import Steward
-from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated import control_pb2, node_pb2
 
 from tests.apiserver.test_limits import Clock
 from tests.monitor.harness import DEADLINE
@@ -392,3 +392,9 @@ def test_who_was_sent_away_in_a_call_is_brought_back_for_what_it_waits(tmp_path:
         house.answer(one, order.number, allowance=GIB)
 
     run(main, tmp_path)
+
+
+def test_what_is_promised_can_be_told(tmp_path: Path) -> None:
+    """The simulated device may have a petabyte."""
+    most = Steward(1e6, 0, 0, tmp_path, plenty).grantable(0, 1 << 50)
+    assert 1 << 62 < control_pb2.Device(memory_grantable=most).memory_grantable < 1 << 63

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import struct
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from gpuferry.monitor.settings.sources import load
 from gpuferry.monitor.store.interface import StoreError
 from gpuferry.monitor.store.sqlite import SqliteStore
 from gpuferry.monitor.tenants.book import CLUSTERS, LimitBook
-from gpuferry.monitor.tenants.messages import from_message, plain_limits, to_message
+from gpuferry.monitor.tenants.messages import from_message, only_newer, plain_limits, to_message
 from gpuferry.monitor.tenants.tenancy import Source, Tenancy
 from gpuferry.specs._generated import tenants_pb2
 from hypothesis import given
@@ -126,6 +127,26 @@ def test_a_restart_keeps_what_was_set(tmp_path: Path) -> None:
         await LimitBook(again).set("acme", Limits(), unset=["memory", "queue"])
         assert not await LimitBook(again).all()
         await again.close()
+
+    asyncio.run(main())
+
+
+def test_what_only_a_newer_gpuferry_knows_of_limits_stays(tmp_path: Path) -> None:
+    """`tenant set` at an older registry of the same cluster dropped it."""
+    newer = b"\xd1\x05" + struct.pack("<d", 7.0)  # field 90
+
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "db")
+        book = LimitBook(store)
+        await store.put("tenant/acme", to_message("acme", Limits(queue=1)).SerializeToString() + newer)
+        assert await book.set("acme", Limits(sessions=4), unset=["queue"]) == Limits(sessions=4)
+        (message,) = await book.messages()
+        assert (only_newer(message), message.sessions, message.HasField("queue")) == (newer, 4.0, False)
+        await book.set("acme", Limits(), unset=["sessions"])
+        assert [only_newer(one) for one in await book.messages()] == [newer]
+        await book.replace({"acme": Limits(sessions=2)})  # what another says, who knows it or not
+        assert [only_newer(one) for one in await book.messages()] == [b""]
+        await store.close()
 
     asyncio.run(main())
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
 import json
 import os
 import stat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtensionOID, NameOID
 from gpuferry.monitor.cli import main
 from gpuferry.monitor.service.authority import describe
 from gpuferry.monitor.service.tls import Identity, read_certificates
@@ -66,6 +72,24 @@ def test_no_key_is_left_where_it_cannot_be_written(
     assert gpuferry(monkeypatch, "issue", "gpu-a") == 1
     assert "cannot write" in capsys.readouterr().err
     assert sorted(authority.iterdir()) == before
+
+
+@pytest.mark.parametrize("again", [(), ("--replace",)])
+def test_a_full_disk_leaves_what_was_there(
+    authority: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    again: tuple[str, ...],
+) -> None:
+    """The next key was there, without its certificate: what used them did not start any more."""
+    if again:
+        assert gpuferry(monkeypatch, "issue", "gpu-a") == 0
+    before = {file.name: file.read_bytes() for file in authority.iterdir()}
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=[None, full]))
+    assert gpuferry(monkeypatch, "issue", "gpu-a", *again) == 1
+    assert "No space left on device" in " ".join(capsys.readouterr().err.split())
+    assert {file.name: file.read_bytes() for file in authority.iterdir()} == before
 
 
 def test_nothing_is_overwritten_unasked(
@@ -131,3 +155,37 @@ def test_what_cannot_be_issued(
     said = capsys.readouterr().err
     assert words in said
     assert "Traceback" not in said
+
+
+def test_a_certificate_whose_extensions_are_broken_is_named(
+    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of others may be in the same folder; which one it was nobody learned, of doctor neither."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "odd")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    odd = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"\x30\x03\xff\xff")
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(odd, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path / "odd.crt"
+    file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    assert gpuferry(monkeypatch, "show", str(authority / "ca.crt"), str(file)) != 0
+    said = capsys.readouterr().err
+    assert f"{file}: what the certificate says cannot be read" in " ".join(said.split())
+    assert "gpuferry tls issue" in said
+
+
+def test_the_key_of_another_authority_issues_nothing(
+    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody would have believed the certificates."""
+    assert gpuferry(monkeypatch, "init", str(tmp_path / "other")) == 0
+    (authority / "ca.key").write_bytes((tmp_path / "other" / "ca.key").read_bytes())
+    assert gpuferry(monkeypatch, "issue", "node") != 0
+    assert "this is not the key of" in " ".join(capsys.readouterr().err.split())
+    assert not (authority / "node.crt").exists()

@@ -10,9 +10,9 @@ from typing import Any
 
 from gpuferry.guest.endpoint import REGISTRY, TLS_SCHEME, first_line, runtime_directory
 
-from ...service.authority import describe
+from ...service.authority import described
 from ...service.dial import stays_here
-from ...service.tls import identity_of, read_certificates
+from ...service.tls import identity_of
 from ...settings.errors import ConfigError
 from ...settings.folders import STORE
 from ...settings.monitor_options import AUTO
@@ -110,7 +110,7 @@ def certificates(where: str, values: Any) -> Iterator[Check]:
         if identity_of(values) is None:
             return
         files = [Path(values.tls_cert), Path(values.tls_ca)]
-        said = {file: describe(read_certificates(file)[0]) for file in files}
+        said = {file: described(file) for file in files}
     except ConfigError as error:
         yield Check(name, "failed", str(error), error.hint)
         return

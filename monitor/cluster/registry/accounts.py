@@ -12,6 +12,7 @@ from gpuferry.specs._generated import registry_pb2, tenants_pb2
 
 from ...settings.limits import BUILT_IN, DEFAULT, Limits
 from ...store.interface import Entry, Store
+from ...store.records import View, record
 from ...tenants.book import OURS
 from ...tenants.messages import USED, add_usage, from_message, to_message
 from ...tenants.tenancy import Source, Tenancy
@@ -26,8 +27,9 @@ Counted = dict[tuple[str, str], tenants_pb2.Usage]  # by tenant and day; no day:
 
 async def follow_limits(store: Store, tenancy: Tenancy) -> None:
     """Let the limits hold that are set in the store, until cancelled."""
+    view = View()
     async for state in store.watch(OURS):
-        said = [tenants_pb2.Limits.FromString(value) for value in state.values()]
+        said = view.read(tenants_pb2.Limits, state).values()
         tenancy.update(Source.CLUSTER, {one.tenant: from_message(one) for one in said})
 
 
@@ -36,10 +38,6 @@ def _counted(reports: Sequence[tenants_pb2.Report]) -> Counted:
     return {
         (one.tenant, one.day): one for one in usages if one.tenant and (not one.day or DAY.fullmatch(one.day))
     }
-
-
-def _read(entry: Entry | None) -> Counted:
-    return _counted(tenants_pb2.ListReply.FromString(entry.value).reports) if entry else {}
 
 
 def _address(key: str) -> str:
@@ -77,6 +75,7 @@ class ClusterUsage:
         self._store = store
         self._clock = clock
         self._written: dict[str, float] = {}  # when, by address
+        self._view = View()
 
     async def note(self, load: registry_pb2.Load) -> None:
         """Keep what a heartbeat says, if that was not done lately."""
@@ -88,15 +87,20 @@ class ClusterUsage:
         self._written[load.address] = self._clock()
         said, key = _counted(load.tenants), USAGE + load.address
         ever = await self._store.get(key)
-        kept = _read(ever)  # once it had the days, too: they get their keys before they are left out here
+        kept = self._kept(key, ever)  # once with the days: they get their keys before they are left out here
         began = False
         for day in sorted({day for _, day in (*said, *kept) if day})[-DAYS_MOST:]:
-            entry = await self._store.get(f"{key}/{day}")
-            await self._write(f"{key}/{day}", day, entry, merge(merge(_read(entry), kept), said))
+            entry = await self._store.get(its := f"{key}/{day}")
+            await self._write(its, day, entry, merge(merge(self._kept(its, entry), kept), said))
             began |= entry is None
         await self._write(key, "", ever, merge(kept, said))
         if began:
             await self._forget_days(key)
+
+    def _kept(self, key: str, entry: Entry | None) -> Counted:
+        """What was counted; of what is damaged nothing: it is written anew, with what its server says."""
+        found = self._view.read(tenants_pb2.ListReply, {key: entry.value} if entry else {})
+        return _counted(found[key].reports) if found else {}
 
     async def _write(self, key: str, day: str, entry: Entry | None, counted: Counted) -> None:
         packed = _packed(counted, day)
@@ -112,11 +116,14 @@ class ClusterUsage:
     async def reports(
         self, servers: Sequence[registry_pb2.Server], limits: Mapping[str, Limits]
     ) -> list[tenants_pb2.Report]:
-        """What each tenant may have, has, and has used."""
+        """What each tenant may have, has, and has used. Raises StoreError, also if a record is damaged: no
+        bill is better than one that lacks something.
+        """
         entries = await self._store.read(USAGE)
         counted: dict[str, Counted] = {}
         for key, entry in entries.items():
-            counted[_address(key)] = merge(counted.get(_address(key), {}), _read(entry))
+            said = _counted(record(tenants_pb2.ListReply, key, entry).reports)
+            counted[_address(key)] = merge(counted.get(_address(key), {}), said)
         found: dict[str, tenants_pb2.Report] = {}
 
         def report(tenant: str) -> tenants_pb2.Report:
@@ -147,7 +154,7 @@ class ClusterUsage:
         for tenant in limits.keys() - {DEFAULT}:
             report(tenant)
         for tenant, one in found.items():
-            said = limits.get(tenant, Limits())
-            one.set.CopyFrom(to_message(tenant, said))
-            one.limits.CopyFrom(to_message(tenant, said.over(limits.get(DEFAULT, Limits())).over(BUILT_IN)))
+            own = limits.get(tenant, Limits())
+            one.set.CopyFrom(to_message(tenant, own))
+            one.limits.CopyFrom(to_message(tenant, own.over(limits.get(DEFAULT, Limits())).over(BUILT_IN)))
         return [found[tenant] for tenant in sorted(found)]

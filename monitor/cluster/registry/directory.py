@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 
@@ -11,7 +12,8 @@ import structlog
 from gpuferry.guest.endpoint import TLS_SCHEME
 from gpuferry.specs._generated import registry_pb2
 
-from ...store.interface import ABSENT, Store
+from ...store.interface import ABSENT, Entry, Store, StoreError
+from ...store.records import View, record
 from .clocks import Clocks
 
 ROOT = "cluster/"
@@ -33,15 +35,13 @@ class NotIdle(Exception):
     """The server is not drained, or still has sessions."""
 
 
-def _join(state: Mapping[str, bytes]) -> list[registry_pb2.Server]:
-    servers = []
-    for key, value in state.items():
-        if key.startswith(REGISTERED):
-            registration = registry_pb2.Registration.FromString(value)
-            beat = state.get(ALIVE + registration.address)
-            load = registry_pb2.Load.FromString(beat) if beat else None
-            servers.append(registry_pb2.Server(registration=registration, alive=bool(beat), load=load))
-    return sorted(servers, key=lambda server: server.registration.address)
+def _below(prefix: str, state: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {key: value for key, value in state.items() if key.startswith(prefix)}
+
+
+def _registration(address: str, entry: Entry) -> registry_pb2.Registration:
+    """Raises StoreError if it is damaged."""
+    return record(registry_pb2.Registration, REGISTERED + address, entry)
 
 
 class Directory:
@@ -53,11 +53,21 @@ class Directory:
         self._changed = asyncio.Event()
         self.clocks = Clocks()
         self.servers: list[registry_pb2.Server] = []
+        self.known = False  # whether the store has said which there are
+        self._view = View()
 
     async def follow(self) -> None:
         """Keeps `servers` up to date, until cancelled."""
         async for state in self.store.watch(ROOT):
-            self._note(_join(state))
+            self._note(self._join(state))
+
+    def _join(self, state: Mapping[str, bytes]) -> list[registry_pb2.Server]:
+        beats = self._view.read(registry_pb2.Load, _below(ALIVE, state))
+        servers = []
+        for one in self._view.read(registry_pb2.Registration, _below(REGISTERED, state)).values():
+            beat = beats.get(ALIVE + one.address)
+            servers.append(registry_pb2.Server(registration=one, alive=beat is not None, load=beat))
+        return sorted(servers, key=lambda server: server.registration.address)
 
     def _note(self, servers: list[registry_pb2.Server]) -> None:
         before = {server.registration.address: server.alive for server in self.servers}
@@ -66,7 +76,7 @@ class Directory:
             if before.get(address, False) != server.alive:
                 log.info("server is up" if server.alive else "server is silent", address=address)
         self.clocks.note(servers)
-        self.servers = servers
+        self.servers, self.known = servers, True
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -77,7 +87,7 @@ class Directory:
     async def read(self) -> list[registry_pb2.Server]:
         """All servers, from the store itself: whatever was written before is in it."""
         entries = await self.store.read(ROOT)
-        return _join({key: entry.value for key, entry in entries.items()})
+        return self._join({key: entry.value for key, entry in entries.items()})
 
     async def show(self, address: str) -> registry_pb2.Server:
         """The server with this address. Raises Unknown."""
@@ -87,14 +97,16 @@ class Directory:
         raise Unknown(address)
 
     async def register(self, address: str, labels: list[registry_pb2.Label]) -> None:
-        """Register a server, or give one that is registered other labels."""
+        """Register a server, or give one that is registered other labels. One whose record is damaged is
+        registered anew.
+        """
         while True:
             entry = await self.store.get(REGISTERED + address)
+            registration = registry_pb2.Registration(address=address, registered=time.time())
             if entry:
-                registration = registry_pb2.Registration.FromString(entry.value)
-                del registration.labels[:]
-            else:
-                registration = registry_pb2.Registration(address=address, registered=time.time())
+                with contextlib.suppress(StoreError):
+                    registration = _registration(address, entry)
+            del registration.labels[:]
             registration.labels.extend(labels)
             version = entry.version if entry else ABSENT
             if await self.store.swap(REGISTERED + address, registration.SerializeToString(), version):
@@ -102,7 +114,7 @@ class Directory:
 
     async def _change(self, address: str, change: Callable[[registry_pb2.Registration], None]) -> None:
         while entry := await self.store.get(REGISTERED + address):
-            registration = registry_pb2.Registration.FromString(entry.value)
+            registration = _registration(address, entry)
             change(registration)
             if await self.store.swap(REGISTERED + address, registration.SerializeToString(), entry.version):
                 return
@@ -119,8 +131,9 @@ class Directory:
     async def remove(self, address: str) -> registry_pb2.Server:
         """Forget the server and return what it was. Raises NotIdle unless it is drained and empty."""
         while entry := await self.store.get(REGISTERED + address):
+            drained = _registration(address, entry).drained
             server = await self.show(address)
-            if not registry_pb2.Registration.FromString(entry.value).drained:
+            if not drained:
                 raise NotIdle(f"{address} is not drained: `gpuferry server drain {address}` comes first")
             if server.load.sessions or server.load.waiting:
                 count = server.load.sessions + server.load.waiting
@@ -136,5 +149,6 @@ class Directory:
         entry = await self.store.get(REGISTERED + load.address)
         if not entry:
             raise Unknown(load.address)
+        registration = _registration(load.address, entry)
         await self.store.put(ALIVE + load.address, load.SerializeToString(), self._lease)
-        return registry_pb2.Registration.FromString(entry.value)
+        return registration

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 from gpuferry.guest.endpoint import TLS_SCHEME, split_address
@@ -76,6 +77,33 @@ class Sent:
     program: bytes = b""  # that it is a process of; empty: it has one only
 
 
+class Has(NamedTuple):
+    """What a tenant has, or waits for, on all servers together."""
+
+    sessions: int = 0
+    gpus: int = 0
+    memory: int = 0
+    share: float = 0.0
+
+
+def _totals(servers: Sequence[registry_pb2.Server]) -> dict[str, Has]:
+    """By tenant, as the newest heartbeats say."""
+    found: dict[str, Has] = {}
+    for server in servers:
+        for one in server.load.tenants:
+            had = found.get(one.tenant, NOTHING)
+            found[one.tenant] = Has(
+                had.sessions + one.sessions + one.waiting,
+                had.gpus + one.gpus,
+                had.memory + one.memory,
+                had.share + one.share,
+            )
+    return found
+
+
+NOTHING = Has()
+
+
 @dataclass(eq=False)
 class Waiting:
     """A guest that has no server yet."""
@@ -115,6 +143,9 @@ class Redirector:
         self._dead: set[tuple[str, int]] = set()  # by heartbeat: the next one knows better
         self._seen: list[registry_pb2.Server] | None = None  # the view by which these are right
         self._programs = Programs()  # of that view
+        # Of that view, too: a thousand guests wait for the next one, and all of them look then.
+        self._has: dict[str, Has] | None = None  # by tenant; None: nobody has asked
+        self._nowhere: set[Wish] = set()  # which no server could ever fulfil
 
     def arrive(self, guests: Sequence[Guest]) -> None:
         """Choose a server for each guest, in the background."""
@@ -136,10 +167,8 @@ class Redirector:
         if not task.cancelled():
             return
         guest = waiting.guest
-        if waiting.refusal:
-            self.turn_away(guest.connection, guest.peer, waiting.refusal)
-        else:
-            guest.connection.close()
+        assert waiting.refusal
+        self.turn_away(guest.connection, guest.peer, waiting.refusal)
 
     def _make_room(self, tenant: str) -> bool:
         """Let the last guest go of the tenant that has most of them here, if this one has fewer."""
@@ -200,25 +229,25 @@ class Redirector:
             return ""
         tenant = guest.hello.tenant
         share = self._tenancy.share(tenant)
-        reports = [one for server in self._servers() for one in server.load.tenants if one.tenant == tenant]
+        if self._has is None:
+            self._has = _totals(self._servers())
+        has = self._has.get(tenant, NOTHING)
         sent = [one for one in self._sent.values() if one.tenant == tenant]
-        sessions = sum(one.sessions + one.waiting for one in reports) + len(sent)
+        sessions = has.sessions + len(sent)
         if sessions >= share.sessions:
             most = f"{share.sessions:.0f} sessions in the cluster (limit sessions)"
             return f"tenant {tenant} has {sessions} of {most}"
-        gpus = sum(one.gpus for one in reports) + sum(one.wish.devices for one in sent)
+        gpus = has.gpus + sum(one.wish.devices for one in sent)
         if gpus + guest.hello.devices > share.gpus:
             most = f"{share.gpus:.0f} GPUs in the cluster (limit gpus)"
             return f"tenant {tenant} has {gpus} of {most}"
-        memory = sum(one.memory for one in reports) + sum(one.wish.memory * one.wish.devices for one in sent)
+        memory = has.memory + sum(one.wish.memory * one.wish.devices for one in sent)
         if memory + guest.hello.memory * guest.hello.devices > share.memory or memory >= share.memory:
             return (
                 f"tenant {tenant} was granted {memory} of {share.memory:.0f} bytes of device memory in the "
                 "cluster (limit memory)"
             )
-        time = sum(one.share * FULL for one in reports) + sum(
-            one.wish.portion.request * one.wish.devices for one in sent
-        )
+        time = has.share * FULL + sum(one.wish.portion.request * one.wish.devices for one in sent)
         if time + guest.hello.portion.request * guest.hello.devices > share.time:
             return (
                 f"tenant {tenant} is promised {time / FULL:g} of {share.time / FULL:g} GPUs' time in the "
@@ -227,6 +256,9 @@ class Redirector:
         return ""
 
     def _refusal(self, guest: Guest) -> Refusal:
+        if not self._directory.known:
+            text = "the registry cannot read its store at the moment: its log says more"
+            return Refusal(Reason.NO_CAPACITY, text, CudaError.SYSTEM_NOT_READY)
         servers, wish = self._directory.servers, _wish(guest)
         if why_not := self._why_not(guest):
             text = f"{why_not}: end some, or ask the operator for more (`gpuferry tenant set --registry …`)"
@@ -298,13 +330,17 @@ class Redirector:
         """
         self._servers()
         program = guest.hello.program_id
-        on_its_way = (one.address for one in self._sent.values() if program and one.program == program)
+        if not program:
+            return None
+        on_its_way = (one.address for one in self._sent.values() if one.program == program)
         return self._programs.home(program) or next(on_its_way, None)
 
     def _choose(self, wish: Wish, guest: Guest) -> registry_pb2.Server | None:
-        servers = self._servers()
-        candidates = [server for server in servers if _beat(server) not in self._dead]
-        if home := self._home(guest):
+        home = self._home(guest)
+        if not home and wish in self._nowhere:
+            return None
+        candidates = [server for server in self._servers() if _beat(server) not in self._dead]
+        if home:
             return next((one for one in candidates if one.registration.address == home), None)
         pending = Counter(sent.address for sent in self._sent.values())
         wishes: defaultdict[str, list[Wish]] = defaultdict(list)
@@ -312,12 +348,16 @@ class Redirector:
             wishes[sent.address].append(sent.wish)
         holders = self._programs.holders(guest.hello.tenant, guest.hello.function)
         address = choose(self._policy, candidates, wish, pending, wishes, holders)
+        if address is None:
+            self._nowhere.add(wish)
         return next((one for one in candidates if one.registration.address == address), None)
 
     def _look(self, servers: list[registry_pb2.Server]) -> None:
         """A heartbeat may be older than the arrival of a guest, and still be read later: it says who came."""
         self._seen = servers
         self._programs = Programs(servers)
+        self._has = None
+        self._nowhere.clear()
         self._dead &= {_beat(server) for server in servers}
         loads = {server.registration.address: server.load for server in servers}
         came = {number for load in loads.values() for number in load.tickets}
@@ -330,7 +370,8 @@ class Redirector:
     async def close(self) -> None:
         """Refuse guests that still wait for a server."""
         tasks = list(self._waiting)
-        for task in tasks:
+        for task, waiting in self._waiting.items():
+            waiting.refusal = Refusal(Reason.SHUTTING_DOWN, "the registry is shutting down: try again")
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._farewells.finish()

@@ -13,10 +13,11 @@ from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc, tenants_p
 
 from ...door.tokens import proof
 from ...door.tokens.book import TokenBook, TooMany
+from ...service.versions import package_version
 from ...settings.limits import NAMES
 from ...store.interface import StoreError
 from ...tenants.book import LimitBook
-from ...tenants.messages import from_message, to_message
+from ...tenants.messages import from_message, only_newer, to_message
 from .accounts import ClusterUsage
 from .directory import Directory, NotIdle, Unknown
 from .programs import ID_SIZE, PROGRAMS_MOST
@@ -137,7 +138,8 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
         """All registered GPU servers now, and again after every change."""
         while True:
             change = self._directory.next_change()
-            yield registry_pb2.ListReply(servers=self._directory.servers)
+            if self._directory.known:
+                yield registry_pb2.ListReply(servers=self._directory.servers)
             await change.wait()
 
     @_errors
@@ -170,13 +172,12 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
         _check_load(request.load)
         registration = await self._directory.beat(request.load)
         await self._usage.note(request.load)
-        limits = [to_message(tenant, said) for tenant, said in (await self._limits.all()).items()]
         known = [(one.tenant, proof.Verifier(one.stored_key, b"")) for one in await self._book.all()]
         return registry_pb2.HeartbeatReply(
             interval_seconds=self._interval,
             drained=registration.drained,
             kills=await self._book.kills(),
-            tenants=limits,
+            tenants=await self._limits.messages(),
             tokens=[
                 registry_pb2.TokenDigest(tenant=tenant, digest=proof.fingerprint(one))
                 for tenant, one in known
@@ -189,6 +190,8 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
         tenant = request.limits.tenant
         if not proof.is_tenant(tenant) or not set(request.unset) <= set(NAMES):
             raise ValueError("no such tenant, or limit, can be")
+        if only_newer(request.limits):
+            raise ValueError(f"this registry, {package_version()}, does not know all of these limits")
         found = await self._limits.set(tenant, from_message(request.limits), request.unset)
         return to_message(tenant, found)
 
