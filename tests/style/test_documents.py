@@ -90,3 +90,15 @@ def test_the_engines_notes_name_every_room() -> None:
     rooms = [f.stem for f in (ROOT / "apiserver" / "core" / "rooms").glob("*.pxi")]
     missing = [name for name in rooms if f"| {name} |" not in text and f"`{name}`" not in text]
     assert missing == []
+
+
+def test_prose_is_wrapped() -> None:
+    """At 120; tables, code and lines with links are as long as they must be."""
+    as_they_are = re.compile(r"\||    |.*(https?://|\]\()")
+    found = [
+        f"{document}:{number}"
+        for document in DOCUMENTS
+        for number, line in enumerate((ROOT / document).read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 120 and not as_they_are.match(line)
+    ]
+    assert found == []
