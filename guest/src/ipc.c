@@ -72,17 +72,15 @@ bool gf_ipc_exportable(const struct gf_allocation *allocation) {
            !gf_mirror_find(allocation->address, false, &mirror);
 }
 
-static uint64_t name_of(CUdevice device) {
+uint64_t gf_ipc_device_name(CUdevice device) {
     uint64_t halves[2];
     memcpy(halves, gf_session.devices[device].uuid, sizeof halves);
     return halves[0] ^ halves[1];
 }
 
-/* The exporter may count its devices otherwise. One that is not seen here, or not named, is as good as the
- * current. */
-static CUdevice device_of(const struct gf_ipc_handle *handle) {
+CUdevice gf_ipc_device(const struct gf_ipc_handle *handle) {
     CUdevice device = 0;
-    while (device < gf_session.device_count && name_of(device) != handle->device) {
+    while (device < gf_session.device_count && gf_ipc_device_name(device) != handle->device) {
         device++;
     }
     return device < gf_session.device_count ? device : gf_device_number();
@@ -107,7 +105,7 @@ CUresult gf_ipc_copied_in(CUdevice device) {
 CUresult gf_ipc_offer(const struct gf_allocation *allocation, struct gf_ipc_handle *handle) {
     CUdevice device = gf_window_device(allocation->address);
     CUresult result = gf_window_export(allocation->address, allocation->id, handle->token);
-    handle->device = name_of(device);
+    handle->device = gf_ipc_device_name(device);
     return result == CUDA_SUCCESS && !allocation->open ? gf_ipc_copied_in(device) : result;
 }
 
@@ -151,7 +149,7 @@ static CUresult import(const struct gf_ipc_handle *handle, uint64_t owner, struc
     struct import *made = calloc(1, sizeof *made);
     CUresult result = made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_ipc_find(handle, &found);
     if (result == CUDA_SUCCESS) {
-        result = gf_window_import(device_of(handle), found.size, found.offset, found.bytes, owner, &base);
+        result = gf_window_import(gf_ipc_device(handle), found.size, found.offset, found.bytes, owner, &base);
     }
     if (result != CUDA_SUCCESS) {
         free(made);

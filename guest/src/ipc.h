@@ -19,6 +19,12 @@ struct gf_ipc_handle {
     uint64_t device; /* whose memory it is: both halves of its UUID, one over the other */
 };
 
+/* What a handle says of a device of this process. */
+uint64_t gf_ipc_device_name(CUdevice device);
+/* Whose memory it is. The exporter may count its devices otherwise; one that is not seen here, or not named,
+ * is as good as the current. */
+CUdevice gf_ipc_device(const struct gf_ipc_handle *handle);
+
 /* A handle of this session's, without its token. */
 struct gf_ipc_handle gf_ipc_handle(enum gf_ipc_kind kind);
 /* INVALID_VALUE: it is none of that kind; INVALID_CONTEXT: it is this session's own. */

@@ -187,6 +187,7 @@ static CUresult export(struct gf_memory_allocation *allocation, uint64_t wire, i
     CUresult result =
         kept == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_window_export(allocation->address, 0, handle.token);
     handle.detail = wire;
+    handle.device = gf_ipc_device_name(allocation->properties.location.id);
     if (result == CUDA_SUCCESS && !gf_descriptor_make(&handle, descriptor, &kept->end)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -249,7 +250,7 @@ static CUresult import(const struct gf_ipc_handle *told, CUmemGenericAllocationH
     if (allocation == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = gf_window_import(gf_device_number(), found.size, 0, found.size, 0, &allocation->address);
+    result = gf_window_import(gf_ipc_device(told), found.size, 0, found.size, 0, &allocation->address);
     if (result == CUDA_SUCCESS && (result = gf_ipc_map(told, allocation->address)) != CUDA_SUCCESS) {
         gf_window_import_end(allocation->address, false);
     }

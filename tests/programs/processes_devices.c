@@ -1,14 +1,14 @@
 // A program of several processes on two devices, as those that train a model start one for each device: a
 // child works on the second device, which it chooses or which is all that CUDA_VISIBLE_DEVICES shows it; each
-// opens the others' memory on its own device and on the other one; and a child's child has both devices as
-// well.
+// opens the others' memory on its own device and on the other one; a child's child has both devices as well;
+// and what comes by a descriptor is known to be the device's whose it is, whichever is current.
 //
 // suite: devices
 #include "driver.h"
 
 #include "processes.h"
 
-enum { WORDS = 3 << 18, LAZY = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS };
+enum { WORDS = 3 << 18, SIZE = 2 << 20, LAZY = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS };
 
 struct handles {
     CUipcMemHandle on[2]; // by device
@@ -72,6 +72,48 @@ static void narrow(void) {
     OK(cuIpcCloseMemHandle(opened));
 }
 
+static void tell_second_device(void) {
+    CUmemPoolProps pooled = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                             .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
+    CUmemAllocationProp physical = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
+    CUmemoryPool pool;
+    CUmemGenericAllocationHandle memory;
+    int descriptor[2];
+    OK(cuMemPoolCreate(&pool, &pooled));
+    OK(cuMemPoolExportToShareableHandle(&descriptor[0], pool, pooled.handleTypes, 0));
+    OK(cuMemCreate(&memory, SIZE, &physical, 0));
+    OK(cuMemExportToShareableHandle(&descriptor[1], memory, pooled.handleTypes, 0));
+    for (int i = 0; i < 2; i++) {
+        tell_descriptor(descriptor[i]);
+        close(descriptor[i]);
+    }
+}
+
+static void hear_second_device(void) {
+    const CUmemAllocationHandleType type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    int descriptor[2] = {hear_descriptor(), hear_descriptor()};
+    CUmemoryPool pool;
+    CUmemGenericAllocationHandle memory;
+    CUmemAllocationProp properties;
+    OK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)descriptor[0], type, 0));
+    for (int i = 0; i < 2; i++) {
+        CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = i};
+        CUmemAccess_flags flags;
+        OK(cuMemPoolGetAccess(&flags, pool, &location));
+        EXPECT(flags == (i == 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE));
+    }
+    close(descriptor[0]);
+    OK(cuMemPoolDestroy(pool));
+    OK(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)descriptor[1], type));
+    close(descriptor[1]);
+    OK(cuMemGetAllocationPropertiesFromHandle(&properties, memory));
+    EXPECT(properties.location.id == 1);
+    OK(cuMemRelease(memory));
+}
+
 // It sees both, and works on the second with memory of both.
 static void wide(const char *program) {
     struct handles handles;
@@ -82,6 +124,7 @@ static void wide(const char *program) {
     expect_devices(2, &uuid);
     work(0, 400);
     hear(&handles, sizeof handles);
+    hear_second_device();
     CUfunction count_up = enter(1);
     OK(cuIpcOpenMemHandle(&opened[1], handles.on[1], LAZY));
     OK(cuIpcOpenMemHandle(&opened[0], handles.on[0], LAZY));
@@ -153,6 +196,7 @@ int main(int count, char **arguments) {
     child = spawn(arguments[0], "wide");
     tell(&uuid[0], sizeof uuid[0]);
     tell(&handles, sizeof handles);
+    tell_second_device();
     EXPECT(ended_well(child));
     OK(cuCtxSetCurrent(context[0]));
     EXPECT(word_at(memory[0]) == 71 && word_at(memory[0] + 4) == 72);
