@@ -17,6 +17,7 @@ CUresult gf_pool_export(void *descriptor, const struct gf_memory_pool *pool, CUm
         return CUDA_ERROR_INVALID_VALUE;
     }
     handle.detail = atomic_load(&pool->object.handle);
+    handle.device = gf_ipc_device_name(pool->device);
     if (!gf_descriptor_make(&handle, descriptor, &kept)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -36,6 +37,7 @@ CUresult gf_pool_import(CUmemoryPool *out, const void *descriptor, CUmemAllocati
     if (pool == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    pool->device = gf_ipc_device(&told);
     pool->handle_types = type;
     pool->exporter = told.session;
     pool->exported = told.detail;

@@ -50,6 +50,14 @@ __global__ void launch_graph(cudaGraphExec_t graph, int *status) {
     *status = cudaGraphLaunch(graph, cudaStreamGraphFireAndForget);
 }
 
+// So it is with nodes that device code updates.
+__global__ void update_node(cudaGraphDeviceNode_t node, cudaGraphKernelNodeUpdate *updates, int *statuses) {
+    statuses[0] = cudaGraphKernelNodeSetParam(node, 0, statuses);
+    statuses[1] = cudaGraphKernelNodeSetEnabled(node, false);
+    statuses[2] = cudaGraphKernelNodeSetGridDim(node, dim3(2, 3, 4));
+    statuses[3] = cudaGraphKernelNodeUpdatesApply(updates, 1);
+}
+
 typedef void (*kernel)(int *);
 __device__ kernel chosen[] = {count, twice};
 
@@ -260,6 +268,11 @@ int main() {
         launch_graph<<<1, 1>>>(NULL, cells);
         RT_OK(cudaDeviceSynchronize());
         EXPECT(cells[0] == cudaErrorNotSupported);
+        update_node<<<1, 1>>>(NULL, NULL, cells);
+        RT_OK(cudaDeviceSynchronize());
+        for (int i = 0; i < 4; i++) {
+            EXPECT(cells[i] == cudaErrorNotSupported);
+        }
     }
 
     launch_what_stops<<<1, 1>>>(cells);

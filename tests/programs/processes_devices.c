@@ -1,7 +1,7 @@
 // A program of several processes on two devices, as those that train a model start one for each device: a
 // child works on the second device, which it chooses or which is all that CUDA_VISIBLE_DEVICES shows it; each
-// opens the others' memory on its own device and on the other one; and a child's child has both devices as
-// well.
+// opens the others' memory on its own device and on the other one; a child's child has both devices as well;
+// and what comes by a descriptor is known to be the device's whose it is, whichever is current.
 //
 // suite: devices
 #include "driver.h"
@@ -103,6 +103,34 @@ static void import_physical(void) {
     unmap(memory, address);
 }
 
+// A pool of the second device is that device's where it is imported, too.
+static void tell_pool(void) {
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
+    CUmemoryPool pool;
+    int descriptor;
+    OK(cuMemPoolCreate(&pool, &properties));
+    OK(cuMemPoolExportToShareableHandle(&descriptor, pool, properties.handleTypes, 0));
+    tell_descriptor(descriptor);
+    close(descriptor);
+}
+
+static void import_pool(void) {
+    int descriptor = hear_descriptor();
+    CUmemoryPool pool;
+    OK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)descriptor,
+                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    close(descriptor);
+    for (int i = 0; i < 2; i++) {
+        CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = i};
+        CUmemAccess_flags flags;
+        OK(cuMemPoolGetAccess(&flags, pool, &location));
+        EXPECT(flags == (i == 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE));
+    }
+    OK(cuMemPoolDestroy(pool));
+}
+
 // It sees both, and works on the second with memory of both.
 static void wide(const char *program) {
     struct handles handles;
@@ -114,6 +142,7 @@ static void wide(const char *program) {
     work(0, 400);
     hear(&handles, sizeof handles);
     import_physical();
+    import_pool();
     CUfunction count_up = enter(1);
     OK(cuIpcOpenMemHandle(&opened[1], handles.on[1], LAZY));
     OK(cuIpcOpenMemHandle(&opened[0], handles.on[0], LAZY));
@@ -197,6 +226,7 @@ int main(int count, char **arguments) {
     tell(&uuid[0], sizeof uuid[0]);
     tell(&handles, sizeof handles);
     tell_descriptor(descriptor);
+    tell_pool();
     EXPECT(ended_well(child));
     close(descriptor);
     unmap(physical, mapped);

@@ -531,8 +531,8 @@ def test_what_a_loop_loads_may_end_where_memory_ends() -> None:
 MANY = 400  # registers, and branches that part lanes: as values they met at each barrier, in 29 MB of code
 
 
-def many_registers_behind_a_lock() -> str:
-    lines = [f".reg .b32 %a<{MANY}>;", *(f"add.u32 %a{i}, %r0, {i};" for i in range(MANY))]
+def many_registers_behind_a_lock(many: int = MANY) -> str:
+    lines = [f".reg .b32 %a<{many}>;", *(f"add.u32 %a{i}, %r0, {i};" for i in range(many))]
     lines += [
         "mov.u32 %r12, 0;",
         "again: atom.global.cas.b32 %r10, [%x1], 0, 1;",
@@ -540,16 +540,16 @@ def many_registers_behind_a_lock() -> str:
         "@%p0 bra again;",
         "atom.global.exch.b32 %r10, [%x1], 0;",
     ]
-    for i in range(MANY):
+    for i in range(many):
         lines += [
             f"bfe.u32 %r11, %r0, {i % 5}, 1;",
             "setp.eq.u32 %p1, %r11, 0;",
             f"@%p1 bra over{i};",
-            f"mad.lo.u32 %a{i}, %a{(i + 7) % MANY}, 3, {i};",
+            f"mad.lo.u32 %a{i}, %a{(i + 7) % many}, 3, {i};",
             f"over{i}:",
             *(["bar.sync 0;"] if i % 4 == 0 else []),
         ]
-    lines += [f"xor.b32 %r12, %r12, %a{i};" for i in range(MANY)]
+    lines += [f"xor.b32 %r12, %r12, %a{i};" for i in range(many)]
     return kernel("\n".join(lines) + store("%r12"))
 
 
@@ -567,6 +567,11 @@ def test_many_registers_behind_a_lock() -> None:
         for value in values:
             expected ^= value
         assert got == expected, lane
+
+
+def test_quick_code_of_few_registers_behind_a_lock_is_small() -> None:
+    """As values they took 570 KB of code, and half a megabyte of each warp's stack."""
+    assert len(compile_kernel(parse(many_registers_behind_a_lock(50)), "k", quick=True)) < 100_000
 
 
 def test_lanes_in_two_loops_wait_for_each_other() -> None:

@@ -572,16 +572,32 @@ def _asked() -> str:
     return "".join(parts)
 
 
-# cudaErrorNotSupported, as the host hears that instantiates a graph for it: what else an image holds can run.
-_GRAPHS = """
-.visible .func (.param .b32 status) cudaGraphLaunch(.param .b64 graph, .param .b64 stream)
-{
+# cudaErrorNotSupported, as the host hears that instantiates a graph for it or makes a node that device code
+# may update: what else an image holds can run.
+_GRAPH = """
+.visible .func (.param .b32 status) {name}({parameters})
+{{
     st.param.b32 [status], 801;
     ret;
-}
+}}
 """
+_OF_GRAPHS = {
+    "Launch": ".param .b64 graph, .param .b64 stream",
+    "KernelNodeSetParam": ".param .b64 node, .param .b64 offset, .param .b64 value, .param .b64 size",
+    "KernelNodeSetEnabled": ".param .b64 node, .param .b32 enable",
+    "KernelNodeSetGridDim": ".param .b64 node, .param .align 4 .b8 grid[12]",
+    "KernelNodeUpdatesApply": ".param .b64 updates, .param .b64 count",
+}
+
+
+def _graphs() -> str:
+    return "".join(
+        _GRAPH.format(name=f"cudaGraph{name}", parameters=parameters)
+        for name, parameters in _OF_GRAPHS.items()
+    )
+
 
 # Each is joined to a module that needs something of it.
 TEXTS = tuple(
-    _HEAD + text for text in (_COOPERATIVE_GROUPS, _launches(), _bytes(), _boxes(), _asked(), _GRAPHS)
+    _HEAD + text for text in (_COOPERATIVE_GROUPS, _launches(), _bytes(), _boxes(), _asked(), _graphs())
 )
