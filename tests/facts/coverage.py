@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from . import language
 
 FILE = language.FOLDER / "COVERAGE.md"
+
+
+def item(words: str) -> str:
+    """One of a list, wrapped as all prose is."""
+    return "\n".join(
+        textwrap.wrap(words, 120, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+    )
 
 
 def text() -> str:
@@ -29,11 +38,13 @@ def text() -> str:
         lines.append(f"| {section.number} | {len(section.rows)} | {shown} | {known} |")
     lines += ["", "## Known to differ", ""]
     lines += [
-        f"- {number}: {row.words}: {mark.removeprefix('differs').strip() or 'on both'}: {row.marks[mark]}"
+        item(f"{number}: {row.words}: {mark.removeprefix('differs').strip() or 'on both'}: {row.marks[mark]}")
         for number, row, mark in differ
     ]
     lines += ["", "## Not shown", ""]
-    lines += [f"- {number}: {row.words}: {row.marks['not']}" for number, row in rows if "not" in row.marks]
+    lines += [
+        item(f"{number}: {row.words}: {row.marks['not']}") for number, row in rows if "not" in row.marks
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -62,23 +62,6 @@ done:
     ret;
 }
 
-// comes to the others, and waits until all are there
-.visible .entry meet(.param .u64 at, .param .u32 all)
-{
-    .reg .pred %p;
-    .reg .b32 %r<3>;
-    .reg .b64 %d1;
-    ld.param.u64 %d1, [at];
-    ld.param.u32 %r1, [all];
-    red.global.add.u32 [%d1], 1;
-again:
-    nanosleep.u32 1000000;
-    ld.volatile.global.u32 %r2, [%d1];
-    setp.lt.u32 %p, %r2, %r1;
-    @%p bra again;
-    ret;
-}
-
 .visible .entry bounded(.param .u64 to)
 .maxntid 64, 1, 1
 {
@@ -95,6 +78,29 @@ again:
 .visible .entry trap()
 {
     trap;
+}
+"""
+
+MEET = b"""
+.version 8.0
+.target sm_80
+.address_size 64
+
+// comes to the others, and waits until all are there
+.visible .entry meet(.param .u64 at, .param .u32 all)
+{
+    .reg .pred %p;
+    .reg .b32 %r<3>;
+    .reg .b64 %d1;
+    ld.param.u64 %d1, [at];
+    ld.param.u32 %r1, [all];
+    red.global.add.u32 [%d1], 1;
+again:
+    nanosleep.u32 1000000;
+    ld.volatile.global.u32 %r2, [%d1];
+    setp.lt.u32 %p, %r2, %r1;
+    @%p bra again;
+    ret;
 }
 """
 

@@ -23,7 +23,7 @@ from .driver import (
     SUCCESS,
     Driver,
 )
-from .kernels import PTX, Attribute, Config, function, launch, module, pack
+from .kernels import MEET, PTX, Attribute, Config, function, launch, module, pack
 from .test_vmm import MIB2
 
 needs_holes = pytest.mark.skipif(
@@ -115,7 +115,7 @@ def test_bad_shapes(
 
 def test_as_many_kernels_as_a_device_has_at_work_wait_for_each_other(cu: Driver, context: int) -> None:
     streams, pointer = [cu.stream() for _ in range(GRIDS)], cu.alloc(4)
-    meet, arguments = function(cu, module(cu), "meet"), pack(pointer, GRIDS)
+    meet, arguments = function(cu, module(cu, MEET), "meet"), pack(pointer, GRIDS)
     cu.ok("cuMemsetD32_v2", pointer, 0, 1)
     for stream in streams:
         assert launch(cu, meet, arguments, stream=stream) == SUCCESS
