@@ -138,6 +138,7 @@ REFUSALS = (
 )
 # Their streams wait for what the program does next, which a gate of this test may hold: then it is refused.
 WAITING = {
+    "async_host_to_device",
     "cancelled_thread",
     "capture_basic",
     "course_idioms",

@@ -33,8 +33,10 @@ static void held_by_another(CUstream stream, bool by_value) {
         OK(cuStreamWaitValue32(NULL, word, 1, CU_STREAM_WAIT_VALUE_EQ));
     else
         OK(LAUNCH(await, 1, 1, NULL, &word));
-    OK(cuMemcpyHtoAAsync(array, 0, words, sizeof words, NULL));
-    OK(cuMemcpyHtoDAsync(memory, words, sizeof words, NULL));
+    if (!pageable_copies_may_wait()) {
+        OK(cuMemcpyHtoAAsync(array, 0, words, sizeof words, NULL));
+        OK(cuMemcpyHtoDAsync(memory, words, sizeof words, NULL));
+    }
     OK(cuMemsetD32Async(word, 1, 1, stream));
     OK(cuCtxSynchronize());
     OK(cuArrayDestroy(array));

@@ -3,6 +3,7 @@
 #define DRIVER_H
 
 #include <cuda.h>
+#include <stdbool.h>
 
 #include "check.h"
 #include "kernels_ptx.h"
@@ -29,6 +30,12 @@ static inline CUdeviceptr allocate(size_t bytes) {
     CUdeviceptr address = 0;
     QUIET(cuMemAlloc(&address, bytes));
     return address;
+}
+
+// A copy from pageable memory may wait for what stands before it in its stream: CUDA leaves that open, and
+// the simulated device does so where it varies what is.
+static inline bool pageable_copies_may_wait(void) {
+    return getenv("GPUFERRY_SIM_VARIANCE") != NULL;
 }
 
 // A one-dimensional launch; the arguments' addresses follow.

@@ -137,7 +137,6 @@ static void *writes_a_word(void *flag) {
 static void in_the_default_stream(void) {
     CUdeviceptr flag = allocate(4), memory = allocate(64);
     unsigned data[16] = {[15] = 5}, back = 0;
-    pthread_t writer;
     cleared(flag);
     OK(cuStreamWaitValue32(NULL, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
     OK(cuMemcpyHtoDAsync(memory, data, sizeof data, NULL));
@@ -145,6 +144,13 @@ static void in_the_default_stream(void) {
     writes_a_word((void *)flag);
     OK(cuMemcpyDtoH(&back, memory + 60, 4));
     EXPECT(back == 5);
+}
+
+// The same, and the program waits for the copy.
+static void in_the_default_stream_to_the_end(void) {
+    CUdeviceptr flag = allocate(4), memory = allocate(64);
+    unsigned data[16] = {[15] = 6}, back = 0;
+    pthread_t writer;
     cleared(flag);
     OK(cuStreamWaitValue32(NULL, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
     EXPECT(pthread_create(&writer, NULL, writes_a_word, (void *)flag) == 0);
@@ -246,7 +252,9 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(first, 0, 0, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(first, flags, 0, 8));
     copies(first);
-    in_the_default_stream();
+    if (!pageable_copies_may_wait())
+        in_the_default_stream();
+    in_the_default_stream_to_the_end();
     by_its_own_address(first);
     return check_failed;
 }
