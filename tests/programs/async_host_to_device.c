@@ -34,8 +34,8 @@ static void held_by_another(CUstream stream, bool by_value) {
     else
         OK(LAUNCH(await, 1, 1, NULL, &word));
     if (!pageable_copies_may_wait()) {
-        OK(cuMemcpyHtoAAsync(array, 0, words, sizeof words, NULL));
-        OK(cuMemcpyHtoDAsync(memory, words, sizeof words, NULL));
+        QUIET(cuMemcpyHtoAAsync(array, 0, words, sizeof words, NULL));
+        QUIET(cuMemcpyHtoDAsync(memory, words, sizeof words, NULL));
     }
     OK(cuMemsetD32Async(word, 1, 1, stream));
     OK(cuCtxSynchronize());
