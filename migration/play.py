@@ -113,7 +113,9 @@ class _Variable:
         self._begin: int | None = None  # where that was; None: nothing of it came yet
 
     def locate(self, kept: Kept) -> None:
-        """One that may lie anywhere."""
+        """Ask where the variable that this frame names lies here: its contents go there. Raises Refused if
+        there is none.
+        """
 
         def take(status: int, body: memoryview) -> None:
             require(status, frames.describe(kept.frame))
@@ -126,7 +128,7 @@ class _Variable:
         self._link.settle()
 
     def stay(self) -> None:
-        """One that lies where it lay."""
+        """The contents that come next go to the addresses that the file has."""
         self._place = None
 
     def content(self, kept: Kept) -> tuple[Kept, bool]:

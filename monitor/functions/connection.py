@@ -30,12 +30,14 @@ class Connection(RequestHandler):
     _over: bool  # nothing is understood any more
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to speak HTTP on it."""
+        """The caller is connected: nothing of a request has come yet."""
         self._head, self._newest, self._over = 0, None, False
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come."""
+        """Parse bytes of requests, and note what aiohttp does not: how long a head is by now, and that a body
+        which somebody may be reading is malformed.
+        """
         if self._over:
             return
         count, at_head = self._request_count, self._is_at_head()
