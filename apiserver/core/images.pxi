@@ -600,8 +600,7 @@ cdef int managed_block(uint64_t address, uint64_t *base, uint64_t *extent) noexc
 cdef void hand_out(Session *s, Image *owner, uint64_t address, uint64_t size) noexcept nogil:
     """A variable of a module or library, as it is in a context: copies may touch it from here on. With a managed one all
     that lies beside it, which the guest sends and fetches together: so no range lies within another."""
-    cdef uint64_t found = address
-    managed_block(found, &address, &size)
+    managed_block(address, &address, &size)
     pthread_mutex_lock(&s.lock)
     if owner.variables.insert(address).second:
         s.images.globals[0][address].users += 1
@@ -613,8 +612,7 @@ cdef void hand_out(Session *s, Image *owner, uint64_t address, uint64_t size) no
 cdef void lend_out(Session *s, uint64_t handle, Image *owner, uint64_t address, uint64_t size) noexcept nogil:
     """As hand_out, until it is taken back; what was handed out stays so."""
     cdef bint told
-    cdef uint64_t found = address
-    managed_block(found, &address, &size)
+    managed_block(address, &address, &size)
     pthread_mutex_lock(&s.lock)
     told = owner.variables.count(address) > 0
     pthread_mutex_unlock(&s.lock)
