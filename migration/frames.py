@@ -29,6 +29,7 @@ ARRAY_IN = wire.REQUESTS["sessionArrayIn"]
 COPY_IN = wire.REQUESTS["sessionCopyIn"]
 RESUMABLE = wire.REQUESTS["sessionRestoreResumable"]
 LOCATE = OPERATIONS["sessionRestoreVariable"]
+FIND = OPERATIONS["sessionFindMemory"]
 VARIABLE_FOUND = wire.REPLIES["sessionRestoreVariable"]
 KIND_LIBRARY = 3
 
@@ -47,6 +48,9 @@ def name(op: int) -> str:
 def describe(frame: bytes) -> str:
     """What a frame asks for, as a text for messages."""
     head = header(frame)
+    if head.op == FIND:
+        address = wire.REQUESTS["sessionFindMemory"].unpack_from(frame, HEADER.size)[0]
+        return f"the address {address:#x} in its code"
     if tells_address(frame) or head.op == LOCATE:
         return f"the address of the variable {frame[HEADER.size + HANDLE.size :].decode(errors='replace')}"
     if head.op in (OPERATIONS["sessionTextureCreate"], OPERATIONS["sessionSurfaceCreate"]):
@@ -55,8 +59,8 @@ def describe(frame: bytes) -> str:
 
 
 def tells_address(frame: bytes) -> bool:
-    """Whether its answer tells the program where a module variable lies."""
-    return header(frame).op in (OPERATIONS["sessionGetGlobal"], OPERATIONS["sessionGetManaged"])
+    """Whether its answer tells the program where something of a module lies."""
+    return header(frame).op in (OPERATIONS["sessionGetGlobal"], OPERATIONS["sessionGetManaged"], FIND)
 
 
 def header(frame: bytes | bytearray | memoryview) -> Header:

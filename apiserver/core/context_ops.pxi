@@ -92,6 +92,7 @@ cdef void forget_context(Session *s, Context *context) noexcept nogil:
     """Kernels of libraries have a form in each context: this one's are gone. Closed slots let go of its events."""
     forget_changes(s, context)
     forget_forms(context)
+    forget_found(s)
     forget_staged(s, context)
 
 

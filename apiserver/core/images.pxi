@@ -1,4 +1,4 @@
-# Modules and libraries: images by hash, kernel tables, functions, module variables.
+# Modules and libraries: images by hash, kernel tables, functions.
 
 cdef enum:
     IMAGE_LIMIT = 1 << 30       # bytes of one image, and of all that are kept
@@ -514,20 +514,9 @@ cdef int drop_function(Session *s, Function *function) noexcept nogil:
     return cu.CUDA_SUCCESS
 
 
-cdef void leave_variable(Session *s, uint64_t address) noexcept nogil:
-    """One image less has handed it out. s.lock is held."""
-    s.images.globals[0][address].users -= 1
-    if s.images.globals[0][address].users == 0:
-        s.images.globals.erase(address)
-
-
 cdef void unload_bytes(Session *s, Image *image) noexcept nogil:
     """Nothing of the image is handed out or loaded any more."""
-    cdef uint64_t address
-    pthread_mutex_lock(&s.lock)
-    for address in image.variables[0]:
-        leave_variable(s, address)
-    pthread_mutex_unlock(&s.lock)
+    leave_variables(s, image)
     if image.source != NULL:
         spend_apart(s, -<int64_t>(image.source.size + LOAD_COST))
         leave_source(s, image.source)
@@ -571,86 +560,7 @@ cdef int retire_library(Session *s, Frame *f, uint64_t handle) noexcept nogil:
 
 cdef void begin_images(Session *s) noexcept nogil:
     s.images.clock = 0
-
-
-cdef int find_variable(Session *s, uint64_t owner, uint32_t context, const char *name,
-                       cu.CUdeviceptr *address, size_t *size) noexcept nogil:
-    """Of a module or library, as it is in a context. The dispatcher stands still."""
-    cdef Image *image = <Image *>find_any(s, owner, MODULE, LIBRARY)
-    cdef Context *there = context_in(s, context)
-    cdef int status
-    if image == NULL or there == NULL:
-        return cu.CUDA_ERROR_INVALID_HANDLE
-    status = cu.cuCtxSetCurrent(there.cu)
-    if image.module != NULL:
-        return status or cu.cuModuleGetGlobal(address, size, image.module, name)
-    return status or cu.cuLibraryGetGlobal(address, size, image.library, name)
-
-
-cdef int managed_block(uint64_t address, uint64_t *base, uint64_t *extent) noexcept nogil:
-    """The driver's allocation that a managed variable is part of."""
-    cdef unsigned int managed = 0
-    cdef int status = cu.cuPointerGetAttribute(&managed, cu.CU_POINTER_ATTRIBUTE_IS_MANAGED, address)
-    if status == cu.CUDA_SUCCESS and not managed:
-        return cu.CUDA_ERROR_NOT_FOUND
-    status = status or cu.cuPointerGetAttribute(base, cu.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address)
-    return status or cu.cuPointerGetAttribute(extent, cu.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address)
-
-
-cdef void hand_out(Session *s, Image *owner, uint64_t address, uint64_t size) noexcept nogil:
-    """A variable of a module or library, as it is in a context: copies may touch it from here on. With a managed one all
-    that lies beside it, which the guest sends and fetches together: so no range lies within another."""
-    managed_block(address, &address, &size)
-    pthread_mutex_lock(&s.lock)
-    if owner.variables.insert(address).second:
-        s.images.globals[0][address].users += 1
-    s.images.globals[0][address].size = size
-    s.images.lent.erase(address)
-    pthread_mutex_unlock(&s.lock)
-
-
-cdef void lend_out(Session *s, uint64_t handle, Image *owner, uint64_t address, uint64_t size) noexcept nogil:
-    """As hand_out, until it is taken back; what was handed out stays so."""
-    cdef bint told
-    managed_block(address, &address, &size)
-    pthread_mutex_lock(&s.lock)
-    told = owner.variables.count(address) > 0
-    pthread_mutex_unlock(&s.lock)
-    if not told:
-        hand_out(s, owner, address, size)
-        s.images.lent[0][address] = handle
-
-
-cdef void take_back_lent(Session *s) noexcept nogil:
-    """What the program was never told is not its to copy to."""
-    cdef cpp_map[uint64_t, uint64_t].iterator at
-    cdef uint64_t address
-    cdef Image *owner
-    pthread_mutex_lock(&s.lock)
-    at = s.images.lent.begin()
-    while at != s.images.lent.end():
-        address = dereference(at).first
-        owner = <Image *>find_any(s, dereference(at).second, MODULE, LIBRARY)
-        if owner != NULL and owner.variables.erase(address) > 0:
-            leave_variable(s, address)
-        preincrement(at)
-    s.images.lent.clear()
-    pthread_mutex_unlock(&s.lock)
-
-
-cdef bint is_handed_out(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    """Whether a range lies in one variable."""
-    cdef cpp_map[uint64_t, Global].iterator at
-    cdef uint64_t offset
-    cdef bint found = False
-    pthread_mutex_lock(&s.lock)
-    at = s.images.globals.upper_bound(address)
-    if at != s.images.globals.begin():
-        predecrement(at)
-        offset = address - dereference(at).first
-        found = offset <= dereference(at).second.size and size <= dereference(at).second.size - offset
-    pthread_mutex_unlock(&s.lock)
-    return found
+    s.images.found.clear()
 
 
 cdef void drop_all_bytes(Session *s) noexcept nogil:

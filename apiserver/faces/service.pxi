@@ -20,6 +20,7 @@ cdef class Service:
         self._pinned = []
         s.images.globals = new cpp_map[uint64_t, Global]()
         s.images.lent = new cpp_map[uint64_t, uint64_t]()
+        s.images.found = new cpp_map[uint64_t, uint64_t]()
         s.images.held = new vector[PBytes]()
         s.waiters.threads = new vector[pthread_t]()
         s.move.pinned = new vector[uint64_t]()

@@ -53,7 +53,7 @@ void gf_loads_settle(void);
 bool gf_loads_under_way(void);
 void gf_loads_await(void);
 
-/* A module variable that was handed out and holds the address. */
+/* What holds an address in a module: a variable that was handed out, or else what the driver has there. */
 bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size);
 /* When a module or library has ended. */
 void gf_globals_forget(struct gf_module *module);

@@ -21,6 +21,7 @@ static const uint16_t first_release[] = {
 };
 
 static enum peer peer;
+static _Atomic bool agreed[GF_OPERATION_LAST + 1];
 static uint16_t last_function = GF_FUNCTION_LAST;
 static char server_version[128] = GF_VERSION_TEXT;
 
@@ -60,7 +61,7 @@ static bool released_first(uint16_t id) {
 }
 
 /* Functions that go by an operation which was not agreed on. */
-static void note_lacking(const uint8_t agreed[GF_OPERATION_LAST + 1]) {
+static void note_lacking(void) {
     for (unsigned i = 0; i < gf_need_count; i++) {
         if (!agreed[gf_needs[i].operation]) {
             gf_function_lacks[gf_needs[i].function] = GF_LACKS_UNTOLD;
@@ -79,7 +80,6 @@ size_t gf_operations_size(const char *data, size_t size) {
 }
 
 bool gf_operations_agree(const char *data, size_t size) {
-    uint8_t agreed[GF_OPERATION_LAST + 1] = {0};
     struct gf_agreement agreement;
     const uint8_t *bits = (const uint8_t *)data + sizeof agreement;
     if (peer == OTHER_BUILD) {
@@ -101,12 +101,16 @@ bool gf_operations_agree(const char *data, size_t size) {
         snprintf(server_version, sizeof server_version, "%s", GF_FIRST_RELEASE_TEXT);
     }
     for (size_t i = 0; i < GF_SPOKEN_COUNT; i++) {
-        agreed[spoken[i].id] = peer == SAME_BUILD      ? 1
+        agreed[spoken[i].id] = peer == SAME_BUILD      ? true
                                : peer == FIRST_RELEASE ? released_first(spoken[i].id)
                                                        : bits[i / 8] >> (i % 8) & 1;
     }
-    note_lacking(agreed);
+    note_lacking();
     return true;
+}
+
+bool gf_operation_agreed(uint16_t operation) {
+    return agreed[operation];
 }
 
 bool gf_operations_counted(uint16_t wire_id) {

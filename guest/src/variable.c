@@ -1,7 +1,9 @@
 /* Variables of modules and libraries: the server says where they lie. A managed one is memory that the
  * program reaches at the same address. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "calls.h"
 #include "channel.h"
@@ -9,12 +11,21 @@
 #include "gpuferry/messages.h"
 #include "functions.h"
 #include "module.h"
+#include "operations.h"
+#include "session.h"
 #include "shared.h"
 
 #define IN_ALL_CONTEXTS UINT64_MAX /* a library's managed variable is the same one in all of them */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the variables of all modules */
 static _Atomic unsigned global_count;
+
+/* Memory of modules that holds an address which only a kernel told the program. */
+struct found {
+    uint64_t base, size;
+    struct found *next;
+};
+static struct found *all_found; /* guarded by the lock as well */
 
 static struct gf_global *known(struct gf_module *owner, uint64_t context, const char *name) {
     pthread_mutex_lock(&lock);
@@ -63,9 +74,23 @@ static void drop(struct gf_global *globals) {
     }
 }
 
+/* Code is unloaded, or a context ends: something else may lie there. The server forgets it too. */
+static void forget_found(void) {
+    pthread_mutex_lock(&lock);
+    struct found *found = all_found;
+    all_found = NULL;
+    pthread_mutex_unlock(&lock);
+    while (found != NULL) {
+        struct found *next = found->next;
+        free(found);
+        found = next;
+    }
+}
+
 /* Variables of libraries in a context that ends: they may lie elsewhere when it begins again. */
 static void end_context(uint64_t context) {
     struct gf_global *ended = NULL;
+    forget_found();
     pthread_mutex_lock(&lock);
     for (uint32_t slot = 0; slot < gf_tables[GF_HANDLE_LIBRARY].slots; slot++) {
         struct gf_module *library = gf_table_at(&gf_tables[GF_HANDLE_LIBRARY], slot);
@@ -198,18 +223,57 @@ static bool find_in(struct gf_table *objects, uint64_t address, uint64_t *base, 
     return false;
 }
 
-bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size) {
-    if (atomic_load_explicit(&global_count, memory_order_relaxed) == 0) {
+static bool find_known(uint64_t address, uint64_t *base, uint64_t *size) {
+    pthread_mutex_lock(&lock);
+    bool known =
+        atomic_load(&global_count) > 0 && (find_in(&gf_tables[GF_HANDLE_LIBRARY], address, base, size) ||
+                                           find_in(&gf_tables[GF_HANDLE_MODULE], address, base, size));
+    for (const struct found *f = all_found; f != NULL && !known; f = f->next) {
+        known = address - f->base < f->size;
+        *base = f->base;
+        *size = f->size;
+    }
+    pthread_mutex_unlock(&lock);
+    return known;
+}
+
+static bool has_code(void) {
+    return gf_tables[GF_HANDLE_LIBRARY].slots > 0 || gf_tables[GF_HANDLE_MODULE].slots > 0;
+}
+
+/* Whether the program, or the window, has anything at the address: then it is no module's. */
+static bool is_mapped(uint64_t address) {
+    unsigned char resident;
+    return mincore((void *)(address & -(uint64_t)GF_STATE_PAGE), 1, &resident) == 0 || errno != ENOMEM;
+}
+
+/* The server is asked for what a kernel told the program, and nobody else. */
+static bool ask_for(uint64_t address, uint64_t *base, uint64_t *size) {
+    const struct gf_req_sessionFindMemory request = {address};
+    struct gf_rep_sessionFindMemory reply;
+    struct found *found = malloc(sizeof *found);
+    if (found == NULL || gf_call_struct(GF_OP_sessionFindMemory, &request, sizeof request, &reply,
+                                        sizeof reply) != CUDA_SUCCESS) {
+        free(found);
         return false;
     }
+    gf_context_at_end(end_context);
+    *found = (struct found){*base = reply.base, *size = reply.size, NULL};
     pthread_mutex_lock(&lock);
-    bool found = find_in(&gf_tables[GF_HANDLE_LIBRARY], address, base, size) ||
-                 find_in(&gf_tables[GF_HANDLE_MODULE], address, base, size);
+    found->next = all_found;
+    all_found = found;
     pthread_mutex_unlock(&lock);
-    return found;
+    return true;
+}
+
+bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size) {
+    return has_code() && (find_known(address, base, size) ||
+                          (gf_operation_agreed(GF_OP_sessionFindMemory) && gf_context_current_handle() != 0 &&
+                           !is_mapped(address) && ask_for(address, base, size)));
 }
 
 void gf_globals_forget(struct gf_module *module) {
+    forget_found();
     pthread_mutex_lock(&lock);
     struct gf_global *globals = module->globals;
     module->globals = NULL;

@@ -75,8 +75,11 @@ def kernel(guest: Guest) -> None:
     must(guest, "sessionGetFunction", function=KERNEL, owner=LIBRARY, index=0)
 
 
-def get(guest: Guest, name: bytes, context: int = 1, owner: int = LIBRARY) -> None:
-    must(guest, "sessionGetGlobal", owner=owner, payload=name, context=context)
+def get(guest: Guest, name: bytes, context: int = 1, owner: int = LIBRARY) -> int:
+    """The address of a variable."""
+    reply = guest.call("sessionGetGlobal", owner=owner, payload=name, context=context)
+    assert reply.status == 0, name
+    return int(reply.values["address"])
 
 
 def test_what_is_set_on_an_object_is_set_in_its_context(engine: Engine, guest: Guest) -> None:
@@ -179,6 +182,27 @@ def test_each_context_has_its_own_settings_and_variables(engine: Engine, guest: 
     for op in ("sessionGetGlobal", "cuFuncSetAttribute", "cuCtxSetLimit", "sessionRestoreUse"):
         assert of(op, kept) == [1], op
     assert of("cuCtxCreate_v2", kept) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "subject"),
+    [
+        ("cuModuleUnload", {"hmod": MODULE}),
+        ("cuCtxDestroy_v2", {"ctx": CONTEXT}),
+        ("cuDevicePrimaryCtxReset_v2", {"dev": 0}),
+    ],
+)
+def test_what_was_found_by_its_address_is_kept_until_code_goes(
+    engine: Engine, guest: Guest, end: str, subject: dict[str, int]
+) -> None:
+    """Whichever: only the driver knows whose it was."""
+    load(guest, LIBRARY)
+    load(guest, MODULE)
+    for context, name in ((1, b"v"), (1, b"vv"), (THERE, b"v"), (1, b"v")):
+        must(guest, "sessionFindMemory", address=get(guest, name, context), context=context)
+    assert of("sessionFindMemory", engine.call("snapshot")) == [1, THERE, 1]
+    must(guest, end, **subject)
+    assert of("sessionFindMemory", engine.call("snapshot")) == []
 
 
 def test_a_library_s_first_use_in_each_context_is_kept(engine: Engine, guest: Guest) -> None:

@@ -14,6 +14,7 @@ from tests.apiserver.guest import Guest, handle
 from tests.apiserver.server import GIB, Server
 
 PAGE = 2 << 20
+NOT_FOUND = 500
 INVALID_VALUE, OUT_OF_MEMORY, ALREADY_MAPPED, NOT_READY = 1, 2, 208, 600
 
 
@@ -217,6 +218,29 @@ def test_module_variables_may_be_copied_once_handed_out(guest: Guest) -> None:
     assert guest.answer(guest.ask_read(address - 1, 2)).status == INVALID_VALUE
     guest.send("cuLibraryUnload", library=kernels.LIBRARY)
     assert guest.answer(guest.ask_read(address, 16)).status == INVALID_VALUE
+
+
+def test_what_a_kernel_told_may_be_copied_once_it_was_looked_for(guest: Guest) -> None:
+    """Until code goes: then something else may be there."""
+    module = handle("module", 0)
+    assert guest.load(kernels.PTX, module, kernels.digest())[0].status == 0
+    address = guest.call("sessionGetGlobal", owner=module, payload=b"variable").values["address"]
+    guest.send("cuModuleUnload", hmod=module)
+    assert guest.load(kernels.PTX, module, kernels.digest())[0].status == 0
+    assert guest.answer(guest.ask_read(address, 16)).status == INVALID_VALUE
+    found = guest.call("sessionFindMemory", address=address + 4)
+    assert (found.status, found.values) == (0, {"base": address, "size": 16})
+    assert guest.read(address, 16) == b"\1\0\0\0\2\0\0\0\3\0\0\0\4\0\0\0"
+    assert guest.answer(guest.ask_read(address, 17)).status == INVALID_VALUE
+    guest.send("cuModuleUnload", hmod=module)
+    assert guest.answer(guest.ask_read(address, 16)).status == INVALID_VALUE
+
+
+def test_nothing_but_the_memory_of_code_is_found(guest: Guest) -> None:
+    kernels.load(guest)
+    mapped = guest.map()
+    for address in (0, 8, mapped, mapped + PAGE, (1 << 64) - 1):
+        assert guest.call("sessionFindMemory", address=address).status == NOT_FOUND, hex(address)
 
 
 def test_an_unmap_waits_for_the_work_before_it(server: Server) -> None:

@@ -34,6 +34,7 @@ INCOMPLETE = {
     "sessionMemAccess": "nothing is mapped there a second time",
     "sessionMemAccessOn": "nothing is mapped there a second time",
     "sessionPeerAccess": "a device is no peer of its own",
+    "sessionFindMemory": "no code has anything there",
     "sessionExportEvent": "the event is one that no other process may open",
     "sessionImportEvent": "nothing was found by that name",
 }

@@ -10,6 +10,7 @@ from gpuferry.specs._generated.frames import Kernel, KernelParam
 
 from tests.guest.conftest import Guest
 from tests.guest.fake_server import Answer, FakeServer, Frame
+from tests.guest.test_versions import OTHER, lacks
 
 TEXT = b".version 8.0 .target sm_80"
 INVALID_PTX = 218
@@ -139,6 +140,57 @@ print(launch(function, params=None, extra=extra))
     assert second[52:] == b""
     assert third[52:] == bytes(range(24))
     assert part[52:] == bytes(range(23)) + b"\0"
+
+
+TOLD = 0x100000000000  # where a process has nothing
+COPY = f"""
+target = ctypes.create_string_buffer(16)
+def copy(address, size=4):
+    return cu("cuMemcpyDtoH_v2", target, address, size)
+print(copy({TOLD} + 4), copy({TOLD} + 12, 8), copy({TOLD} + 15))
+print(copy({TOLD} + 20), copy(ctypes.addressof(target)))
+"""
+
+
+def tells(frame: Frame) -> Answer:
+    """A server that has 16 bytes of code there."""
+    if frame.name == "sessionLoadImage":
+        return Answer(body=table(*KERNELS))
+    if frame.name == "sessionFindMemory":
+        (address,) = struct.unpack("<Q", frame.body)
+        known = address - TOLD < 16
+        return Answer(status=0 if known else 500, body=struct.pack("<QQ", TOLD, 16) if known else None)
+    if frame.name == "sessionCopyOut":
+        return Answer(body=bytes(struct.unpack("<5Q", frame.body)[3]))
+    return Answer()
+
+
+def test_an_address_that_a_kernel_told_is_asked_about_once(server: FakeServer, guest: Guest) -> None:
+    """Until code goes, and never where the program has something itself."""
+    server.answer = tells
+    again = f"""
+source = ctypes.create_string_buffer(16)
+print(cu("cuMemcpy", target, {TOLD}, 16), cu("cuMemcpy", target, source, 16))
+ok("cuModuleUnload", module)
+module = made("cuModuleLoadData", {TEXT!r})
+print(copy({TOLD}))
+"""
+    outcome = guest(LOAD + COPY + again)
+    assert outcome.stdout == "0 1 1\n1 1\n0 0\n0\n", outcome.stderr
+    asked = [struct.unpack("<Q", f.body)[0] - TOLD for f in server.frames if f.name == "sessionFindMemory"]
+    assert asked == [4, 20, 0]
+
+
+def test_nobody_is_asked_before_there_is_code(server: FakeServer, guest: Guest) -> None:
+    server.answer = tells
+    assert guest("start()" + COPY).stdout == "1 1 1\n1 1\n"
+    assert "sessionFindMemory" not in server.names
+
+
+def test_a_server_that_cannot_say_is_not_asked(server: FakeServer, guest: Guest) -> None:
+    server.build, server.agreed, server.answer = OTHER, lacks("sessionFindMemory"), tells
+    assert guest(LOAD + COPY).stdout == "1 1 1\n1 1\n"
+    assert "sessionFindMemory" not in server.names
 
 
 def test_a_failure_before_a_load_is_told_by_the_next_wait(server: FakeServer, guest: Guest) -> None:

@@ -192,6 +192,13 @@ def test_the_program_was_told(here: Server, there: Server, counting: Counting) -
     close(counting.guest, here)
 
 
+def test_a_kernel_told_the_program(here: Server, there: Server, counting: Counting) -> None:
+    reply = counting.guest.call("sessionFindMemory", address=counting.address() + 8)
+    assert reply.status == 0
+    refused(here, there, counting, "in its code, which its program was told")
+    close(counting.guest, here)
+
+
 @pytest.mark.parametrize("by", [0, 8, 16], ids=["to its begin", "into it", "to its end"])
 @pytest.mark.parametrize("strategy", [STOP, PRECOPY], ids=["stop", "precopy"])
 def test_a_kernel_has_kept_its_address(

@@ -4,7 +4,7 @@
 # Home: device context_ops
 # Changed by: handles
 # Read by: aliases arrays aside book codec contents handles hash host_calls images journal links memory records
-#   residence residency restore_ops scrub service session_ops shared_moves sharing streams waiters
+#   residence residency restore_ops scrub service session_ops shared_moves sharing streams variables waiters
 # Offers: adopt_context begin_device choose_devices describe_device describe_links device_of drop_context
 #   drop_own_events empty_context enter find_context forget_current gpu_at_place gpu_in gpu_of has_device is_simulated
 #   loads_machine_code next_context note_configured note_status number_of reach_pools reserve reset_primary retire_context start_devices

@@ -1,12 +1,12 @@
 # Room: images
 # Holds: images as they came, and the variables that were handed out of them.
 # Lock: lock
-# Home: images
+# Home: images variables
 # Changed by: service
 # Read by: -
 # Offers: append begin_images borrow_bytes drop_all_bytes drop_function drop_image end_receiving
 #   find_function_or_kernel find_kernel find_library find_module find_module_or_library find_variable forget_forms
-#   free_image give_back_bytes hand_out hold_made hold_source is_handed_out leave_source lend_out let_go link_module
+#   forget_found free_image give_back_bytes hand_out hold_made hold_source is_handed_out leave_source lend_out let_go link_module
 #   loaded_images managed_block new_image prove_bytes receive_bytes retire_library retire_module run_load take_back_lent text_of
 
 cdef struct Global:
@@ -29,5 +29,6 @@ cdef struct Images:
     cpp_map[uint64_t, Global] *globals  # variables that were handed out, by address
     cpp_map[uint64_t, uint64_t] *lent   # of these, what only a move asked for: handles of owners, by address
     vector[PBytes] *held
+    cpp_map[uint64_t, uint64_t] *found  # ranges that were looked for by an address in them: size, by address
     uint64_t bytes
     uint64_t clock
