@@ -18,6 +18,10 @@
 
 #define PAGE 4096ull
 
+/* Held while memory is made the device's, and while it is taken from those that may be: it ends as what it is
+ * by then. Any word among a kernel's parameters may name it, also what another thread is just freeing. */
+static pthread_mutex_t sharing = PTHREAD_MUTEX_INITIALIZER;
+
 /* Allocated for the device too, from the beginning. */
 static bool is_mapped(const struct gf_host_range *range) {
     return !range->registered && (range->flags & CU_MEMHOSTALLOC_DEVICEMAP) != 0;
@@ -107,7 +111,10 @@ CUresult gf_cuMemFreeHost(void *p) {
     if (p == NULL) {
         return CUDA_SUCCESS;
     }
-    if (!gf_host_take((uint64_t)p, false, &range)) {
+    pthread_mutex_lock(&sharing);
+    bool taken = gf_host_take((uint64_t)p, false, &range);
+    pthread_mutex_unlock(&sharing);
+    if (!taken) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool reached = is_mapped(&range) || range.shared;
@@ -123,10 +130,17 @@ CUresult gf_cuMemFreeHost(void *p) {
     return waited;
 }
 
+static bool take_of(uint64_t owner, struct gf_host_range *range) {
+    pthread_mutex_lock(&sharing);
+    bool taken = gf_host_take_of(owner, range);
+    pthread_mutex_unlock(&sharing);
+    return taken;
+}
+
 void gf_host_end_context(uint64_t owner) {
     struct gf_host_range range;
     bool waited = false;
-    while (gf_host_take_of(owner, &range)) {
+    while (take_of(owner, &range)) {
         if (!waited) {
             gf_wait_for_context(owner);
             gf_pending_wait(NULL, UINT64_MAX);
@@ -238,7 +252,6 @@ static CUresult map(const struct gf_host_range *range) {
 }
 
 CUresult gf_host_share(uint64_t address) {
-    static pthread_mutex_t sharing = PTHREAD_MUTEX_INITIALIZER;
     struct gf_host_range range;
     CUresult result = CUDA_SUCCESS;
     if (!gf_host_find(address, &range) || !range.in_window || range.shared) {
