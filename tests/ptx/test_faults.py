@@ -196,6 +196,23 @@ def test_printf_declared_without_a_result(capfd: pytest.CaptureFixture[str]) -> 
     assert capfd.readouterr().out == "0 -5000000000"
 
 
+def test_printf_reads_no_more_of_a_text_than_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    """Of one whose precision is zero nothing, wherever it is said to be. A precision below zero is none."""
+    body = CALL_VPRINTF.replace("mov.u32 %r10, 7;", "mov.u32 %r10, -7;")
+    module = module_with("%.*s|%.1f|%.4s|%.*d")
+    driver.run(kernel(body, pointers=1, module=module), "k", np.zeros(1, np.uint32))
+    assert capfd.readouterr().out == "|2.2|hell|65"
+
+
+def test_printf_of_a_percent_sign_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
+    """It stands for no argument, and there is none."""
+    body = CALL_VPRINTF.replace("cvta.local.u64 %x13, %x10;", "mov.u64 %x13, 0;") + store("%r11")
+    module = module_with("100%")
+    (out,) = driver.run(kernel(body, pointers=1, module=module), "k", np.ones(1, np.uint32))
+    assert capfd.readouterr().out == "100%"
+    assert out.tolist() == [0]
+
+
 ASSERTION = """
     mov.u64 %x10, format;
     cvta.global.u64 %x10, %x10;

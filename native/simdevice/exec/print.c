@@ -102,6 +102,7 @@ static void put(struct text *text, const char *bytes, size_t size) {
 struct specification {
     char text[64];
     size_t size;
+    size_t longest; /* of text: its precision, or as much as is shown at all */
     bool is_long;
     char conversion;
 };
@@ -120,10 +121,31 @@ static void keep_number(struct specification *s, long value) {
         keep(s, *c);
 }
 
+/* What follows a '.': nothing is zero, and a number below zero as if there were none. */
+static const char *parse_precision(const char *p, struct specification *s, struct arguments *arguments) {
+    long precision = 0;
+    if (*p == '*') {
+        precision = (int)take(arguments, 4);
+        p++;
+    } else if (*p >= '0' && *p <= '9') {
+        char *end;
+        precision = strtol(p, &end, 10);
+        p = end;
+    }
+    if (precision >= 0) {
+        s->longest = precision < LONGEST - 1 ? (size_t)precision : LONGEST - 1;
+        keep(s, '.');
+        keep_number(s, precision);
+    }
+    return p;
+}
+
 static const char *parse(const char *p, struct specification *s, struct arguments *arguments) {
-    *s = (struct specification){.text = "%", .size = 1};
+    *s = (struct specification){.text = "%", .size = 1, .longest = LONGEST - 1};
     while (*p != '\0' && strchr("-+ #0123456789.*", *p) != NULL) {
-        if (*p == '*') {
+        if (*p == '.') {
+            p = parse_precision(p + 1, s, arguments);
+        } else if (*p == '*') {
             keep_number(s, (int)take(arguments, 4));
             p++;
         } else if (*p >= '1' && *p <= '9') {
@@ -153,7 +175,9 @@ static void convert(struct specification *s, struct arguments *arguments, struct
     char c = s->conversion;
     uint64_t bits;
     double real;
-    if (strchr("diouxX", c) != NULL) {
+    if (c == '\0') {
+        put(text, s->text, s->size); /* nothing follows: as it stands */
+    } else if (strchr("diouxX", c) != NULL) {
         if (s->is_long) {
             s->text[s->size++] = 'l';
             s->text[s->size++] = 'l';
@@ -177,14 +201,14 @@ static void convert(struct specification *s, struct arguments *arguments, struct
         const char *string = (const char *)take(arguments, 8);
         char copy[LONGEST] = "(null)";
         if (string != NULL)
-            sim_take_text(arguments->thread, string, copy, sizeof copy);
+            sim_take_text(arguments->thread, string, copy, s->longest + 1);
         PUT_FORMATTED(text, s->text, copy);
     } else if (c == 'p') {
         s->text[s->size++] = c;
         PUT_FORMATTED(text, s->text, (void *)take(arguments, 8));
     } else {
         put(text, s->text, s->size); /* unknown: as it stands */
-        put(text, &c, c != '\0');
+        put(text, &c, 1);
     }
 }
 #pragma GCC diagnostic pop
