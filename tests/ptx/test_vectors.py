@@ -22,6 +22,11 @@ BODIES = {
     mov.v2.b32 %v1, %v2;
     mov.b32 %r10, %v0.x; mov.b32 %r11, %v0.y; mov.v2.b32 {%r12, %r13}, %v1;
 """,
+    "to each other": """
+    mov.v2.b32 {%r10, %r11}, {2, 1};
+    mov.v2.b32 {%r10, %r11}, {%r11, %r10};
+    mov.b32 %r12, 3; mov.b32 %r13, 4;
+""",
     "whole, as what a wider register holds": """
     .reg .v2 .b32 v; .reg .v4 .b16 h;
     mov.b64 %x5, 0x200000001;

@@ -17,8 +17,9 @@ def mov(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     d, x = e.operands(2)
     if vector:
         count = int(vector[1:])
-        for to, source in zip(elements(e, d, count), elements(e, x, count), strict=True):
-            e.write_bits(to, kind.bits, e.read_bits(source, kind.bits))
+        values = [e.read_bits(source, kind.bits) for source in elements(e, x, count)]
+        for to, value in zip(elements(e, d, count), values, strict=True):
+            e.write_bits(to, kind.bits, value)
         return
     if isinstance(x, Address) and e.place(x.base or "") is None:
         raise e.fail("an address of nothing")
