@@ -137,6 +137,12 @@ def carries() -> list[Row]:
             "mov.b64 %d, {%t0, %t1};",
         ),
         Row(
+            "add.cc, and a register of that name",
+            "u32 u32 -> u32",
+            lambda x, y: (x + y >> 32) + y,
+            ".reg .b32 carry; mov.b32 carry, %b; add.cc.u32 %t0, %a, %b; addc.u32 %d, carry, 0;",
+        ),
+        Row(
             "add.cc.u64",
             "u64 u64 -> u64",
             lambda x, y: x + y >> 64,

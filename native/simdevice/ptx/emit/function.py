@@ -132,7 +132,7 @@ class FunctionEmitter(Writer):
         return slot
 
     def hidden_slot(self, name: str, kind: Type) -> Slot:
-        """A register that PTX does not name, such as the carry."""
+        """A register that PTX does not name, such as the carry: by a name that no text can spell."""
         entity = self.prepared[0].names.get(name)
         return entity if isinstance(entity, Slot) else self.new_slot(self.prepared[0], name, kind)
 

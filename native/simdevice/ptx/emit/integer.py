@@ -21,7 +21,7 @@ def integer_type(e: FunctionEmitter, m: Modifiers, *bits: int) -> Type:
 
 
 def _carry(e: FunctionEmitter) -> Slot:
-    return e.hidden_slot("carry", PRED)
+    return e.hidden_slot(".carry", PRED)
 
 
 def _with_carry(e: FunctionEmitter, kind: Type, name: str, a: str, b: str, use: bool, define: bool) -> str:
