@@ -89,8 +89,11 @@ def halves() -> list[Row]:
 
 
 def magnitudes() -> list[Row]:
-    """.xorsign.abs, of numbers: which sign a NaN has is not said."""
-    rows = []
+    """.xorsign.abs, of numbers, and of the NaN that arithmetic makes, which is positive: other NaNs' signs
+    are not said."""
+    code = "sub.f32 %f0, %a, %a; min.xorsign.abs.f32 %d, %f0, %b;"
+    numbers = [1.0, -1.0, 0.0, -0.0]
+    rows = [Row("min.xorsign of a NaN", "f32 f32 -> f32", lambda a, b: b, code, ([math.inf], numbers))]
     for f in (F16, BF16, F32):
         t = f.name if f is F32 else f"{f.name}x2"
         sizes = [0.0, f.smallest, 0.5, 1.0, f.largest, math.inf]

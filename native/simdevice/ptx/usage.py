@@ -23,8 +23,8 @@ class Usage:
                 continue
             modifiers = item.modifiers
             arithmetic = item.opcode in _ARITHMETIC and bool(modifiers) and modifiers[-1] in _FLOATS
-            # A double keeps the NaN it is made from.
-            if item.opcode == "cvt" and modifiers[-2:-1] == ("f64",):
+            # A double keeps the NaN it is made from, and .xorsign takes the sign of one.
+            if (item.opcode == "cvt" and modifiers[-2:-1] == ("f64",)) or "xorsign" in modifiers:
                 arithmetic = False
             if not arithmetic:
                 mentioned = {name for operand in item.operands for name in names(operand)}
