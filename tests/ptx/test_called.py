@@ -243,6 +243,33 @@ def test_a_call_through_what_the_table_does_not_hold() -> None:
     assert caught.value.status == driver.ILLEGAL_ADDRESS
 
 
+ADDED = """
+.func (.param .b32 r) one(.param .b32 n)
+{ .reg .b32 %r; ld.param.b32 %r, [n]; add.u32 %r, %r, 1; st.param.b32 [r], %r; ret; }
+.func (.param .b32 r) two(.param .b64 n)
+{ .reg .b32 %r; .reg .b64 %x; ld.param.b64 %x, [n]; cvt.u32.u64 %r, %x; add.u32 %r, %r, 100;
+  st.param.b32 [r], %r; ret; }
+"""
+
+
+def test_prototypes_of_one_name_in_two_scopes() -> None:
+    part = """
+    {{
+        .param .b{bits} a; .param .b32 b;
+        kind: .callprototype (.param .b32 _) _ (.param .b{bits} _);
+        mov.b64 %x6, {name};
+        st.param.b{bits} [a], {given};
+        call (b), %x6, (a), kind;
+        ld.param.b32 %r10, [b];
+    }}
+"""
+    body = part.format(bits=32, name="one", given="%r0") + "    cvt.u64.u32 %x5, %r10;\n"
+    body += part.format(bits=64, name="two", given="%x5")
+    text = kernel(body + store("%r10"), pointers=1, module=ADDED)
+    (out,) = driver.run(text, "k", np.zeros(64, np.uint32), block=(64,))
+    assert out.tolist() == [n + 101 for n in range(64)]
+
+
 BY_CALLS = """
 .func (.param .b32 r) looked(.param .b64 p)
 { .reg .b32 %r; .reg .b64 %x; ld.param.b64 %x, [p]; ld.acquire.gpu.b32 %r, [%x]; st.param.b32 [r], %r; ret; }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from . import driver
-from .ptx import HEADER, entry, kernel, store
+from .ptx import HEADER, UNITS, entry, kernel, store
 
 
 def test_predicated_instructions_and_branches() -> None:
@@ -54,6 +54,33 @@ end:
     """
     (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(64, np.uint32), block=(64,))
     assert list(out) == [[10, 25, 104, 10, 99][i % 5] for i in range(64)]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_tables_of_one_name_in_two_scopes(unit: str) -> None:
+    """With labels of one name as well: inline assembly has them so."""
+    part = """
+    {{
+        brx.idx %r10, ways;
+        ways: .branchtargets {targets};
+    first:
+        mad.lo.u32 %r11, %r11, 10, 1;
+        bra end;
+    second:
+        mad.lo.u32 %r11, %r11, 10, 2;
+    end:
+    }}
+"""
+    parts = part.format(targets="first, second") + part.format(targets="second, first")
+    body = f"""{UNITS[unit]}
+    and.b32 %r10, %r0, 1;
+    mov.u32 %r11, 0;
+{parts}
+    bar.sync 0;
+{store("%r11")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(40, np.uint32), block=(40,))
+    assert out.tolist() == [12, 21] * 20
 
 
 FUNCTIONS = """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from .errors import PtxError
@@ -103,7 +104,7 @@ class Program:
 
     def _scan(self, function: Function) -> Body:
         body = Body(function, self.rewritten.get(function.index) or self.module.body(function))
-        tables = {item.name: item for item in body.items if isinstance(item, (Prototype, Targets))}
+        tables = visible(body.items, (Prototype, Targets), {"call"})
         for position, item in enumerate(body.items):
             if not isinstance(item, Instruction):
                 continue
@@ -111,7 +112,8 @@ class Program:
             if opcode in ("ld", "st") and _EXCHANGING & set(item.modifiers):
                 body.exchanges.add(opcode)
             if opcode == "call":
-                callees = self._callees(function, item, tables)
+                table = tables[position].get(call_target(item)[1] or "")
+                callees = self._callees(function, item, body.items[table] if table is not None else None)
                 body.exits |= call_target(item)[0] == "__assertfail"
                 if callees is not None:
                     body.callees[position] = callees
@@ -129,10 +131,8 @@ class Program:
                 body.observes.add(position)
         return body
 
-    def _callees(
-        self, function: Function, call: Instruction, tables: dict[str, Prototype | Targets]
-    ) -> list[Function] | None:
-        """None for a call of the runtime."""
+    def _callees(self, function: Function, call: Instruction, of_body: Item | None) -> list[Function] | None:
+        """None for a call of the runtime. `of_body`: the prototype or targets that it sees in the body."""
         unit = self.module.unit_of(function)
         target, table = call_target(call)
         symbol = unit.symbols.get(target)
@@ -144,7 +144,7 @@ class Program:
             raise PtxError(function.name, call.line, target, "the called function is not defined")
         if table is None:
             raise PtxError(function.name, call.line, target, "an indirect call needs a prototype or targets")
-        known = tables.get(table) or unit.find(function, table)
+        known = of_body or unit.find(function, table)
         if isinstance(known, (Targets, Variable)):
             found: list[Symbol | None] = (
                 [unit.symbols.get(name) for name in known.targets]
@@ -196,6 +196,42 @@ class Program:
         return found
 
 
+def visible(
+    items: list[Item], kinds: tuple[type[Label | Prototype | Targets], ...], opcodes: Container[str]
+) -> dict[int, ChainMap[str, int]]:
+    """For each instruction of these opcodes, by its position, the items that it sees: their positions, by
+    name. What stands behind it in a scope around it is seen, too."""
+    stack: list[dict[str, int]] = [{}]
+    seen: dict[int, ChainMap[str, int]] = {}
+    for position, item in enumerate(items):
+        if isinstance(item, ScopeBegin):
+            stack.append({})
+        elif isinstance(item, ScopeEnd):
+            stack.pop()
+        elif isinstance(item, kinds):
+            stack[-1][item.name] = position
+        elif isinstance(item, Instruction) and item.opcode in opcodes:
+            seen[position] = ChainMap(*reversed(stack))
+    return seen
+
+
+def branch_targets(items: list[Item]) -> dict[int, list[str]]:
+    """The names of the labels that each branch, by its position, may go to."""
+    found: dict[int, list[str]] = {}
+    for position, tables in visible(items, (Targets,), {"bra", "brx"}).items():
+        branch = items[position]
+        assert isinstance(branch, Instruction)
+        names_of = [operand.name for operand in branch.operands[-1:] if isinstance(operand, Register)]
+        if branch.opcode == "bra":
+            found[position] = names_of
+        else:
+            known = [items[tables[name]] for name in names_of if name in tables]
+            found[position] = [
+                label for table in known if isinstance(table, Targets) for label in table.targets
+            ]
+    return found
+
+
 def call_target(call: Instruction) -> tuple[str, str | None]:
     """(callee's name or register, name of the prototype or targets)."""
     named = [operand.name for operand in call.operands if isinstance(operand, Register)]
@@ -245,7 +281,7 @@ def _deciding(item: Instruction) -> list[str]:
 
 def _loops(items: list[Item]) -> list[tuple[int, int]]:
     """(position of the label, of several the first, position of the branch) of every backward branch."""
-    tables = {item.name: item.targets for item in items if isinstance(item, Targets)}
+    targets = branch_targets(items)
     stack: list[dict[str, int]] = [{}]
     loops: list[tuple[int, int]] = []
     for position, item in enumerate(items):
@@ -255,11 +291,8 @@ def _loops(items: list[Item]) -> list[tuple[int, int]]:
             stack.pop()
         elif isinstance(item, Label):
             stack[-1][item.name] = position
-        elif isinstance(item, Instruction) and item.opcode in ("bra", "brx") and item.operands:
-            target = item.operands[-1]
-            name = target.name if isinstance(target, Register) else ""
-            labels = [name] if item.opcode == "bra" else tables.get(name, [])
-            seen = ([scope[label] for scope in stack if label in scope] for label in labels)
+        elif position in targets:
+            seen = ([scope[label] for scope in stack if label in scope] for label in targets[position])
             begins = [known[-1] for known in seen if known]
             if begins:
                 loops.append((min(begins), position))

@@ -13,8 +13,8 @@ import heapq
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 
-from ..analysis import call_target
-from ..model import Instruction, Item, Label, Register, ScopeBegin, ScopeEnd, Targets
+from ..analysis import branch_targets, call_target, visible
+from ..model import Instruction, Item, Label
 
 EXIT = -1
 
@@ -46,7 +46,7 @@ def ends_thread(item: Instruction) -> bool:
 def blocks_of(items: list[Item], begins: Container[int], endings: Container[int] = ()) -> list[Block]:
     """The blocks of a body; the first is its entry. `begins`: positions of instructions that are the first
     of theirs. `endings`: positions of calls from which some lanes may not come back."""
-    labels, tables = _labels(items)
+    labels, targets = visible(items, (Label,), {"bra", "brx"}), branch_targets(items)
     blocks = [Block()]
     starts: dict[int, int] = {}  # position of a label: its block
     open_ends: list[tuple[Block, list[int]]] = []
@@ -60,14 +60,8 @@ def blocks_of(items: list[Item], begins: Container[int], endings: Container[int]
         blocks[-1].positions.append(position)
         if not isinstance(item, Instruction):
             continue
-        if item.opcode == "bra":
-            target = item.operands[0]
-            name = target.name if isinstance(target, Register) else ""
-            open_ends.append((blocks[-1], [labels[position].get(name, EXIT)]))
-        elif item.opcode == "brx":
-            table = item.operands[1]
-            names = tables.get(table.name, []) if isinstance(table, Register) else []
-            open_ends.append((blocks[-1], [labels[position].get(name, EXIT) for name in names]))
+        if position in targets:
+            open_ends.append((blocks[-1], [labels[position].get(name, EXIT) for name in targets[position]]))
         elif position in endings or ends_thread(item):
             open_ends.append((blocks[-1], [EXIT]))
         elif item.opcode == "trap" and item.guard is None:
@@ -88,34 +82,6 @@ def blocks_of(items: list[Item], begins: Container[int], endings: Container[int]
         if isinstance(branch, Instruction) and (branch.guard is not None or block.branch in endings):
             block.targets.append(after)
     return blocks
-
-
-def _labels(items: list[Item]) -> tuple[dict[int, dict[str, int]], dict[str, list[str]]]:
-    """For each branch the labels that it sees, by name, and the lists of targets."""
-    scopes: list[dict[str, int]] = [{}]
-    number, stack = 0, [0]
-    chains: dict[int, list[int]] = {}
-    tables: dict[str, list[str]] = {}
-    for position, item in enumerate(items):
-        if isinstance(item, ScopeBegin):
-            number += 1
-            scopes.append({})
-            stack.append(number)
-        elif isinstance(item, ScopeEnd):
-            stack.pop()
-        elif isinstance(item, Label):
-            scopes[stack[-1]][item.name] = position
-        elif isinstance(item, Targets):
-            tables[item.name] = item.targets
-        elif isinstance(item, Instruction) and item.opcode in ("bra", "brx"):
-            chains[position] = list(stack)
-    seen: dict[int, dict[str, int]] = {}
-    for position, chain in chains.items():
-        merged: dict[str, int] = {}
-        for scope in chain:
-            merged.update(scopes[scope])
-        seen[position] = merged
-    return seen, tables
 
 
 def order_of(blocks: list[Block]) -> list[Step]:
