@@ -270,6 +270,29 @@ def test_prototypes_of_one_name_in_two_scopes() -> None:
     assert out.tolist() == [n + 101 for n in range(64)]
 
 
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "mov.s64 %x6, one;",
+        "st.local.u64 [kept], one;\n    ld.local.u64 %x6, [kept];",
+        "setp.eq.u32 %p0, %r0, -1;\n    selp.b64 %x6, 0, one, %p0;",
+    ],
+)
+def test_an_address_of_a_function_comes_from_what_takes_64_bits(taken: str) -> None:
+    call = """
+    {
+        .param .b32 a; .param .b32 b;
+        kind: .callprototype (.param .b32 _) _ (.param .b32 _);
+        st.param.b32 [a], %r0;
+        call (b), %x6, (a), kind;
+        ld.param.b32 %r10, [b];
+    }
+"""
+    body = f"    .local .align 8 .b8 kept[8];\n    {taken}{call}{store('%r10')}"
+    (out,) = driver.run(kernel(body, pointers=1, module=ADDED), "k", np.zeros(64, np.uint32), block=(64,))
+    assert out.tolist() == [n + 1 for n in range(64)]
+
+
 BY_CALLS = """
 .func (.param .b32 r) looked(.param .b64 p)
 { .reg .b32 %r; .reg .b64 %x; ld.param.b64 %x, [p]; ld.acquire.gpu.b32 %r, [%x]; st.param.b32 [r], %r; ret; }

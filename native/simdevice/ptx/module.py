@@ -37,7 +37,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 # What begins like one of these is matched to its end, whatever it is: a text that is none is not read twice.
 _DECLARATION = re.compile(r"(?<!\w)\.(shared|local|reg)\s[^;{}]*;?")
 _INDIRECT = re.compile(r"\.callprototype|\.calltargets")
-_MOVED = re.compile(r"\bmov\s*\.[bu]64\s[^,;]*(?:,\s*([A-Za-z_$][\w$]*))?")
+# A function's name stands for its address in whatever takes 64 bits: mov, st, selp.
+_WIDE = re.compile(r"\.[bsu]64\s([^;]*)")
 _TARGETS = re.compile(r"\.calltargets([^;]*);?")
 _CALL = re.compile(r"\bcall(?:\s*\.uni)?\s([^;]*);?")
 
@@ -217,9 +218,9 @@ class Module:
             names: set[str] = set()
             for function in unit.functions:
                 if function.start >= 0:
-                    names.update(_MOVED.findall(function.text, function.start, function.end))
-                    for targets in _TARGETS.findall(function.text, function.start, function.end):
-                        names.update(_IDENTIFIER.findall(targets))
+                    for pattern in (_WIDE, _TARGETS):
+                        for operands in pattern.findall(function.text, function.start, function.end):
+                            names.update(_IDENTIFIER.findall(operands))
             for variable in unit.variables:
                 if (variable.initial is not None and variable.element == 8) or variable.element == 1:
                     start, end = variable.initial or (0, 0)
