@@ -293,6 +293,23 @@ def test_an_address_of_a_function_comes_from_what_takes_64_bits(taken: str) -> N
     assert out.tolist() == [n + 1 for n in range(64)]
 
 
+@pytest.mark.parametrize(
+    ("code", "given", "expected"),
+    [
+        ("add.ftz.f32 r, a, a; mul.ftz.f32 a, r, r;", 0x007FFFFF, 0),
+        ("sub.f32 r, a, a;", 0x7F800000, 0x7FFFFFFF),
+    ],
+    ids=["subnormal", "NaN"],
+)
+def test_floats_in_registers_that_callers_pass_and_see(code: str, given: int, expected: int) -> None:
+    """Whose are all of a caller's: the subnormal is flushed, and the NaN is the GPU's."""
+    module = f".func (.reg .f32 r) f(.reg .f32 a) {{ {code} ret; }}\n"
+    body = f"    mov.b32 %f0, {given};\n    call (%r10), f, (%f0);\n"
+    text = kernel(body + store("%r10"), pointers=1, module=module)
+    (out,) = driver.run(text, "k", np.ones(1, np.uint32))
+    assert out.tolist() == [expected]
+
+
 BY_CALLS = """
 .func (.param .b32 r) looked(.param .b64 p)
 { .reg .b32 %r; .reg .b64 %x; ld.param.b64 %x, [p]; ld.acquire.gpu.b32 %r, [%x]; st.param.b32 [r], %r; ret; }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .model import Address, Instruction, Item, Negative, Not, Operand, Pair, Register, Vector
 
 # A NaN's sign and payload are invisible to these.
@@ -12,12 +14,13 @@ _FLOATS = {"f16", "f32", "f64"}
 
 class Usage:
     """`observed`: registers whose bits something other than float arithmetic sees. `flushed`: registers that
-    only .ftz.f32 instructions write, so that they hold no subnormal."""
+    only .ftz.f32 instructions write, so that they hold no subnormal. `passed`: parameters and results, which
+    callers write and see."""
 
-    def __init__(self, items: list[Item]) -> None:
-        self.observed: set[str] = set()
+    def __init__(self, items: list[Item], passed: Iterable[str] = ()) -> None:
+        self.observed = set(passed)
         flushing: set[str] = set()
-        other: set[str] = set()
+        other = set(self.observed)
         for item in items:
             if not isinstance(item, Instruction):
                 continue

@@ -89,7 +89,8 @@ class FunctionEmitter(Writer):
         self.yields = yields
         self.handler_of = handler_of
         self.position = 0
-        self.usage = Usage(items)
+        formals = (*function.returns, *function.parameters)
+        self.usage = Usage(items, (each.name for each in formals if each.register))
         self.scopes: list[Scope] = []
         self.prepared: list[Scope] = []
         self._parameters: list[str] = []
