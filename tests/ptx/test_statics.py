@@ -10,7 +10,7 @@ import pytest
 from gpuferry.native.simdevice.ptx import PtxError, check_bodies, parse
 
 from . import driver
-from .ptx import HEADER, entry, kernel, load, store
+from .ptx import HEADER, UNITS, entry, kernel, load, store
 
 
 def read(module: driver.Module, name: str, type_: type) -> np.ndarray:
@@ -179,6 +179,32 @@ def judge(text: str) -> None:
     module = parse(text)
     assert module.variables
     check_bodies(module)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_shared_variables_of_one_name_in_two_scopes(unit: str) -> None:
+    """Each has its own memory and size."""
+    body = f"""{UNITS[unit]}
+    {{
+        .shared .align 4 .b8 part[256];
+        st.shared.u32 [part+252], 7;
+        mov.u32 %r10, part;
+    }}
+    {{
+        .shared .align 4 .b32 part;
+        st.shared.u32 [part], 9;
+        mov.u32 %r11, part;
+    }}
+    bar.sync 0;
+    ld.shared.u32 %r12, [%r10+252];
+    ld.shared.u32 %r13, [%r11];
+    mad.lo.u32 %r12, %r12, 10, %r13;
+    sub.u32 %r10, %r10, %r11;
+    mad.lo.u32 %r12, %r12, 1000, %r10;
+{store("%r12")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(2, np.uint32), block=(2,))
+    assert out.tolist() == [79004] * 2
 
 
 def test_shared_variables_lie_where_ptxas_puts_them() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -66,12 +67,13 @@ def own_name(function: str, name: str) -> str:
 
 @dataclass
 class SharedLayout:
-    """Offsets of a kernel's static shared variables, by (function index or -1, name)."""
+    """Offsets of a kernel's static shared variables, by (function index or -1, name, number): of one name a
+    function may have several, in scopes of their own."""
 
-    offsets: dict[tuple[int, str], int] = field(default_factory=dict)
+    offsets: dict[tuple[int, str, int], int] = field(default_factory=dict)
     size: int = 0
 
-    def place(self, variables: dict[tuple[int, str], Variable | Local]) -> None:
+    def place(self, variables: dict[tuple[int, str, int], Variable | Local]) -> None:
         """In the order of ptxas: programs use arrays as if they were aligned as what comes before them."""
         for key, variable in sorted(variables.items(), key=lambda item: (-item[1].align, item[1].size)):
             offset = -(-self.size // variable.align) * variable.align
@@ -272,7 +274,7 @@ class Module:
 
     def shared_layout(self, kernel: Function) -> SharedLayout:
         layout = SharedLayout()
-        variables: dict[tuple[int, str], Variable | Local] = {}
+        variables: dict[tuple[int, str, int], Variable | Local] = {}
         dynamic = 1
         for function in self.reachable(kernel):
             for symbol in self.references(function):
@@ -281,10 +283,12 @@ class Module:
                 if symbol.is_dynamic:
                     dynamic = max(dynamic, symbol.align, SHARED_ALIGNMENT)
                 else:
-                    variables[-1, f"{id(self.unit_of(function))}:{symbol.name}"] = symbol
+                    variables[-1, f"{id(self.unit_of(function))}:{symbol.name}", 0] = symbol
+            names: Counter[str] = Counter()
             for variable in self.declarations(function)[0]:
                 if variable.space == "shared":
-                    variables[function.index, variable.name] = variable
+                    variables[function.index, variable.name, names[variable.name]] = variable
+                    names[variable.name] += 1
         layout.place(variables)
         # As ptxas counts it: what is dynamic begins behind it.
         layout.size = -(-layout.size // dynamic) * dynamic
@@ -293,7 +297,7 @@ class Module:
     def shared_offset(self, layout: SharedLayout, function: Function, variable: Variable) -> int:
         if variable.is_dynamic:
             return layout.dynamic
-        return layout.offsets[-1, f"{id(self.unit_of(function))}:{variable.name}"]
+        return layout.offsets[-1, f"{id(self.unit_of(function))}:{variable.name}", 0]
 
     def _kernel_info(self, kernel: Function) -> KernelInfo:
         reachable = self.reachable(kernel)

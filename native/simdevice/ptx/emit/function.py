@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -96,6 +97,7 @@ class FunctionEmitter(Writer):
         self._parameters: list[str] = []
         self.frame = reach.Frame()
         self.framed: dict[int, int] = {}
+        self.shared: Counter[str] = Counter()  # variables that were declared so far, by name
         self.short_pointers = False  # an address of local memory was taken in 32 bits
         self.return_registers: list[tuple[Slot, str]] = []
         self.zeros: dict[str, str] = {}  # of each register the line by which it begins as zero
@@ -473,7 +475,8 @@ class FunctionEmitter(Writer):
     def declare_local(self, item: Local) -> None:
         names = self.scopes[-1].names
         if item.space == "shared":
-            offset = self.kernel.shared.offsets[self.function.index, item.name]
+            offset = self.kernel.shared.offsets[self.function.index, item.name, self.shared[item.name]]
+            self.shared[item.name] += 1
             names[item.name] = Place(str(offset), "shared", item.size, item.align, item.element)
             return
         align = max(item.align, 8)
