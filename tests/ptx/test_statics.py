@@ -43,6 +43,18 @@ def test_each_of_several_variables_has_its_values() -> None:
     assert read(module, "i", np.uint64).tolist() == [address, 9]
 
 
+def test_the_size_of_a_warp_stands_for_a_number() -> None:
+    text = f"""{HEADER}
+.visible .global .align WARP_SZ .u32 a[WARP_SZ] = {{WARP_SZ, WARP_SZ / 2 - 1}}, b = WARP_SZ;
+.shared .u64 waiting[WARP_SZ];
+{entry(".reg .b32 each<WARP_SZ>; mov.u32 each31, waiting; st.shared.u64 [each31+WARP_SZ], 1;", "k", 0)}"""
+    module = driver.Module(text)
+    module.launch("k")
+    assert read(module, "a", np.uint32).tolist() == [32, 15, *[0] * 30]
+    assert read(module, "b", np.uint32).tolist() == [32]
+    assert parse(text).kernels[0].shared_static == 256
+
+
 def test_a_line_behind_initial_values_is_known() -> None:
     with pytest.raises(PtxError) as caught:
         parse(f"{HEADER}.global .u32 a = 1,\n  b[2] = {{1,\n 2}},\n c$ = 3, 4 = 5;\n")
@@ -76,6 +88,34 @@ def test_a_range_of_variables() -> None:
     assert read(module, "x", np.uint32).tolist() == [7, 8]
     with pytest.raises(driver.CudaError):
         module.variable("v3")
+
+
+def test_names_that_begin_with_a_percent_sign() -> None:
+    module = """
+.global .u32 %g = 3;
+.shared .u32 %s;
+.func (.param .b32 r) %f(.param .b32 n)
+{ .reg .b32 %r; ld.param.b32 %r, [n]; add.u32 %r, %r, 1; st.param.b32 [r], %r; ret; }
+.global .u64 table[2] = {%f, %g};
+"""
+    body = f"""
+    st.shared.u32 [%s], 20;
+    ld.global.u64 %x10, [table+8];
+    ld.global.u32 %r10, [%x10];
+    ld.shared.u32 %r11, [%s];
+    add.u32 %r10, %r10, %r11;
+    ld.global.u64 %x10, [table];
+    {{
+        .param .b32 a; .param .b32 b;
+        st.param.b32 [a], %r10;
+        call (b), %x10, (a), table;
+        call (a), %f, (b);
+        ld.param.b32 %r10, [a];
+    }}
+{store("%r10")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1, module=module), "k", np.zeros(1, np.uint32))
+    assert out.tolist() == [25]
 
 
 OWN = """

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import PtxError
-from .lexer import float_bits, integer_literal, tokenize
+from .lexer import IDENTIFIER, float_bits, integer_literal, tokenize
 from .model import Variable
 from .operands import Operands
 
@@ -49,6 +49,10 @@ def _plain(variable: Variable, text: str) -> bytes | None:
         return b"".join((number & mask).to_bytes(size, "little") for number in numbers)
     except ValueError:
         return None
+
+
+def _is_name(token: str) -> bool:
+    return IDENTIFIER.match(token) is not None and token != "WARP_SZ"
 
 
 class _Reader:
@@ -104,7 +108,7 @@ class _Reader:
     def _element(self, tokens: list[str]) -> None:
         size = self.variable.element
         text = " ".join(tokens)
-        if any(token[0].isalpha() or token[0] in "_$" for token in tokens):
+        if any(_is_name(token) for token in tokens):
             self._symbol(tokens, text)
             return
         operands = Operands(tokens, self.variable.line)

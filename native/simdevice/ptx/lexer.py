@@ -19,6 +19,7 @@ _TOKEN = re.compile(
         |<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!?:;,=(){}\[\]<>@\#])""",
     re.VERBOSE | re.DOTALL,
 )
+IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*|%[\w$]+")
 _INTEGER = re.compile(r"(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|(0[0-7]*)|([1-9]\d*))U?\Z")
 _FLOAT = re.compile(
     r"0[fF]([0-9a-fA-F]{8})\Z|0[dD]([0-9a-fA-F]{16})\Z|((?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)\Z"
@@ -46,7 +47,9 @@ def tokenize(text: str, start: int, end: int, line: int) -> list[str]:
 
 
 def integer_literal(token: str) -> int | None:
-    """The value of an integer literal, None if the token is none."""
+    """The value of an integer literal, or of WARP_SZ, which stands where one may; None if it is neither."""
+    if token == "WARP_SZ":
+        return 32
     found = _INTEGER.match(token)
     if found is None:
         return None

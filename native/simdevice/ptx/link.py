@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Set
 
 from .errors import DefinedTwice, NotDefined, OtherPrototype, PtxError
+from .lexer import IDENTIFIER
 from .model import RUNTIME, Function, Parameter, Symbol, Variable
 from .module import Module, Unit
 
-_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 # Functions of NVIDIA's device runtime library, by which kernels launch kernels: those of CUDA 12 and later
 # are there where that library is linked in.
 _LAUNCHES = re.compile(r"(?:__)?cuda(?:CDP2)?(?:LaunchDevice|GetParameterBuffer)\w*\Z")
@@ -98,7 +98,7 @@ def _used(unit: Unit, names: Set[str]) -> Iterator[str]:
     places += [(each.text, *each.initial) for each in unit.variables if each.initial is not None]
     left = set(names)
     for text, start, end in places if left else ():
-        for word in _IDENTIFIER.findall(text, start, end):
+        for word in IDENTIFIER.findall(text, start, end):
             if word in left:
                 left.remove(word)
                 yield word

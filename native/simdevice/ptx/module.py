@@ -12,7 +12,7 @@ from .body import parse_body
 from .declarations import Cursor, locals_
 from .errors import PtxError
 from .initial import MOST_INITIAL, Initial, initial_bytes
-from .lexer import tokenize
+from .lexer import IDENTIFIER, tokenize
 from .model import Function, Item, KernelInfo, Local, Symbol, Variable, VariableInfo
 from .types import REFERENCES
 from .vectors import elements_apart
@@ -34,7 +34,6 @@ MOST_LOCAL = 512 << 10
 PAGE = 4096
 MOST_PARAMETERS = 32764
 
-_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 # What begins like one of these is matched to its end, whatever it is: a text that is none is not read twice.
 _DECLARATION = re.compile(r"(?<!\w)\.(shared|local|reg)\s[^;{}]*;?")
 _INDIRECT = re.compile(r"\.callprototype|\.calltargets")
@@ -191,7 +190,7 @@ class Module:
             found = []
             unit = self._unit_of[function.index]
             if function.start >= 0:
-                words = dict.fromkeys(_IDENTIFIER.findall(function.text, function.start, function.end))
+                words = dict.fromkeys(IDENTIFIER.findall(function.text, function.start, function.end))
                 named = (unit.find(function, word) for word in words)
                 found = [symbol for symbol in named if symbol is not None]
                 if _INDIRECT.search(function.text, function.start, function.end):
@@ -208,7 +207,7 @@ class Module:
         if variable.initial is None or variable.index < 0:
             return []
         owner = self._home_of[variable.index]
-        names = dict.fromkeys(_IDENTIFIER.findall(variable.text, *variable.initial))
+        names = dict.fromkeys(IDENTIFIER.findall(variable.text, *variable.initial))
         named = (owner.symbols.get(each) for each in names)
         return [each for each in named if isinstance(each, Function)]
 
@@ -222,11 +221,11 @@ class Module:
                 if function.start >= 0:
                     for pattern in (_WIDE, _TARGETS):
                         for operands in pattern.findall(function.text, function.start, function.end):
-                            names.update(_IDENTIFIER.findall(operands))
+                            names.update(IDENTIFIER.findall(operands))
             for variable in unit.variables:
                 if (variable.initial is not None and variable.element == 8) or variable.element == 1:
                     start, end = variable.initial or (0, 0)
-                    names.update(_IDENTIFIER.findall(variable.text, start, end))
+                    names.update(IDENTIFIER.findall(variable.text, start, end))
             for name in names:
                 symbol = unit.symbols.get(name)
                 if isinstance(symbol, Function) and not symbol.is_kernel and symbol.start >= 0:

@@ -215,8 +215,6 @@ class Operands:
             value = self._constant(0)
             self.expect(")")
             return value
-        if token == "WARP_SZ":
-            return Constant(32)
         number = integer_literal(token)
         if number is not None:
             return constants.literal(number, token.endswith("U"))
