@@ -351,3 +351,10 @@ def test_shuffles_by_what_is_known_and_what_is_not() -> None:
     assert (number == memory).all()
     assert (register == memory).all()
     assert len(np.unique(memory, axis=0)) > len(ways) // 2
+
+
+@pytest.mark.parametrize("by", ["1", "%r0"])
+def test_a_shuffle_of_what_is_the_same_for_all(by: str) -> None:
+    body = f"    shfl.sync.down.b32 %r10|%p0, 255, {by}, 31, -1;\n    selp.u32 %r10, %r10, 0, %p0;\n"
+    (out,) = driver.run(kernel(body + store("%r10"), pointers=1), "k", np.zeros(32, np.uint32), block=(32,))
+    assert out.tolist() == [255 if n + (1 if by == "1" else n) < 32 else 0 for n in range(32)]

@@ -69,17 +69,17 @@ def shfl(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     target, a, b, c, *rest = e.operands(5 if sync else 4)
     d, p = warp.destinations(target)
     members = _members(e, rest, sync)
+    value = e.read(a, B32)
     known = e.constant(b), e.constant(c)
     if known[0] is not None and known[1] is not None:
         source, valid = known_sources(mode, known[0], known[1])
-        value = e.spread("i32", e.read(a, B32))
+        given = f"{_WORDS} {e.spread('i32', value)}"
         chosen = _literal("i32", source)
-        moved = _wide(e, f"shufflevector {_WORDS} {value}, {_WORDS} poison, {_WORDS} {chosen}")
+        moved = _wide(e, f"shufflevector {given}, {_WORDS} poison, {_WORDS} {chosen}")
         asked = _literal("i32", [1 << lane for lane in source])
         member = _wide(e, f"and {_WORDS} {e.spread('i32', members)}, {asked}", "i32")
         everyone = _wide(e, f"or {_MASK} zeroinitializer, {_literal('i1', valid)}", "i1")
     else:
-        value = e.read(a, B32)
         found, everyone = _sources(e, mode, e.read(b, B32), e.read(c, B32))
         moved = permute(e, value, found)
         member = e.op(f"and i32 {e.op(f'lshr i32 {members}, {found}')}, 1")
