@@ -2,6 +2,7 @@
 #include "condition.h"
 #include "graph_exec.h"
 #include "memory.h"
+#include "scheduler.h"
 #include <stdlib.h>
 
 /* ---- instantiating ---- */
@@ -93,6 +94,15 @@ struct conditional_op {
     struct sim_op *steps[]; /* of one body after the other; NULL: nothing to do */
 };
 
+static CUresult run_step(struct sim_op *step) {
+    if (step->class->may_block) /* another conditional node, whose steps are at work */
+        return step->class->run(step);
+    sim_work_begin();
+    CUresult result = step->class->run(step);
+    sim_work_end();
+    return result;
+}
+
 /* The nodes of a body one after the other, in this thread. */
 static CUresult run_body(const struct conditional_op *outer, unsigned body) {
     const struct sim_plan *plans = outer->node->body_plans;
@@ -103,7 +113,7 @@ static CUresult run_body(const struct conditional_op *outer, unsigned body) {
         if (!steps[i] || !steps[i]->class->run)
             continue;
         steps[i]->stream = outer->op.stream;
-        SIM_TRY(steps[i]->class->run(steps[i]));
+        SIM_TRY(run_step(steps[i]));
     }
     return CUDA_SUCCESS;
 }

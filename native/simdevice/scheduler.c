@@ -361,6 +361,22 @@ CUresult sim_submit_and_wait(struct sim_stream *stream, struct sim_op *op) {
     return sim_context_error(context);
 }
 
+void sim_work_begin(void) {
+    pthread_mutex_lock(&lock);
+    while (wanting_alone)
+        pthread_cond_wait(&op_done, &lock);
+    running++;
+    pthread_mutex_unlock(&lock);
+}
+
+void sim_work_end(void) {
+    pthread_mutex_lock(&lock);
+    running--;
+    if (wanting_alone)
+        pthread_cond_broadcast(&op_done);
+    pthread_mutex_unlock(&lock);
+}
+
 void sim_scheduler_alone(void (*action)(void *argument), void *argument) {
     GF_UNCANCELLED;
     pthread_mutex_lock(&lock);

@@ -17,7 +17,8 @@ struct sim_op_class {
     /* Says what it is as a node of a graph; NULL: a stream that is being captured does not take it. */
     void (*describe)(const struct sim_op *op, struct sim_node_work *work);
     bool even_after_error; /* runs in a context that a sticky error has ended */
-    bool may_block;        /* runs code that may wait for other streams: does not count as a busy thread */
+    /* Runs code that may wait for other streams: counts neither as a busy thread nor as at work. */
+    bool may_block;
 };
 
 /* Marks a `run` that works on device memory, in the files of SIM_WORKING_SOURCES only: all others are in both
@@ -91,6 +92,9 @@ bool sim_stream_busy(struct sim_stream *stream);
 void sim_context_drain(struct sim_context *context, const struct sim_green *green);
 /* What `join` is given next comes behind all that. */
 void sim_context_join(struct sim_context *context, const struct sim_green *green, struct sim_stream *join);
+/* Around work on device memory that is part of an operation that may block, which is not at work itself. */
+void sim_work_begin(void);
+void sim_work_end(void);
 /* Calls `action` while no operation is at work on device memory; those that wait for the program are. */
 void sim_scheduler_alone(void (*action)(void *argument), void *argument);
 /* Waits for everything that any context of the device has been given. */

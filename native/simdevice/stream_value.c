@@ -54,13 +54,29 @@ static void write_now(const CUstreamBatchMemOpParams *word) {
         __atomic_store_n((uint32_t *)word->writeValue.address, word->writeValue.value, __ATOMIC_RELEASE);
 }
 
+static bool is_write(const CUstreamBatchMemOpParams *word) {
+    return word->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
+           word->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+}
+
+static CUresult run_writes(struct sim_op *op) {
+    const struct batch_op *batch = (const struct batch_op *)op;
+    for (unsigned i = 0; i < batch->count; i++)
+        if (is_write(&batch->words[i]))
+            write_now(&batch->words[i]);
+    return CUDA_SUCCESS;
+}
+
 static CUresult run(struct sim_op *op) {
     const struct batch_op *batch = (const struct batch_op *)op;
     for (unsigned i = 0; i < batch->count; i++) {
-        if (is_wait(&batch->words[i]))
+        if (is_wait(&batch->words[i])) {
             wait_until(&batch->words[i], op->stream->context);
-        else if (batch->words[i].operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 || is_wide(&batch->words[i]))
+        } else if (is_write(&batch->words[i])) {
+            sim_work_begin();
             write_now(&batch->words[i]);
+            sim_work_end();
+        }
     }
     return CUDA_SUCCESS;
 }
@@ -74,7 +90,7 @@ static void describe(const struct sim_op *op, struct sim_node_work *work) {
 
 static const struct sim_op_class waiting_class = {
     .run = SIM_WORK(run), .describe = describe, .may_block = true};
-static const struct sim_op_class writing_class = {.run = SIM_WORK(run), .describe = describe};
+static const struct sim_op_class writing_class = {.run = SIM_WORK(run_writes), .describe = describe};
 
 static CUresult check(const CUstreamBatchMemOpParams *word) {
     struct sim_span span;
