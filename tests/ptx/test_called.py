@@ -7,7 +7,7 @@ import pytest
 from gpuferry.native.simdevice.ptx import compile_kernel, parse
 
 from . import driver
-from .ptx import kernel, store
+from .ptx import UNITS, kernel, store
 
 # Threads with numbers from 20 on end, if they are odd.
 LEAVE = """
@@ -308,6 +308,35 @@ def test_floats_in_registers_that_callers_pass_and_see(code: str, given: int, ex
     text = kernel(body + store("%r10"), pointers=1, module=module)
     (out,) = driver.run(text, "k", np.ones(1, np.uint32))
     assert out.tolist() == [expected]
+
+
+WAITING = "again: ld.volatile.global.u32 %r1, [w]; setp.eq.u32 %p, %r1, 0; @%p bra again;"
+
+
+@pytest.mark.parametrize("waits", ["", WAITING], ids=["at once", "waits"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_result_that_takes_the_place_of_an_argument(unit: str, waits: str) -> None:
+    """The function has the argument for itself, whatever it has written to its result."""
+    module = f"""
+.global .u32 w = 1;
+.func (.param .b32 r) next(.param .b32 n)
+{{
+    .reg .pred %p; .reg .b32 %r<2>;
+    {waits}
+    st.param.b32 [r], 5;
+    ld.param.b32 %r0, [n];
+    add.u32 %r0, %r0, 1;
+    st.param.b32 [r], %r0;
+    ret;
+}}
+"""
+    body = f"""{UNITS[unit]}
+    {{ .param .b32 a; st.param.b32 [a], %r0; call (a), next, (a); ld.param.b32 %r10, [a]; }}
+    bar.sync 0;
+{store("%r10")}
+"""
+    (out,) = driver.run(kernel(body, pointers=1, module=module), "k", np.zeros(40, np.uint32), block=(40,))
+    assert out.tolist() == list(range(1, 41))
 
 
 BY_CALLS = """

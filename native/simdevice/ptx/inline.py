@@ -107,6 +107,9 @@ class _Inliner:
         if len(formals) != len(callee.returns) + len(callee.parameters):
             raise _Impossible
         places = {each.name: each for each in caller.items if isinstance(each, Local)}
+        both = [each for each in arguments if each in returns]
+        if any(isinstance(each, Register) and each.name in places for each in both):
+            raise _Impossible  # it may write its result before it reads what it was given
         for count, (formal, actual) in enumerate(formals):
             place = places.get(actual.name) if isinstance(actual, Register) else None
             if formal.register or (place is not None and place.size != formal.size):

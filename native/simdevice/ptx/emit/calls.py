@@ -112,9 +112,11 @@ def _pass(
             kind = parameter.type
             value = e.read_bits(operand, kind.bits)
             e.emit(f"store {kind.integer} {value}, ptr {pointer}, align 16")
-            pointers.append(pointer)
         else:
-            pointers.append(_fitting(e, place, parameter))
+            pointer = _fitting(e, place, parameter)
+            if pointer in pointers[: len(results)]:  # which the function may write before it reads this
+                pointer = e.copied(pointer, place.size, 16)
+        pointers.append(pointer)
     return pointers, finish
 
 

@@ -99,6 +99,13 @@ class Writer:
             self.entry.append(f"  call void {memset}(ptr align {align} {name}, i8 0, i64 {size}, i1 false)")
         return name
 
+    def copied(self, pointer: str, size: int, align: int) -> str:
+        """Return the address of a copy that is the function's own."""
+        copy = self.variable(size, align)
+        self.kernel.declare("llvm.memcpy.p0.p0.i64", "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
+        self.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr {copy}, ptr {pointer}, i64 {size}, i1 false)")
+        return copy
+
     def entry_value(self, key: str, text: str) -> str:
         """Return a value that is computed once, at the function's entry."""
         name = self.cached.get(key)

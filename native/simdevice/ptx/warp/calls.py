@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..analysis import call_target
 from ..emit.calls import groups
 from ..emit.function import Place
@@ -35,7 +37,10 @@ def call(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     if len(arguments) != len(first.parameters):
         raise e.fail("the arguments do not match the function")
     results = [_place(e, operand, each) for operand, each in zip(returns, first.returns, strict=True)]
-    places = [_place(e, operand, each) for operand, each in zip(arguments, first.parameters, strict=True)]
+    places = [
+        _argument(e, operand, each, results)
+        for operand, each in zip(arguments, first.parameters, strict=True)
+    ]
     for operand, place, parameter in zip(arguments, places, first.parameters, strict=True):
         if not _in_memory(e, operand):
             value = e.read_bits(operand, parameter.type.bits)
@@ -73,8 +78,20 @@ def _place(e: WarpEmitter, operand: Operand, parameter: Parameter) -> Place:
             if known.size < parameter.size:
                 raise e.fail("an argument is smaller than the parameter")
             return known
-    words = max(-(-parameter.size // 4), 1)
-    return Place(e.variable(words * WARP * 4, 64), "param", parameter.size, parameter.align)
+    return Place(e.variable(_room(parameter.size), 64), "param", parameter.size, parameter.align)
+
+
+def _room(size: int) -> int:
+    """Bytes of a parameter of all lanes."""
+    return max(-(-size // 4), 1) * WARP * 4
+
+
+def _argument(e: WarpEmitter, operand: Operand, parameter: Parameter, results: list[Place]) -> Place:
+    """As _place, but apart from the results, which the function may write before it reads this."""
+    place = _place(e, operand, parameter)
+    if all(place.pointer != each.pointer for each in results):
+        return place
+    return replace(place, pointer=e.copied(place.pointer, _room(place.size), 64))
 
 
 def _by_address(e: WarpEmitter, register: str, callees: list[Function], pointers: str) -> None:
