@@ -304,6 +304,8 @@ def test_stochastic(modifiers: str) -> None:
         ("cvt.rzi.f64.f32 %g1, %f1;", ".rzi has nothing to round"),
         ("cvt.rn.f32.f16 %f1, %h1;", ".rn has nothing to round"),
         ("cvt.rzi.f32.s32 %f1, %r1;", ".rzi has nothing to round"),
+        ("cvt.pack.sat.u16.s32.b32 %r1, %r2, %r3, %r4;", "two of 16 bits fill the word"),
+        ("cvt.pack.sat.s8.s32 %r1, %r2, %r3;", "two of 16 bits fill the word"),
     ],
 )
 def test_what_is_none_is_refused(statement: str, reason: str) -> None:

@@ -218,6 +218,8 @@ def _pack_integers(e: FunctionEmitter, m: Modifiers) -> None:
         raise e.fail(f"no packing of .{to.name}")
     source = integer_type(e, m, 32)
     c_type = m.type() if m.types else None
+    if (c_type is None) != (to.bits == 16):
+        raise e.fail("two of 16 bits fill the word, of others there is a rest")
     d, x, y, *c = e.operands(4 if c_type else 3)
     parts = []
     for operand in (y, x):
