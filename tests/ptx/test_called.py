@@ -270,6 +270,27 @@ def test_prototypes_of_one_name_in_two_scopes() -> None:
     assert out.tolist() == [n + 101 for n in range(64)]
 
 
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_register_that_has_the_name_of_a_function(unit: str) -> None:
+    """A call with a prototype is one of what the register holds."""
+    body = f"""{UNITS[unit]}
+    .reg .b64 one;
+    mov.b64 one, three;
+    {{
+        .param .b32 a, b;
+        kind: .callprototype (.param .b32 _) _ (.param .b32 _);
+        st.param.b32 [a], %r0;
+        call (b), one, (a), kind;
+        ld.param.b32 %r10, [b];
+    }}
+    bar.sync 0;
+{store("%r10")}
+"""
+    module = ADDED + ADDED.replace("two", "four").replace("one", "three").replace("%r, 1;", "%r, 7;")
+    (out,) = driver.run(kernel(body, pointers=1, module=module), "k", np.zeros(40, np.uint32), block=(40,))
+    assert out.tolist() == [n + 7 for n in range(40)]
+
+
 @pytest.mark.parametrize(
     "taken",
     [

@@ -23,7 +23,7 @@ from .model import (
     Targets,
     Variable,
 )
-from .module import Module
+from .module import Module, Unit
 from .usage import names
 
 # Instructions that wait for, or exchange values with, other threads.
@@ -135,7 +135,7 @@ class Program:
         """None for a call of the runtime. `of_body`: the prototype or targets that it sees in the body."""
         unit = self.module.unit_of(function)
         target, table = call_target(call)
-        symbol = unit.symbols.get(target)
+        symbol = called(unit, call)
         if isinstance(symbol, Function):
             if symbol.start >= 0:
                 return [symbol]
@@ -238,6 +238,12 @@ def call_target(call: Instruction) -> tuple[str, str | None]:
     if not 1 <= len(named) <= 2:
         raise PtxError("", call.line, call.text, "not a call")
     return named[0], named[1] if len(named) == 2 else None
+
+
+def called(unit: Unit, call: Instruction) -> Symbol | None:
+    """What a call names; None where a register has the address, and a table says of what it may be."""
+    target, table = call_target(call)
+    return unit.symbols.get(target) if table is None else None
 
 
 def _matches(function: Function, prototype: Function | Prototype) -> bool:

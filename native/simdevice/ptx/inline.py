@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from . import usage
-from .analysis import Body, Program, call_target
+from .analysis import Body, Program, called
 from .model import (
     Address,
     Bracket,
@@ -86,7 +86,7 @@ class _Inliner:
         unit_of = self.program.module.unit_of
         (callee, *others) = callees
         unit = unit_of(caller.function)
-        if others or unit.symbols.get(call_target(call)[0]) is not callee or unit_of(callee) is not unit:
+        if others or called(unit, call) is not callee or unit_of(callee) is not unit:
             raise _Impossible
         if callee.own:
             raise _Impossible  # they go by the name of the function that has them

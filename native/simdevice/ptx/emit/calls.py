@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..analysis import call_target
+from ..analysis import call_target, called
 from ..model import Function, Group, Immediate, Instruction, Operand, Parameter, Register
 from ..types import U64
 from . import reach
@@ -16,7 +16,7 @@ def call(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.flag("uni")
     returns, arguments = groups(e, i)
     name, _ = call_target(i)
-    symbol = e.kernel.module.unit_of(e.function).symbols.get(name)
+    symbol = called(e.kernel.module.unit_of(e.function), i)
     if isinstance(symbol, Function) and symbol.start < 0:
         _runtime(e, symbol, returns, arguments)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..analysis import call_target
+from ..analysis import call_target, called
 from ..emit.calls import groups
 from ..emit.function import Place
 from ..emit.modifiers import Modifiers
@@ -23,7 +23,7 @@ def call(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     m.flag("uni")
     returns, arguments = groups(e, i)
     name, _ = call_target(i)
-    symbol = e.kernel.module.unit_of(e.function).symbols.get(name)
+    symbol = called(e.kernel.module.unit_of(e.function), i)
     if isinstance(symbol, Function) and symbol.start < 0:
         e.in_turns(lambda: _as_thread(e, i))
         return
