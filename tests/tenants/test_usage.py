@@ -57,8 +57,10 @@ class Stage:
         broker: Any = self.broker
         self.billing = Billing(broker, self.book, Tenancy({}), inherited)
 
-    def begin(self, number: int, tenant: str = "acme", restore: Restore | None = None) -> Session:
-        hello = Hello(b"", 1, GIB, tenant, "", "p", restore=restore)
+    def begin(
+        self, number: int, tenant: str = "acme", restore: Restore | None = None, devices: int = 1
+    ) -> Session:
+        hello = Hello(b"", 1, GIB, tenant, "", "p", devices=devices, restore=restore)
         one = Session(number, hello, "unix", None)
         one.grant = node_pb2.Grant(session=number, memory_quota=GIB)
         one.placement = Placement(number, 0, 1, GIB)
@@ -95,6 +97,15 @@ def test_a_session_is_billed_from_start_to_end(tmp_path: Path, clock: Clock) -> 
     stage.end(1)
     clock.now += 100
     assert stage.of() == (1, 6, 6, 6, 0)
+
+
+def test_a_session_of_several_gpus_is_billed_for_each(tmp_path: Path, clock: Clock) -> None:
+    """Eight GPUs cost as much as one."""
+    stage = Stage(tmp_path)
+    stage.begin(1, devices=8)
+    stage.billing.happened(Event(Kind.STARTED, 1))
+    clock.now += 3
+    assert stage.of() == (1, 3, 24, 24, 0)
 
 
 def test_time_in_a_file_costs_nothing(tmp_path: Path, clock: Clock) -> None:

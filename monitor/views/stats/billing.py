@@ -86,12 +86,12 @@ class Billing(PoolListener):
         elapsed, one.seconds = max(age - one.seconds, 0.0), age
         payer = self._payer(session)
         if elapsed and payer and not session.remote and not session.restoring:  # else another one bills it
-            on_device = elapsed if session.placement else 0.0
+            on_devices = elapsed * session.hello.devices if session.placement else 0.0
             self._book.add(
                 session.hello.tenant,
                 wall_seconds=elapsed,
-                gpu_seconds=on_device,
-                memory_byte_seconds=on_device * session.quota,
+                gpu_seconds=on_devices,
+                memory_byte_seconds=on_devices * session.quota,
             )
 
     def _payer(self, session: Session) -> bool:
