@@ -97,11 +97,11 @@ class Arbiter:
 
     def leave(self, key: int, now: int) -> None:
         """Remove an API server that is gone, and end its turn if it had one."""
+        self._least.pop(key, None)  # no token is kept for it
         self.back(key, now)
         self._policy.leave(key, now)
         self._totals.pop(key, None)
         self._places.pop(key, None)
-        self._least.pop(key, None)
 
     def ask(self, key: int, now: int) -> None:
         """Note that an API server without a turn, which was not waiting, has work to do."""

@@ -188,7 +188,8 @@ class Office(PoolListener):
                 server.kill()
 
     def _note(self, said: Mapping[str, Any]) -> None:
-        before = self._coming.get(said["device"])
+        # What came of a report whose end was lost is of another one.
+        before = None if said["first"] else self._coming.get(said["device"])
         sessions = dict(before.sessions) if before else {}
         for session, *use in said["uses"]:
             if session:
