@@ -14,6 +14,9 @@ from gpuferry.monitor.arbiter.office import Office
 from gpuferry.monitor.arbiter.process import Process
 from gpuferry.monitor.arbiter.words import Packet, Word, new_page, pack
 from gpuferry.monitor.policy.sharing import Sharing
+from gpuferry.native.descriptors import receive
+
+from tests.monitor.harness import DEADLINE
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -89,3 +92,42 @@ def test_what_is_left_of_a_report_whose_end_was_lost_is_in_no_other_one() -> Non
     tell(False, 4)
     office._hear({"reported": True})
     assert set(office.gpus[0].sessions) == {3, 4}
+
+
+def test_orders_for_which_there_is_no_room_are_given_when_the_arbiter_reads() -> None:
+    """With 300 API servers, and the room that Linux gives by default, each new arbiter was ended before it
+    had read a word, and nobody took turns any more.
+    """
+    many = 300
+
+    async def main() -> None:
+        office = Office(Sharing(), 0, lambda: (), cast(Any, None))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4608)
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        office._control = ours
+        page = new_page()
+        for key in range(many):
+            assert office._order({"do": "add", "key": key}, page)
+        os.close(page)
+        with theirs:
+            for key in range(many):
+                await asyncio.wait_for(readable(theirs), DEADLINE)
+                data, (file,) = receive(theirs, 4096, 1)
+                os.close(file)
+                assert json.loads(data)["key"] == key
+            for _ in range(many):
+                office._order({"do": "add", "key": 0}, theirs.fileno())
+            assert office._untold
+            office._lose()  # with what it was not told
+            assert not office._untold
+
+    asyncio.run(main())
+
+
+async def readable(end: socket.socket) -> None:
+    found = asyncio.Event()
+    asyncio.get_running_loop().add_reader(end, found.set)
+    await found.wait()
+    asyncio.get_running_loop().remove_reader(end)
