@@ -170,8 +170,9 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         pause: Callable[[float], Awaitable[bool]],
         broker: Broker,
         steward: Steward,
-        reports: Callable[[], list[tenants_pb2.Report]],
+        reports: Callable[[str], list[tenants_pb2.Report]],
     ) -> None:
+        """`reports`: of one tenant, or with no name of all."""
         self._status = status
         self._pause = pause
         self._broker = broker
@@ -302,9 +303,7 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         """What tenants may have, have and have had; to a tenant only its own."""
         tenant = _caller.get().tenant
         wanted = request.tenant if tenant is None else tenant
-        reports = self._reports()
-        found = [report for report in reports if wanted in ("", report.tenant)]
-        return tenants_pb2.ListReply(reports=found)
+        return tenants_pb2.ListReply(reports=self._reports(wanted))
 
     async def Migrate(
         self, request: control_pb2.MigrateRequest, context: Any
