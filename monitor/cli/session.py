@@ -150,7 +150,7 @@ def resume(
     to: Annotated[
         str | None,
         typer.Option(
-            "--to", metavar="gpu:N|SERVER", help="Another GPU, or GPU server; default: any GPU here"
+            "--to", metavar="gpu:N|gpu:any|SERVER", help="Another GPU, or GPU server; default: any GPU here"
         ),
     ] = None,
     timeout: Limit = 0.0,
@@ -184,7 +184,15 @@ def evict(session: Number, control: Control = None, token_file: TokenFile = None
 
 @app.command()
 def recall(
-    session: Number, timeout: Limit = 0.0, control: Control = None, token_file: TokenFile = None
+    session: Number,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", min=0.01, max=SECONDS_MOST, metavar="SECONDS", help="For room on its GPU, in all"
+        ),
+    ] = 30.0,
+    control: Control = None,
+    token_file: TokenFile = None,
 ) -> None:
     """Bring a session's memory back to its GPU."""
     from gpuferry.specs._generated import control_pb2

@@ -90,6 +90,21 @@ def test_a_flag_says_the_same() -> None:
     assert found == {"acme": Limits(sessions=4, memory=1 << 30), "default": Limits(queue=math.inf)}
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("acme=sessions=4,acme=memory=1GiB", "acme is given twice"),
+        ("acme=sessions=4:sessions=8", "acme: sessions is given twice"),
+    ],
+)
+def test_what_is_said_twice_is_no_limit(said: str, words: str) -> None:
+    """The first went without a word: with `--tenants acme=sessions=4 --tenants acme=memory=1GiB` acme had as
+    many sessions as it liked.
+    """
+    with pytest.raises(UsageError, match=words):
+        load(MonitorOptions, "monitor", {"tenants": said})
+
+
 def test_the_later_source_holds_and_each_limit_by_itself() -> None:
     tenancy = Tenancy({"acme": "sessions=4:queue=5", "default": "wall=60"})
     assert tenancy.update(Source.CLUSTER, {"acme": Limits(sessions=8), "default": Limits(sessions=2)})
