@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -11,6 +13,7 @@ import pytest
 from gpuferry.monitor.cli import client, errors, smi, status, terminal, top
 from gpuferry.monitor.cli import session as commands
 from gpuferry.monitor.views.stats import plain
+from gpuferry.monitor.views.status import StatusReporter
 from gpuferry.specs._generated import control_pb2
 from rich.console import Console
 
@@ -182,3 +185,27 @@ class Unimplemented(grpc.RpcError):
 
     def details(self) -> str:
         return "Method not found!"
+
+
+@pytest.mark.parametrize(("tenant", "asked"), [("a", ["a"]), ("stranger", []), (None, ["a", "b", "idle"])])
+def test_only_those_are_asked_for_figures_who_are_seen(tenant: str | None, asked: list[str]) -> None:
+    """A tenant that looked as often as it may had the monitor ask all API servers each time."""
+    heard: list[str] = []
+
+    def server(name: str) -> Any:
+        async def refresh_stats(_: float) -> None:
+            heard.append(name)
+
+        return SimpleNamespace(ready=True, refresh_stats=refresh_stats)
+
+    servers = {name: server(name) for name in ("a", "b", "idle")}
+    running = [
+        SimpleNamespace(hello=SimpleNamespace(tenant=name), server=servers[name]) for name in ("a", "b")
+    ]
+    pool: Any = SimpleNamespace(everyone=lambda: list(servers.values()))
+    broker: Any = SimpleNamespace(running=lambda: running)
+    nothing: Any = None
+    reporter = StatusReporter(nothing, pool, broker, nothing, [], "", nothing)
+    reporter._last_known = lambda tenant: control_pb2.StatusReply()  # type: ignore[method-assign]
+    asyncio.run(reporter.report(tenant))
+    assert heard == asked
