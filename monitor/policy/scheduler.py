@@ -292,7 +292,7 @@ class Scheduler:
             raise Declined(elsewhere)
         if not home.idle:
             raise Declined(f"no API server is idle on GPU {gpu}")
-        if self._holdings.left(request.tenant) < request.memory:
+        if not self._holdings.lets_have(request):
             raise Declined(f"tenant {request.tenant} has all that its limits allow")
         self.adopt(request, gpu)
         return home.idle.pop(0)
