@@ -10,13 +10,14 @@ from collections.abc import Callable
 from ..door.handshake import Hello
 from ..policy.portion import FULL, shown_time
 from ..sessions.placement import Placer
+from ..settings.limits import KINDS
 from ..tenants.tenancy import Tenancy
 
 
 def _said(tenant: str, has: object, most: float, what: str, name: str) -> str:
     return (
-        f"tenant {tenant} has {has} of {most:g} {what} (limit {name}): end some, try later, or ask the "
-        f"operator for more (`gpuferry tenant set {tenant} --{name}`)"
+        f"tenant {tenant} has {has} of {KINDS[name].show(most)} {what} (limit {name}): end some, try later, "
+        f"or ask the operator for more (`gpuferry tenant set {tenant} --{name}`)"
     )
 
 
