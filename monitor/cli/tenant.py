@@ -16,7 +16,7 @@ from ..settings.limits import KINDS, NAMES
 from .errors import CliError, Exit, say
 from .flags import Flags, with_parameters
 from .parameters import Control, Json, Timeout, TokenFile
-from .server import KeyFile, Registry
+from .server import InRegistry, KeyFile
 from .token import State
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _flag(name: str) -> inspect.Parameter:
 def set_limits(
     given: Flags,
     tenant: Name,
-    registry: Registry = None,
+    registry: InRegistry = None,
     key: KeyFile = None,
     state: State = None,
     timeout: Timeout = 5.0,
@@ -160,7 +160,7 @@ def _reports(
 
 @app.command("list")
 def show_all(
-    registry: Registry = None,
+    registry: InRegistry = None,
     key: KeyFile = None,
     control: Control = None,
     token_file: TokenFile = None,
@@ -190,7 +190,7 @@ def show_all(
 @app.command()
 def show(
     tenant: Name,
-    registry: Registry = None,
+    registry: InRegistry = None,
     key: KeyFile = None,
     control: Control = None,
     token_file: TokenFile = None,
@@ -230,7 +230,7 @@ def usage(
     since: Annotated[
         str | None, typer.Option("--since", metavar="YYYY-MM-DD", help="From this day (UTC) on; else ever")
     ] = None,
-    registry: Registry = None,
+    registry: InRegistry = None,
     key: KeyFile = None,
     control: Control = None,
     token_file: TokenFile = None,

@@ -106,6 +106,17 @@ def test_the_help_of_the_monitor_names_every_limit(call: Call) -> None:
     assert f"What tenants may have: {', '.join(limits.NAMES)};" in told
 
 
+@pytest.mark.parametrize(
+    ("command", "follows"),
+    [(("token", "create"), False), (("tenant", "set"), False), (("server", "list"), True)],
+)
+def test_which_commands_follow_the_variable_of_the_registry(
+    call: Call, command: tuple[str, ...], follows: bool
+) -> None:
+    """Tokens and limits are of this machine unless --registry is given: their help said otherwise."""
+    assert ("GPUFERRY_REGISTRY]" in call(*command, "--help").stdout) is follows
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_an_unknown_option_is_wrong_usage(call: Call, command: tuple[str, ...]) -> None:
     completed = call(*command, "--no-such-option")

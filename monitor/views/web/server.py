@@ -99,7 +99,7 @@ class WebServer:
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._metrics),
                 web.get("/api/status", self._status),
-                web.get("/api/events", self._events),
+                web.get("/api/events", self._events, allow_head=False),  # it would never end
                 web.static("/static", STATIC),
             ]
         )
