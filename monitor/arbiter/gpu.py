@@ -132,6 +132,14 @@ class Arbiter:
             self._last = (key, now)
         self._grant(now)
 
+    def lose(self, key: int, now: int) -> None:
+        """Note that an API server lost its turn on another GPU, and with that the one here: what it began may
+        go on, and is charged as there.
+        """
+        self._charge(key, self._holding[key], now)
+        self._go_on_without(key, now)
+        self._grant(now)
+
     def place(self, key: int, place: Place, least: int, now: int) -> None:
         """Where its memory is now. `least`: nanoseconds that bringing it here and sending it away take."""
         holding = self._holding.get(key)
@@ -338,11 +346,14 @@ class Arbiter:
         if not self._policy.waiting():  # it holds nobody up
             holding.stopped = now
             return
+        self._go_on_without(key, now)
+        self.overruns += 1
+        self._voice.taken(key, now)
+
+    def _go_on_without(self, key: int, now: int) -> None:
         del self._holding[key]
         self._over[key] = now
         self._policy.on_complete(key, now)
-        self.overruns += 1
-        self._voice.taken(key, now)
 
     def _charge(self, key: int, holding: Holding, now: int) -> None:
         if holding.kept is None:

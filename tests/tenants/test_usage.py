@@ -359,7 +359,17 @@ def test_two_monitors_with_one_state_folder_do_not_replace_each_other_s_accounts
     assert UsageBook(file, is_tenant).of("acme").sessions == 3
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"version": 9}', "[]", '{"version": 1, "tenants": {"a": 3}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        '{"version": 9}',
+        "[]",
+        '{"version": 1, "tenants": {"a": 3}}',
+        '{"version": 1, "tenants": {}, "days": {}, "sessions": {"1": [1, 1e999]}}',
+    ],
+)
 def test_a_torn_file_is_kept_aside(tmp_path: Path, content: str) -> None:
     file = tmp_path / "usage.json"
     file.write_text(content)
