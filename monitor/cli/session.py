@@ -76,7 +76,8 @@ def show_all(
     # Processes of one program, which share a lease, stand together.
     for one in sorted(sessions, key=lambda one: (one["state"] == "waiting", one.get("lease", 0))):
         states = _STATES | _DISCONNECTED if one.get("disconnected") else _STATES
-        state = states.get(one["state"], one["state"]).format(**one)  # a newer monitor has others
+        named = one | {"device": ",".join(map(str, one.get("devices") or [one.get("device")]))}
+        state = states.get(one["state"], one["state"]).format(**named)  # a newer monitor has others
         if one.get("residency") in _ELSEWHERE:
             state = f"{state}, {_ELSEWHERE[one['residency']]}"
         if one.get("stays"):

@@ -83,6 +83,21 @@ def test_top_shows_what_the_page_shows() -> None:
     assert "no sessions" in drawn(top.View(), empty())
 
 
+def test_a_session_of_several_gpus_is_shown_on_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was said to be on the first, and the others to be without sessions."""
+    both = busy()
+    both.sessions[0].devices[:] = [0, 1]
+    assert status.place_of(both.sessions[0]) == "0,1"
+    counts = [line.split()[-2] for line in smi.render(both).splitlines() if "00000000:0" in line]
+    assert counts == ["1", "1"]
+    one = plain.as_json(both.sessions[0]) | {"state": "running"}
+    monkeypatch.setattr(commands, "_fetch", lambda *_: [one])
+    commands.show_all()
+    assert "running on gpu:0,1" in capsys.readouterr().out
+
+
 def test_top_says_that_a_server_is_drained() -> None:
     drained = busy()
     drained.monitor.draining = True
