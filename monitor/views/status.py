@@ -158,7 +158,7 @@ class StatusReporter:
                 device.default_quota = room.default_quota
                 device.time_promised = max(FULL - room.gpu.time, 0)
                 device.memory_resident = sum(
-                    one.allowance if self._steward.elastic else self._mapped(one.server)
+                    one.allowance if self._steward.elastic else self._mapped(one.server, ordinal)
                     for one in self._steward.books.on(ordinal)
                     if not one.away
                 )
@@ -167,9 +167,11 @@ class StatusReporter:
         device.memory_on_disk = sum(one.disk_bytes for one in away)
         return device
 
-    def _mapped(self, key: int) -> int:
-        """Bytes that the session of an API server has mapped, as far as known."""
+    def _mapped(self, key: int, device: int) -> int:
+        """Bytes of the device that the session of an API server has mapped, as far as known."""
         server = self._pool.servers.get(key)
+        if server and server.several:
+            return dict(zip(server.devices, server.stats.mapped_on, strict=False)).get(device, 0)
         return server.stats.memory_mapped if server else 0
 
     def _device_state(self, ordinal: int, servers: list[ApiServer]) -> control_pb2.DeviceState:

@@ -14,7 +14,7 @@ from gpuferry.monitor.cli import client, errors, smi, status, terminal, top
 from gpuferry.monitor.cli import session as commands
 from gpuferry.monitor.views.stats import plain
 from gpuferry.monitor.views.status import StatusReporter
-from gpuferry.specs._generated import control_pb2
+from gpuferry.specs._generated import control_pb2, node_pb2
 from rich.console import Console
 
 from tests.web.stage import GIB, device, empty, monitor, session
@@ -224,3 +224,18 @@ def test_only_those_are_asked_for_figures_who_are_seen(tenant: str | None, asked
     reporter._last_known = lambda tenant: control_pb2.StatusReply()  # type: ignore[method-assign]
     asyncio.run(reporter.report(tenant))
     assert heard == asked
+
+
+def test_what_a_session_of_several_gpus_has_is_counted_on_each_by_itself() -> None:
+    """All of it was on each: metrics and charts had a GPU's memory several times over."""
+    stats = node_pb2.Stats(memory_mapped=5 * GIB, mapped_on=[2 * GIB, 3 * GIB])
+    pool: Any = SimpleNamespace(
+        servers={
+            1: SimpleNamespace(several=True, devices=(2, 5), stats=stats),
+            2: SimpleNamespace(several=False, devices=(2,), stats=node_pb2.Stats(memory_mapped=GIB)),
+        }
+    )
+    nothing: Any = None
+    reporter = StatusReporter(nothing, pool, nothing, nothing, [], "", nothing)
+    assert [reporter._mapped(1, device) for device in (2, 5)] == [2 * GIB, 3 * GIB]
+    assert (reporter._mapped(2, 2), reporter._mapped(3, 2)) == (GIB, 0)
