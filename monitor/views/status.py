@@ -219,7 +219,7 @@ class StatusReporter:
             guest_pid=hello.pid,
             peer=session.peer,
             server_pid=session.server.pid,
-            memory_quota=session.quota,
+            memory_quota=session.quota * hello.devices,  # as what is mapped: on all of them
             memory_mapped=stats.memory_mapped,
             calls_async=stats.calls_async,
             calls_sync=stats.calls_sync,

@@ -12,6 +12,8 @@ import grpc
 import pytest
 from gpuferry.monitor.cli import client, errors, smi, status, terminal, top
 from gpuferry.monitor.cli import session as commands
+from gpuferry.monitor.door.handshake import Hello
+from gpuferry.monitor.sessions.session import Session
 from gpuferry.monitor.views.stats import plain
 from gpuferry.monitor.views.status import StatusReporter
 from gpuferry.specs._generated import control_pb2, node_pb2
@@ -239,3 +241,15 @@ def test_what_a_session_of_several_gpus_has_is_counted_on_each_by_itself() -> No
     reporter = StatusReporter(nothing, pool, nothing, nothing, [], "", nothing)
     assert [reporter._mapped(1, device) for device in (2, 5)] == [2 * GIB, 3 * GIB]
     assert (reporter._mapped(2, 2), reporter._mapped(3, 2)) == (GIB, 0)
+
+
+def test_what_a_session_may_have_and_has_is_of_all_its_gpus() -> None:
+    """It was shown to have 5 GiB of 3, for it may have 3 on each."""
+    one = Session(7, Hello(b"", 1, 0, "", "", "p", devices=2), "unix", None)
+    one.grant = node_pb2.Grant(session=7, memory_quota=3 * GIB)
+    stats = node_pb2.Stats(session=7, memory_mapped=5 * GIB)
+    one.server = SimpleNamespace(stats=stats, pid=1, is_keeper=True)  # type: ignore[assignment]
+    broker: Any = SimpleNamespace(custody=SimpleNamespace(migration_of=lambda number: None))
+    nothing: Any = None
+    told = StatusReporter(nothing, nothing, broker, nothing, [], "", nothing)._session(one, None)
+    assert (told.memory_mapped, told.memory_quota) == (5 * GIB, 6 * GIB)
