@@ -62,6 +62,9 @@ class Scheduler:
     def waiting(self) -> Sequence[Request]:
         return list(self._queue)
 
+    def find(self, request: int) -> Request | None:
+        return self._queue.find(request)
+
     def obstacle(self, request: Request) -> str:
         if not self._holdings.lets_have(request):
             return f"tenant {request.tenant} has all that its limits allow"
