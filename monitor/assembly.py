@@ -239,7 +239,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         else None,
         listeners,
         ControlServer(
-            MonitorService(reporter.report, stopping.pause, broker, steward, billing.reports),
+            MonitorService(reporter.report, stopping.pause, broker, steward, billing.asked),
             callers,
             room.control,
             identity,

@@ -97,11 +97,11 @@ class Arbiter:
 
     def leave(self, key: int, now: int) -> None:
         """Remove an API server that is gone, and end its turn if it had one."""
+        self._least.pop(key, None)  # no token is kept for it
         self.back(key, now)
         self._policy.leave(key, now)
         self._totals.pop(key, None)
         self._places.pop(key, None)
-        self._least.pop(key, None)
 
     def ask(self, key: int, now: int) -> None:
         """Note that an API server without a turn, which was not waiting, has work to do."""
@@ -130,6 +130,14 @@ class Arbiter:
             del self._holding[key]
             self._policy.on_complete(key, now)
             self._last = (key, now)
+        self._grant(now)
+
+    def lose(self, key: int, now: int) -> None:
+        """Note that an API server lost its turn on another GPU, and with that the one here: what it began may
+        go on, and is charged as there.
+        """
+        self._charge(key, self._holding[key], now)
+        self._go_on_without(key, now)
         self._grant(now)
 
     def place(self, key: int, place: Place, least: int, now: int) -> None:
@@ -338,11 +346,14 @@ class Arbiter:
         if not self._policy.waiting():  # it holds nobody up
             holding.stopped = now
             return
+        self._go_on_without(key, now)
+        self.overruns += 1
+        self._voice.taken(key, now)
+
+    def _go_on_without(self, key: int, now: int) -> None:
         del self._holding[key]
         self._over[key] = now
         self._policy.on_complete(key, now)
-        self.overruns += 1
-        self._voice.taken(key, now)
 
     def _charge(self, key: int, holding: Holding, now: int) -> None:
         if holding.kept is None:

@@ -194,7 +194,7 @@ class Gpus:
         worker.line.send(Packet(Word.TAKEN, turn))
         for each in worker.devices:
             if each != device:
-                self.arbiters[each].back(key, now)
+                self.arbiters[each].lose(key, now)
 
     def is_wanted(self, device: int, key: int, others: bool) -> None:
         """Whether others wait on this GPU."""

@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -76,6 +77,7 @@ class Office(PoolListener):
         self._child: asyncio.subprocess.Process | None = None
         self._connected: dict[int, ApiServer] = {}  # API servers with a way to this arbiter, by key
         self._told: dict[int, tuple[int, Wishes]] = {}  # what the arbiter knows of each of them
+        self._untold = deque[tuple[bytes, list[int]]]()  # orders, and descriptors beside them, until it reads
         self._refreshing = False
         self._heard = 0.0  # when it last said something
         self._asking: list[asyncio.Future[None]] = []
@@ -165,7 +167,10 @@ class Office(PoolListener):
     def _lose(self) -> None:
         control, self._control = self._control, None
         if control:
+            asyncio.get_running_loop().remove_writer(control)
             control.close()
+        while self._untold:
+            self._forget_first()
         self._connected.clear()
         self._told.clear()
         self.gpus = {}
@@ -188,7 +193,8 @@ class Office(PoolListener):
                 server.kill()
 
     def _note(self, said: Mapping[str, Any]) -> None:
-        before = self._coming.get(said["device"])
+        # What came of a report whose end was lost is of another one.
+        before = None if said["first"] else self._coming.get(said["device"])
         sessions = dict(before.sessions) if before else {}
         for session, *use in said["uses"]:
             if session:
@@ -302,18 +308,46 @@ class Office(PoolListener):
             self.refresh()
 
     def _order(self, order: Mapping[str, Any], *files: int) -> bool:
-        """False: there is no arbiter, or it does not listen, and is ended; the next one is told all."""
+        """False: there is no arbiter, or it is ended because it cannot be told; the next one is told all."""
         if not self._control:
             return False
+        data = json.dumps(order).encode()
         try:
-            socket.send_fds(self._control, [json.dumps(order).encode()], files)
+            if not self._untold:
+                socket.send_fds(self._control, [data], files)
+                return True
+        except BlockingIOError:  # it has just started, or has much to do
+            asyncio.get_running_loop().add_writer(self._control, self._tell_on)
         except OSError as error:
-            log.error("the arbiter of turns does not listen", arbiter=self.pid, error=str(error))
-            if self._child:
-                with contextlib.suppress(ProcessLookupError):
-                    self._child.kill()
+            self._give_up(error)
             return False
+        self._untold.append((data, [os.dup(file) for file in files]))
         return True
+
+    def _tell_on(self) -> None:
+        """The arbiter reads again: it is given the orders for which there was no room."""
+        assert self._control
+        try:
+            while self._untold:
+                data, files = self._untold[0]
+                socket.send_fds(self._control, [data], files)
+                self._forget_first()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._give_up(error)
+        asyncio.get_running_loop().remove_writer(self._control)
+
+    def _forget_first(self) -> None:
+        _, files = self._untold.popleft()
+        for file in files:
+            os.close(file)
+
+    def _give_up(self, error: OSError) -> None:
+        log.error("the arbiter of turns does not listen", arbiter=self.pid, error=str(error))
+        if self._child:
+            with contextlib.suppress(ProcessLookupError):
+                self._child.kill()
 
 
 @dataclass(frozen=True)

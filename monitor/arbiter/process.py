@@ -71,10 +71,9 @@ class Process:
             # What the monitor says comes first: a session is assigned before it asks.
             if any(fd == self._control.fileno() for fd, _ in found) and not self._obey():
                 return
-            now = time.monotonic_ns()
             for fd, _ in found:
                 if fd in self._lines:
-                    self._hear(self._lines[fd], now)
+                    self._hear(self._lines[fd])
             self._gpus.tick(time.monotonic_ns())
 
     def _patience(self) -> float:
@@ -85,7 +84,7 @@ class Process:
 
     # -- API servers
 
-    def _hear(self, line: Line, now: int) -> None:
+    def _hear(self, line: Line) -> None:
         for _ in range(PACKETS_AT_ONCE):
             try:
                 data = line.end.recv(SIZE + 1)
@@ -93,6 +92,11 @@ class Process:
                 return
             except OSError:
                 data = b""
+            # A request may be of a session of which the monitor spoke since we looked: it is named first.
+            self._obey()
+            if self._by_key.get(line.key) is not line:
+                return
+            now = time.monotonic_ns()
             if not data:
                 self._remove(line, now)
                 return

@@ -7,14 +7,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ..door.handshake import Hello
+from ..policy.portion import FULL, shown_time
 from ..sessions.placement import Placer
+from ..settings.limits import KINDS
 from ..tenants.tenancy import Tenancy
 
 
-def _said(tenant: str, has: int, limit: float, what: str, name: str) -> str:
+def _said(tenant: str, has: object, most: float, what: str, name: str) -> str:
     return (
-        f"tenant {tenant} has {has} of {limit:.0f} {what} (limit {name}): end some, try later, or ask the "
-        f"operator for more (`gpuferry tenant set {tenant} --{name}`)"
+        f"tenant {tenant} has {has} of {KINDS[name].show(most)} {what} (limit {name}): end some, try later, "
+        f"or ask the operator for more (`gpuferry tenant set {tenant} --{name}`)"
     )
 
 
@@ -60,11 +63,17 @@ class Admission:
             return None
         return crowd[2], all_places_taken(self.most)
 
-    def why_waiting(self, tenant: str) -> str:
-        """Return the tenant's own limit that kept a guest waiting in vain; empty if it was none of them."""
+    def why_waiting(self, hello: Hello) -> str:
+        """Return the tenant's limit that kept this guest waiting in vain; empty if it was none of them."""
+        tenant, devices, request = hello.tenant, hello.devices, hello.portion.request
         limits, standing = self._tenancy.limits(tenant), self._placer.standing(tenant)
         if limits.sessions is not None and standing.sessions >= limits.sessions:
             return f"; {_said(tenant, standing.sessions, limits.sessions, 'sessions', 'sessions')}"
+        if limits.gpus is not None and standing.gpus + devices > limits.gpus:
+            return f"; {_said(tenant, standing.gpus, limits.gpus, 'GPUs', 'gpus')}"
+        if limits.share is not None and standing.time + request * devices > limits.share * FULL:
+            promised = shown_time(standing.time)
+            return f"; {_said(tenant, promised, limits.share, 'GPUs of time promised', 'share')}"
         if limits.memory is not None and limits.memory > 0 and standing.memory * 2 > limits.memory:
             return (
                 f"; tenant {tenant} was granted {standing.memory} of {limits.memory:.0f} bytes (limit memory)"

@@ -163,7 +163,7 @@ class Queue:
             text = f"no API server became free within {waited:g} s (place {place} in the queue)"
             if obstacle := self._placer.obstacle(session.id):
                 text += f": {obstacle}"
-            text += self._admission.why_waiting(session.hello.tenant)
+            text += self._admission.why_waiting(session.hello)
         self._refusals.refuse(self.withdraw(session), Reason.NO_CAPACITY, text)
 
     def _spoke(self, session: Session) -> None:

@@ -33,6 +33,7 @@ class WaitingRoom:
         self._give_up = give_up  # it has waited as long as it may
         self._spoke = spoke  # it said something, or hung up
         self._looking: asyncio.TimerHandle | None = None
+        self._places: dict[int, tuple[int, int]] = {}  # by session, of this moment; empty: not looked at
 
     def enter(self, session: Session, told: bool = True) -> None:
         """The session begins to wait. A guest that has WELCOME already may speak, and expects no QUEUED; nor
@@ -70,24 +71,30 @@ class WaitingRoom:
         """The session's place among those of its tenant, and how many those are: of others it learns
         nothing.
         """
-        tenant = session.hello.tenant
-        mine = [one for one in self._all() if one.hello.tenant == tenant]
-        return mine.index(session) + 1, len(mine)
+        if session.id not in self._places:  # a crowd that came at once leaves at once: one look does for all
+            asyncio.get_running_loop().call_soon(self._places.clear)
+            for line in self._lines():
+                self._places |= {one.id: (place, len(line)) for place, one in enumerate(line, 1)}
+        return self._places[session.id]
+
+    def _lines(self) -> list[list[Session]]:
+        """Those of each tenant, in the order in which they stand in the queue."""
+        lines: defaultdict[str, list[Session]] = defaultdict(list)
+        for session in self._all():
+            lines[session.hello.tenant].append(session)
+        return list(lines.values())
 
     def _all(self) -> list[Session]:
         """In the order in which they stand in the queue."""
         return [holder(self._sessions, number) for number in self._placer.waiting()]
 
     def _look(self) -> None:
-        waiting = self._all()
-        lines: defaultdict[str, list[Session]] = defaultdict(list)
-        for session in waiting:
-            lines[session.hello.tenant].append(session)
-        for line in lines.values():
+        lines = self._lines()
+        for line in lines:
             for place, session in enumerate(line, 1):
                 self._tell_place(session, place, len(line))
         loop = asyncio.get_running_loop()
-        self._looking = loop.call_later(LOOK_SECONDS, self._look) if waiting else None
+        self._looking = loop.call_later(LOOK_SECONDS, self._look) if lines else None
 
     def _tell_place(self, session: Session, place: int, length: int) -> None:
         before, looks = session.told_place

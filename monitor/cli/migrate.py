@@ -212,7 +212,9 @@ def resume(
 ) -> None:
     """Bring a session out of its file, to any device."""
     path = os.path.abspath(os.path.expanduser(file))
-    where = {} if to is None else target(to)
+    where = {} if to is None or to == ANY else target(to)
+    if "more" in where:
+        raise CliError(Exit.USAGE, f"--to {to}: a session comes out of a file on one GPU", "as in gpu:1")
     request = control_pb2.ResumeSessionRequest(
         file=path, timeout_seconds=timeout, allow_unencrypted=allow_unencrypted, **where
     )

@@ -25,6 +25,12 @@ Registry = Annotated[
     str | None,
     typer.Option("--registry", metavar="HOST:PORT", help="The registry's control port [GPUFERRY_REGISTRY]"),
 ]
+InRegistry = Annotated[
+    str | None,
+    typer.Option(
+        "--registry", metavar="HOST:PORT", help="In the cluster whose registry's control port this is"
+    ),
+]
 KeyFile = Annotated[
     str | None,
     typer.Option(

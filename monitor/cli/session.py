@@ -76,7 +76,8 @@ def show_all(
     # Processes of one program, which share a lease, stand together.
     for one in sorted(sessions, key=lambda one: (one["state"] == "waiting", one.get("lease", 0))):
         states = _STATES | _DISCONNECTED if one.get("disconnected") else _STATES
-        state = states.get(one["state"], one["state"]).format(**one)  # a newer monitor has others
+        named = one | {"device": ",".join(map(str, one.get("devices") or [one.get("device")]))}
+        state = states.get(one["state"], one["state"]).format(**named)  # a newer monitor has others
         if one.get("residency") in _ELSEWHERE:
             state = f"{state}, {_ELSEWHERE[one['residency']]}"
         if one.get("stays"):
@@ -150,7 +151,7 @@ def resume(
     to: Annotated[
         str | None,
         typer.Option(
-            "--to", metavar="gpu:N|SERVER", help="Another GPU, or GPU server; default: any GPU here"
+            "--to", metavar="gpu:N|gpu:any|SERVER", help="Another GPU, or GPU server; default: any GPU here"
         ),
     ] = None,
     timeout: Limit = 0.0,
@@ -184,7 +185,15 @@ def evict(session: Number, control: Control = None, token_file: TokenFile = None
 
 @app.command()
 def recall(
-    session: Number, timeout: Limit = 0.0, control: Control = None, token_file: TokenFile = None
+    session: Number,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", min=0.01, max=SECONDS_MOST, metavar="SECONDS", help="For room on its GPU, in all"
+        ),
+    ] = 30.0,
+    control: Control = None,
+    token_file: TokenFile = None,
 ) -> None:
     """Bring a session's memory back to its GPU."""
     from gpuferry.specs._generated import control_pb2

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HEAVY = "dgsf-heavy"
 COMPARED = ("exclusive", "best-fit", "worst-fit")
+SEED_MOST = 2**31  # numpy takes twice as much, and more of them follow it
 
 
 # What means something with each kind of workload, beside --json.
@@ -90,7 +91,9 @@ def simulate(
     per_minute: Annotated[
         int, typer.Option(min=0, metavar="N", help="Scale to so many calls a minute; 0: as they were")
     ] = 325,
-    seed: Annotated[int, typer.Option(metavar="N", help="For the calls' moments in a minute")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=SEED_MOST, metavar="N", help="For the calls' moments in a minute")
+    ] = 0,
     policy: Annotated[
         list[str] | None,
         typer.Option(

@@ -11,6 +11,7 @@ from gpuferry.specs._generated import control_pb2
 from ..devices.gpus import text_of_uuid
 from ..views.stats.plain import as_json, word
 from .client import monitor_client
+from .status import devices_of
 
 SCHEMA = "gpuferry.smi/1"
 WIDTHS = (41, 24, 22)  # of the columns, borders not counted
@@ -63,7 +64,7 @@ def _session(session: control_pb2.Session) -> str:
     if session.function:
         name += f" ({session.function})"
     memory = f"{_mib(session.memory_mapped)} / {_mib(session.memory_quota)}"
-    device = session.device if session.HasField("device") else "-"
+    device = ",".join(map(str, devices_of(session))) or "-"
     left = f"{device:>3}  {session.id:>7}  {session.guest_pid:>7}  {name}"
     return _row(_pair(left, memory, INNER))
 
@@ -91,9 +92,7 @@ def render(reply: control_pb2.StatusReply) -> str:
     for device in reply.devices:
         lines += _device(
             device,
-            sum(
-                session.HasField("device") and session.device == device.ordinal for session in reply.sessions
-            ),
+            sum(device.ordinal in devices_of(session) for session in reply.sessions),
         )
         lines.append(_rule(*WIDTHS))
     lines += ["", _rule(INNER), _row(_pair("Sessions:", "", INNER))]

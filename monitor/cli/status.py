@@ -32,13 +32,18 @@ _ELSEWHERE = {
 }
 
 
+def devices_of(session: control_pb2.Session) -> list[int]:
+    """The devices that a session is on; none while it is in a file."""
+    return list(session.devices) or ([session.device] if session.HasField("device") else [])
+
+
 def place_of(session: control_pb2.Session) -> str:
-    """The device that a session is on, or where else it is, in a few characters."""
+    """The devices that a session is on, or where else it is, in a few characters."""
     if session.state == control_pb2.SESSION_STATE_SUSPENDED:
         return "in a file"
     if session.state == control_pb2.SESSION_STATE_MOVED:
         return f"→ {session.where}"
-    device = str(session.device) if session.HasField("device") else "-"
+    device = ",".join(map(str, devices_of(session))) or "-"
     if session.state == control_pb2.SESSION_STATE_MIGRATING:
         return f"{device} moving"
     return device + _ELSEWHERE.get(session.residency, "")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..settings.limits import KINDS, NAMES
-from .errors import CliError, Exit
+from .errors import CliError, Exit, say
 from .flags import Flags, with_parameters
 from .parameters import Control, Json, Timeout, TokenFile
-from .server import KeyFile, Registry
+from .server import InRegistry, KeyFile
 from .token import State
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _flag(name: str) -> inspect.Parameter:
 def set_limits(
     given: Flags,
     tenant: Name,
-    registry: Registry = None,
+    registry: InRegistry = None,
     key: KeyFile = None,
     state: State = None,
     timeout: Timeout = 5.0,
@@ -131,6 +131,8 @@ def _plain(report: tenants_pb2.Report) -> dict[str, Any]:
         "sessions": report.sessions,
         "waiting": report.waiting,
         "memory": report.memory,
+        "gpus": report.gpus,
+        "share": report.share,
         "usage": plain_usage(report.usage),
     }
 
@@ -158,7 +160,7 @@ def _reports(
 
 @app.command("list")
 def show_all(
-    registry: Registry = None,
+    registry: InRegistry = None,
     key: KeyFile = None,
     control: Control = None,
     token_file: TokenFile = None,
@@ -188,7 +190,7 @@ def show_all(
 @app.command()
 def show(
     tenant: Name,
-    registry: Registry = None,
+    registry: InRegistry = None,
     key: KeyFile = None,
     control: Control = None,
     token_file: TokenFile = None,
@@ -216,7 +218,10 @@ def show(
         print(f"{name:12} {text}{'' if name in set_here else '  (default)'}")
     from gpuferry.guest.units import format_size
 
-    print(f"has          {report.sessions} sessions, {report.waiting} waiting, {format_size(report.memory)}")
+    print(
+        f"has          {report.sessions} sessions, {report.waiting} waiting, {format_size(report.memory)}, "
+        f"{report.gpus} GPUs, {report.share:g} of their time"
+    )
 
 
 @app.command()
@@ -225,7 +230,7 @@ def usage(
     since: Annotated[
         str | None, typer.Option("--since", metavar="YYYY-MM-DD", help="From this day (UTC) on; else ever")
     ] = None,
-    registry: Registry = None,
+    registry: InRegistry = None,
     key: KeyFile = None,
     control: Control = None,
     token_file: TokenFile = None,
@@ -235,11 +240,14 @@ def usage(
 ) -> None:
     """Print what tenants have used, so that they can be billed."""
     from ..tenants.messages import USED, plain_usage
+    from ..tenants.usage import DAYS_MOST
     from .tables import print_table
 
     if since and not _is_day(since):
         raise CliError(Exit.USAGE, f"--since {since}: no such day; write YYYY-MM-DD")
     reports = _reports(tenant, registry, key, control, token_file, timeout)
+    if since and (first := _first_day_kept(reports)) and since < first:
+        say(f"days before {first} are not in these figures: the last {DAYS_MOST} are kept", kind="note: ")
     found = [
         {"tenant": one.tenant} | plain_usage(_since(one, since) if since else one.usage)
         for one in reports
@@ -273,6 +281,14 @@ def _is_day(text: str) -> bool:
     except ValueError:
         return False
     return len(text) == len("YYYY-MM-DD")
+
+
+def _first_day_kept(reports: list[tenants_pb2.Report]) -> str:
+    """The first of as many days as are kept, if there are so many; empty: nothing was forgotten yet."""
+    from ..tenants.usage import DAYS_MOST
+
+    days = sorted({usage.day for report in reports for usage in report.days})
+    return days[0] if len(days) >= DAYS_MOST else ""
 
 
 def _since(report: tenants_pb2.Report, day: str) -> tenants_pb2.Usage:

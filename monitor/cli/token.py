@@ -14,7 +14,7 @@ import typer
 from .ask import confirm
 from .errors import CliError, Exit
 from .parameters import Json, Timeout, Yes
-from .server import KeyFile, Registry
+from .server import InRegistry, KeyFile
 
 if TYPE_CHECKING:
     from gpuferry.specs._generated import registry_pb2
@@ -75,7 +75,7 @@ def new() -> None:
 @app.command()
 def create(
     tenant: Tenant,
-    registry: Registry = None,
+    registry: InRegistry = None,
     key: KeyFile = None,
     state: State = None,
     timeout: Timeout = 5.0,
@@ -105,7 +105,7 @@ def revoke(
     token: Annotated[str, typer.Option("--id", metavar="ID", help="This one only")] = "",
     kill: Annotated[bool, typer.Option("--kill", help="End the tenant's sessions as well")] = False,
     yes: Yes = False,
-    registry: Registry = None,
+    registry: InRegistry = None,
     key: KeyFile = None,
     state: State = None,
     timeout: Timeout = 5.0,
@@ -132,7 +132,7 @@ def revoke(
 
 @app.command("list")
 def list_tokens(
-    registry: Registry = None,
+    registry: InRegistry = None,
     key: KeyFile = None,
     state: State = None,
     as_json: Json = False,

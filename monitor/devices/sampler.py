@@ -111,13 +111,13 @@ class Gpu:
 
     def _figures(self) -> dict[str, Any]:
         handle = self._handle
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        memory = _maybe(pynvml.nvmlDeviceGetMemoryInfo, handle)  # none of its own where it has the host's
         rates = _maybe(pynvml.nvmlDeviceGetUtilizationRates, handle)
         power = _maybe(pynvml.nvmlDeviceGetPowerUsage, handle)
         processes = _maybe(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
         return {
-            "memory_total": memory.total,
-            "memory_used": memory.used,
+            "memory_total": memory and memory.total,
+            "memory_used": memory and memory.used,
             "utilization": None if rates is None else rates.gpu / 100,
             "temperature": _maybe(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
             "power": None if power is None else power / 1000,

@@ -178,6 +178,9 @@ class Policy(Protocol):
     def waiting(self) -> Sequence[Request]:
         """The requests in the order in which they stand in the queue."""
 
+    def find(self, request: int) -> Request | None:
+        """The waiting request with this id; None if it does not wait."""
+
     def obstacle(self, request: Request) -> str:
         """Why no GPU takes the waiting request at this moment; empty: only those before it are in the way."""
 

@@ -53,6 +53,9 @@ class Queue(Protocol):
     def drop(self, request: int) -> Request | None:
         """Take a request out without placing it; None if it does not wait."""
 
+    def find(self, request: int) -> Request | None:
+        """The request with this id; None if it does not wait."""
+
 
 class Fcfs:
     """Strictly first come first served: the head blocks everyone behind it."""
@@ -90,6 +93,9 @@ class Fcfs:
 
     def drop(self, request: int) -> Request | None:
         return self._waiting.pop(request, None)
+
+    def find(self, request: int) -> Request | None:
+        return self._waiting.get(request)
 
 
 @dataclass(slots=True, eq=False)

@@ -62,6 +62,9 @@ class Scheduler:
     def waiting(self) -> Sequence[Request]:
         return list(self._queue)
 
+    def find(self, request: int) -> Request | None:
+        return self._queue.find(request)
+
     def obstacle(self, request: Request) -> str:
         if not self._holdings.lets_have(request):
             return f"tenant {request.tenant} has all that its limits allow"
@@ -292,7 +295,7 @@ class Scheduler:
             raise Declined(elsewhere)
         if not home.idle:
             raise Declined(f"no API server is idle on GPU {gpu}")
-        if self._holdings.left(request.tenant) < request.memory:
+        if not self._holdings.lets_have(request):
             raise Declined(f"tenant {request.tenant} has all that its limits allow")
         self.adopt(request, gpu)
         return home.idle.pop(0)

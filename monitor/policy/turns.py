@@ -161,6 +161,10 @@ class Turns:
             self._emptied(tenant)
         return dropped
 
+    def find(self, request: int) -> Request | None:
+        tenant = self._tenant_of.get(request)
+        return None if tenant is None else self._queues[tenant].find(request)
+
     def _emptied(self, tenant: str) -> None:
         """Forget a tenant of which nothing waits; the caller has taken it out of the line."""
         del self._queues[tenant]

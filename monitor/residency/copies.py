@@ -48,7 +48,7 @@ class Copies:
         self._is_wanted = is_wanted
         self._note = note
         self._available = available
-        self._demoted: set[int] = set()  # keys of API servers that were ordered to move theirs to the disk
+        self._demoted: set[int] = set()  # keys of API servers whose copies are moved to the disk
         self._giving_up: set[int] = set()  # keys of API servers that were ordered to give theirs up
         self._refused: set[int] = set()  # keys of API servers, whose sessions the log said to have no room
 
@@ -180,6 +180,13 @@ class Copies:
                 await self._demote(one)
 
     async def _demote(self, entry: Entry) -> None:
+        self._demoted.add(entry.server)
+        try:
+            await self._move_to_disk(entry)
+        finally:
+            self._demoted.discard(entry.server)
+
+    async def _move_to_disk(self, entry: Entry) -> None:
         size = entry.host_bytes
         entry.disk_bytes += size
         try:
@@ -190,7 +197,6 @@ class Copies:
                 raise
             log.info("copies stay in host memory", session=entry.session, reason=error.strerror or str(error))
             return
-        self._demoted.add(entry.server)
         try:
             order = node_pb2.Demote(session=entry.session, bytes=size)
             late = partial(self._demoted_late, entry, file)
@@ -198,8 +204,6 @@ class Copies:
         except BaseException:
             self.keep(entry, [file], answered=False)
             raise
-        finally:
-            self._demoted.discard(entry.server)
         if self._books.get(entry.server) is not entry:
             file.close()
             return
@@ -220,7 +224,9 @@ class Copies:
     # -- giving up
 
     async def give_up(self, entry: Entry) -> None:
-        """Order that the session's copies are given up."""
+        """Order that the session's copies are given up, unless they are being moved to the disk."""
+        if entry.server in self._demoted:
+            return
         # Before it may have closed them: who has not what is noted lies.
         if entry.files and not self._note(entry, ()):
             return

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..jail.cgroups import memory_groups
 
+RECENT_SECONDS = 0.02  # in which no copy takes more than a small part of the reserve
 RESERVE = 1 << 30  # bytes that stay free for everybody else, or where there is little:
 RESERVED_PART = 8  # this part of what there is
 
@@ -25,6 +27,25 @@ def available(root: Path = Path("/sys/fs/cgroup"), machine: Path = Path("/proc/m
     for limit, free in _groups(root):
         whole, left = min(whole, limit), min(left, free)
     return max(left - min(RESERVE, whole // RESERVED_PART), 0)
+
+
+class Recent:
+    """The same, as it was a moment ago at most: to look takes half a millisecond, and it is asked again and
+    again where somebody waits for room.
+    """
+
+    def __init__(
+        self, look: Callable[[], int] = available, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._look, self._clock = look, clock
+        self._found, self._until = 0, 0.0
+
+    def __call__(self) -> int:
+        """Return how many bytes may be taken."""
+        if self._clock() >= self._until:
+            self._found = self._look()
+            self._until = self._clock() + RECENT_SECONDS
+        return self._found
 
 
 def _groups(root: Path) -> Iterator[tuple[int, int]]:

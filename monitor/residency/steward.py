@@ -45,11 +45,11 @@ class Steward(PoolListener):
         host_memory: int,
         disk: int,
         folder: Path,
-        available: Callable[[], int] = host.available,
+        available: Callable[[], int] | None = None,
         expected: int = 0,
     ) -> None:
         """`host_memory`, `disk`: bytes that copies may have there; `folder`: on the disk; `available`: bytes
-        of host memory that there are; `expected`: how many devices this machine has.
+        of host memory that there are; None: as the machine says. `expected`: how many devices it has.
         """
         self.oversubscribe = oversubscribe
         self._expected = expected
@@ -64,7 +64,13 @@ class Steward(PoolListener):
         self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
         self._orders = Orders(self._servers, self._note)
         self._copies = Copies(
-            self.books, folder, self._orders, self.is_busy, self._is_wanted, self._note_files, available
+            self.books,
+            folder,
+            self._orders,
+            self.is_busy,
+            self._is_wanted,
+            self._note_files,
+            available or host.Recent(),
         )
         self.wishes = Wishes(self.books, self._servers, self._orders, self, self.elastic)
 

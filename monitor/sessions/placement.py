@@ -239,8 +239,7 @@ class Placer:
 
     def obstacle(self, session: int) -> str:
         """Why no device takes the waiting session at this moment; empty: only others are before it."""
-        found = (request for request in self._policy.waiting() if request.id == session)
-        request = next(found, None)
+        request = self._policy.find(session)
         return self._policy.obstacle(request) if request else ""
 
     def obstacles(self, most: int) -> Mapping[int, str]:

@@ -32,7 +32,9 @@ def _duration(text: str) -> float:
     match = _DURATION.fullmatch(text)
     if not match:
         raise ValueError(f"{text!r} is no duration: write 90, 90s, 15m, 1h or 2d")
-    return float(match[1]) * _SECONDS[match[2]]
+    if not (seconds := float(match[1]) * _SECONDS[match[2]]):  # which everybody takes for no limit
+        raise ValueError(f"{text} is no time: write {NONE} for no limit; sessions=0 lets none begin")
+    return seconds
 
 
 def _rate(text: str) -> float:
@@ -169,8 +171,12 @@ def parse_limits(texts: Mapping[str, str]) -> Limits:
 
 
 def _split(text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(":") if part]
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    found: dict[str, str] = {}
+    for name, _, value in [part.partition("=") for part in text.split(":") if part]:
+        if name.strip() in found:
+            raise ValueError(f"{name.strip()} is given twice")
+        found[name.strip()] = value.strip()
+    return found
 
 
 def tenants() -> options.Kind:

@@ -238,6 +238,8 @@ def mapping(metavar: str = "NAME=VALUE") -> Kind:
             name, equals, content = item.partition("=")
             if not (equals and name):
                 raise ValueError(f"{item!r}: {metavar} is wanted")
+            if name.strip() in pairs:
+                raise ValueError(f"{name.strip()} is given twice: the one would replace the other")
             pairs[name.strip()] = content.strip()
         return pairs
 

@@ -81,7 +81,7 @@ class UsageBook:
             billed = {int(number): (float(one[0]), int(one[1])) for number, one in found["sessions"].items()}
         except (FileNotFoundError, NotADirectoryError):
             return
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        except (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError) as error:
             aside = self.path.with_suffix(f".unreadable-{os.getpid()}")
             log.error("usage of tenants cannot be read: it begins at 0", kept=str(aside), error=str(error))
             try:

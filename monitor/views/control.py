@@ -166,12 +166,13 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
 
     def __init__(
         self,
-        status: Callable[[], Awaitable[control_pb2.StatusReply]],
+        status: Callable[[str | None], Awaitable[control_pb2.StatusReply]],
         pause: Callable[[float], Awaitable[bool]],
         broker: Broker,
         steward: Steward,
-        reports: Callable[[], list[tenants_pb2.Report]],
+        reports: Callable[[str], list[tenants_pb2.Report]],
     ) -> None:
+        """`status`: of a tenant's sessions; None: of all. `reports`: of one tenant; no name: of all."""
         self._status = status
         self._pause = pause
         self._broker = broker
@@ -182,7 +183,10 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
 
     async def Status(self, request: control_pb2.StatusRequest, context: Any) -> control_pb2.StatusReply:
         """What the monitor knows, and the caller may see, at this moment."""
-        return visible(await self._status(), _caller.get())
+        return await self._seen_by(_caller.get())
+
+    async def _seen_by(self, caller: Caller) -> control_pb2.StatusReply:
+        return visible(await self._status(caller.tenant), caller)
 
     async def WatchStatus(
         self, request: control_pb2.WatchStatusRequest, context: Any
@@ -193,11 +197,11 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         wanted, caller = request.interval_seconds, _caller.get()
         least = 0.1 if caller.tenant is None else 1.0
         interval = max(wanted, least) if wanted > 0 else 1.0  # what is no number too
-        yield visible(await self._status(), caller)
+        yield await self._seen_by(caller)
         while await self._pause(interval):
             if caller.tenant is not None and isinstance(refused := await _again.get()(), Refused):
                 await context.abort(*refused)
-            yield visible(await self._status(), caller)
+            yield await self._seen_by(caller)
 
     async def EndSession(
         self, request: control_pb2.EndSessionRequest, context: Any
@@ -302,9 +306,7 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         """What tenants may have, have and have had; to a tenant only its own."""
         tenant = _caller.get().tenant
         wanted = request.tenant if tenant is None else tenant
-        reports = self._reports()
-        found = [report for report in reports if wanted in ("", report.tenant)]
-        return tenants_pb2.ListReply(reports=found)
+        return tenants_pb2.ListReply(reports=self._reports(wanted))
 
     async def Migrate(
         self, request: control_pb2.MigrateRequest, context: Any

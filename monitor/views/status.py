@@ -69,19 +69,28 @@ class StatusReporter:
         self._identity: dict[int, node_pb2.Ready] = {}  # of each device, as its last API server told
         self._started = time.monotonic()
 
-    async def report(self) -> control_pb2.StatusReply:
-        """The status at this moment; API servers are asked for fresh figures first."""
-        all_of = (*self._pool.servers.values(), *self._pool.keepers.values())
-        ready = [server for server in all_of if server.ready]
-        turns = [self._office.report()] if self._office else []
+    async def report(self, tenant: str | None = None) -> control_pb2.StatusReply:
+        """The status at this moment; API servers are asked for fresh figures first. `tenant`: only for its
+        sessions, for it may ask often, and sees no others.
+        """
+        if tenant is None:
+            turns = [self._office.report()] if self._office else []
+            asked = self._pool.everyone()
+        else:
+            turns = [self.ask_arbiter()]
+            asked = [one.server for one in self._running(tenant) if one.server]
+        ready = [server for server in asked if server.ready]
         await asyncio.gather(*(server.refresh_stats(STATS_SECONDS) for server in ready), *turns)
-        return self.last_known()
+        return self._last_known(tenant)
 
-    def last_known(self) -> control_pb2.StatusReply:
+    def _running(self, tenant: str | None) -> list[Session]:
+        return [one for one in self._broker.running() if tenant in (None, one.hello.tenant)]
+
+    def _last_known(self, tenant: str | None) -> control_pb2.StatusReply:
         """The status without asking anybody: figures of sessions are as old as the last question."""
         reasons = self._broker.obstacles()
         entries = self._steward.entries()
-        servers = sorted(self._pool.servers.values(), key=lambda server: (server.device, server.key))
+        servers = self._pool.servers.values() if tenant is None else ()
         return control_pb2.StatusReply(
             monitor=control_pb2.MonitorInfo(
                 version=package_version(),
@@ -100,12 +109,12 @@ class StatusReporter:
                 away_disk_used=self._steward.books.disk_used,
             ),
             devices=self.devices(),
-            servers=[self._server(server) for server in servers],
-            sessions=[self._session(session, entries.get(session.id)) for session in self._broker.running()],
+            servers=[self._server(one) for one in sorted(servers, key=lambda one: (one.device, one.key))],
+            sessions=[self._session(one, entries.get(one.id)) for one in self._running(tenant)],
             queue=[
                 self._waiting(session, reasons.get(session.id, ""))
                 for session in self._broker.queue()
-                if session.guest
+                if session.guest and tenant in (None, session.hello.tenant)
             ],
             migrations=[describe(migration) for migration in self._broker.custody.recent],
         )
@@ -149,7 +158,7 @@ class StatusReporter:
                 device.default_quota = room.default_quota
                 device.time_promised = max(FULL - room.gpu.time, 0)
                 device.memory_resident = sum(
-                    one.allowance if self._steward.elastic else self._mapped(one.server)
+                    one.allowance if self._steward.elastic else self._mapped(one.server, ordinal)
                     for one in self._steward.books.on(ordinal)
                     if not one.away
                 )
@@ -158,9 +167,11 @@ class StatusReporter:
         device.memory_on_disk = sum(one.disk_bytes for one in away)
         return device
 
-    def _mapped(self, key: int) -> int:
-        """Bytes that the session of an API server has mapped, as far as known."""
+    def _mapped(self, key: int, device: int) -> int:
+        """Bytes of the device that the session of an API server has mapped, as far as known."""
         server = self._pool.servers.get(key)
+        if server and server.several:
+            return dict(zip(server.devices, server.stats.mapped_on, strict=False)).get(device, 0)
         return server.stats.memory_mapped if server else 0
 
     def _device_state(self, ordinal: int, servers: list[ApiServer]) -> control_pb2.DeviceState:
@@ -208,7 +219,7 @@ class StatusReporter:
             guest_pid=hello.pid,
             peer=session.peer,
             server_pid=session.server.pid,
-            memory_quota=session.quota,
+            memory_quota=session.quota * hello.devices,  # as what is mapped: on all of them
             memory_mapped=stats.memory_mapped,
             calls_async=stats.calls_async,
             calls_sync=stats.calls_sync,

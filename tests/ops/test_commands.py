@@ -106,6 +106,17 @@ def test_the_help_of_the_monitor_names_every_limit(call: Call) -> None:
     assert f"What tenants may have: {', '.join(limits.NAMES)};" in told
 
 
+@pytest.mark.parametrize(
+    ("command", "follows"),
+    [(("token", "create"), False), (("tenant", "set"), False), (("server", "list"), True)],
+)
+def test_which_commands_follow_the_variable_of_the_registry(
+    call: Call, command: tuple[str, ...], follows: bool
+) -> None:
+    """Tokens and limits are of this machine unless --registry is given: their help said otherwise."""
+    assert ("GPUFERRY_REGISTRY]" in call(*command, "--help").stdout) is follows
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_an_unknown_option_is_wrong_usage(call: Call, command: tuple[str, ...]) -> None:
     completed = call(*command, "--no-such-option")
@@ -127,6 +138,11 @@ def test_an_unknown_option_is_wrong_usage(call: Call, command: tuple[str, ...]) 
         (["status", "--timeout", "inf"], 2, "--timeout"),
         (["session", "kill", str(1 << 64)], 2, "less than or equal to"),
         (["migrate", "1", "--to", "gpu:99999999999"], 2, "no target"),
+        (["session", "resume", "f", "--to", "gpu:1,2"], 2, "on one GPU"),
+        (["session", "resume", "f", "--to", "gpu:any", "--control", NOWHERE], 5, "cannot reach the monitor"),
+        (["session", "recall", "1", "--timeout", "0"], 2, "--timeout"),
+        (["simulate", "--make-trace", "/no/such.csv", "--seed", "-1"], 2, "--seed"),
+        (["tenant", "set", "acme", "--wall", "0"], 2, "write none for no limit"),
         (["tenant", "usage", "--since", "2026-02-30"], 2, "no such day"),
         (["server", "drain", "a:1", "--timeout", "0"], 2, "--timeout"),
         (["tls", "init", "--days", "5000000"], 2, "--days"),

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gpuferry.monitor.cli import service
 from gpuferry.monitor.cli.checks.jail import GROUPS
+from gpuferry.monitor.cli.errors import CliError
 from gpuferry.monitor.service.notify import Notifier
 from gpuferry.monitor.service.stopping import heed_signals
 
@@ -111,6 +113,40 @@ def test_installed_units_verify(tmp_path: Path, name: str) -> None:
     verify = ["systemd-analyze", "verify", "--recursive-errors=no", str(unit)]
     verified = subprocess.run(verify, capture_output=True, text=True, timeout=harness.DEADLINE, check=False)
     assert (verified.returncode, verified.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("folder", "start"),
+    [
+        ("bin", "{}/bin/gpuferry monitor"),
+        ("my 100% venv", '"{}/my 100%% venv/gpuferry" monitor'),
+    ],
+)
+def test_a_unit_starts_the_command_that_was_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, start: str
+) -> None:
+    """It started one beside the interpreter, where pip puts none with Debian's, and split names at blanks."""
+    command = tmp_path / folder / "gpuferry"
+    command.parent.mkdir()
+    command.touch()
+    monkeypatch.setattr(sys, "argv", [str(command), "service", "install", "monitor"])
+    service.install("monitor", root=tmp_path)
+    unit = (tmp_path / "etc/systemd/system/gpuferry-monitor.service").read_text()
+    assert f"ExecStart={start.format(tmp_path)}\n" in unit
+
+
+def test_a_unit_whose_command_cannot_be_started_is_said_to_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(service, "_command", lambda: tmp_path / "gpuferry")
+    with pytest.raises(CliError, match="there is no such command"):
+        service.install("monitor", root=tmp_path)
+    (tmp_path / "gpuferry").touch()
+    monkeypatch.setattr(service, "HOMES", (str(tmp_path),))
+    service.install("functions", root=tmp_path)
+    assert "ProtectHome" not in capsys.readouterr().err
+    service.install("monitor", root=tmp_path)
+    assert "has ProtectHome=yes: the service cannot start it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", COMMANDS)

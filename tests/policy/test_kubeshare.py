@@ -295,6 +295,16 @@ def test_who_joins_an_affinity_waits_while_it_moves() -> None:
         assert sorted(gpu.time for gpu in policy.gpus.values()) == [400, 1000]
 
 
+def test_a_session_comes_back_within_what_its_tenant_may_be_promised() -> None:
+    """One that was suspended came back beside what its tenant was promised meanwhile."""
+    policy = server(gpus=1, shares=lambda tenant: Share(time=500))
+    policy.adopt(Request(1, 1, portion=Portion(400)), 0)
+    back = Request(7, 1, portion=Portion(200))
+    with pytest.raises(Declined, match="has all that its limits allow"):
+        policy.on_return(back, 0)
+    policy.on_return(back._replace(portion=Portion(100)), 0)
+
+
 def test_a_session_that_comes_back_keeps_its_labels() -> None:
     policy = server(gpus=2)
     ask = Asker(policy)

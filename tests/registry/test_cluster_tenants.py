@@ -285,9 +285,10 @@ def test_usage_of_a_server_that_is_gone_is_kept_and_nothing_is_counted_twice(tmp
         now = 100.0
         await accounts.note(server("b:1", used=9).load)
         await accounts.note(server("a:1", used=1).load)  # it lost its state folder
-        (acme,) = await ClusterUsage(store).reports([], {"default": Limits(sessions=1)})
+        acme, default = await ClusterUsage(store).reports([], {"default": Limits(sessions=1)})
         assert acme.usage.sessions == 14  # of servers that are gone
         assert acme.limits.sessions == 1
+        assert (default.tenant, default.set.sessions) == ("default", 1)  # what was set can be looked at
         await store.close()
 
     asyncio.run(main())

@@ -10,7 +10,7 @@ import pytest
 from gpuferry.monitor.jail import cgroups
 from gpuferry.monitor.residency.books import AWAY, RESIDENT
 from gpuferry.monitor.residency.copies import NoRoom
-from gpuferry.monitor.residency.host import RESERVE, available
+from gpuferry.monitor.residency.host import RECENT_SECONDS, RESERVE, Recent, available
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
 
@@ -163,6 +163,21 @@ def test_where_there_is_little_less_is_reserved(tmp_path: Path) -> None:
     assert available(tmp_path, machine) == 512 * MIB - GIB // 8
     machine.write_text(f"MemTotal: {1 << 20} kB\nMemAvailable: 7 kB\n")
     assert available(tmp_path, machine) == 0
+
+
+def test_the_machine_is_not_looked_at_all_the_time() -> None:
+    """Each look at each of those that wait for room cost half a millisecond of the event loop."""
+    now, looks = 100.0, 0
+
+    def look() -> int:
+        nonlocal looks
+        looks += 1
+        return looks
+
+    recent = Recent(look, lambda: now)
+    assert [recent() for _ in range(50)] == [1] * 50
+    now += RECENT_SECONDS
+    assert [recent() for _ in range(50)] == [2] * 50
 
 
 def test_of_this_machine() -> None:

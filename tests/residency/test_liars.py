@@ -17,6 +17,7 @@ from gpuferry.monitor.residency import orders as tried
 from gpuferry.monitor.residency import wishes as governed
 from gpuferry.monitor.residency.books import AWAY, RESIDENT, Books
 from gpuferry.monitor.residency.copies import NoRoom
+from gpuferry.monitor.residency.files import on_disk
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
 
@@ -251,6 +252,45 @@ def test_a_demotion_that_is_interrupted_is_heard_to_its_end(tmp_path: Path) -> N
         assert (entry.disk_bytes, len(entry.files), len(one.noted)) == (SMALL, 1, 0)
         steward.resides(one, node_pb2.Resides(session=1, number=number, where=AWAY[1]))
         assert len(one.noted) == 1
+        steward.server_lost(one)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_copies_that_are_wanted_back_while_their_file_is_made_count_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were given up meanwhile, and then taken off again: the disk had more to give than there is."""
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path, disk=GIB)
+        asked = asyncio.ensure_future(steward.evict(one.key))
+        number = (await one.told("leave")).number
+        steward.resides(one, node_pb2.Resides(session=1, number=number, where=AWAY[0], mapped=SMALL))
+        await asked
+        entry = steward.books.get(one.key)
+        assert entry
+        ready = asyncio.Event()
+
+        async def slowly(folder: Path, size: int) -> Any:
+            await ready.wait()
+            return await on_disk(folder, size)
+
+        monkeypatch.setattr(copies, "on_disk", slowly)
+        moving = asyncio.ensure_future(steward._copies._demote(entry))
+        await asyncio.sleep(0)
+        entry.note(node_pb2.Resides(where=RESIDENT))  # it is back
+        one.orders.clear()
+        given_up = asyncio.ensure_future(steward._copies.give_up(entry))  # somebody else needs their room
+        await asyncio.sleep(0)
+        if one.orders:
+            steward.resides(one, node_pb2.Resides(session=1, number=one.orders[-1].forget.number))
+        await given_up
+        ready.set()
+        number = (await one.told("demote")).number
+        steward.resides(one, node_pb2.Resides(session=1, number=number, reason="it is not away"))
+        await moving
+        assert (entry.host_bytes, entry.disk_bytes) == (SMALL, 0)
         steward.server_lost(one)
 
     asyncio.run(asyncio.wait_for(main(), 60))

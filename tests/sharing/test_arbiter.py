@@ -255,6 +255,27 @@ def test_a_session_of_two_gpus_works_when_it_has_both() -> None:
     assert not house.use(A, 3 * QUOTA, device=0).holds
 
 
+def test_what_goes_on_after_a_turn_was_taken_is_charged_on_each_gpu() -> None:
+    """On all but the one where the turn was taken it cost nothing, and whoever came next was not patient."""
+    house = House()
+    house.add(A, devices=(0, 1))
+    house.add(B, devices=(0,))
+    house.add(C, devices=(1,))
+    house.ask(A, 0)
+    house.ask(B, 1)
+    house.gpus.tick(QUOTA)
+    taken = QUOTA + OVERRUN
+    house.gpus.tick(taken)
+    assert house.words(A)[-1] == Word.TAKEN
+    house.ask(C, taken)
+    assert [house.words(key)[0] for key in (B, C)] == [Word.GO, Word.GO]
+    for device in (0, 1):
+        assert house.use(A, S, device).overrun
+        assert house.use(A, S, device).used == S
+    house.say(A, Word.REST, S)
+    assert [house.use(A, 2 * S, device).used for device in (0, 1)] == [S, S]
+
+
 def test_two_sessions_of_two_gpus_do_not_wait_for_each_other_for_ever() -> None:
     house = House()
     house.add(A, devices=(0, 1))

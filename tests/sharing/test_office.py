@@ -1,15 +1,22 @@
-"""The monitor's side of the arbiter, with an arbiter that the test plays."""
+"""What the monitor and the arbiter's process say to each other; the test plays the other side."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import time
 from typing import Any, cast
 
 import pytest
 from gpuferry.monitor.arbiter.office import Office
+from gpuferry.monitor.arbiter.process import Process
+from gpuferry.monitor.arbiter.words import Packet, Word, new_page, pack
 from gpuferry.monitor.policy.sharing import Sharing
+from gpuferry.native.descriptors import receive
+
+from tests.monitor.harness import DEADLINE
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -33,3 +40,94 @@ def test_a_monitor_that_stops_is_not_held_up_by_what_the_arbiter_just_said(turns
         assert ended
 
     asyncio.run(main())
+
+
+def test_a_request_is_of_the_session_that_was_named_before_it() -> None:
+    """The last session ended and the next one began while the arbiter looked after others. The request was
+    taken for one of the last session, and forgotten with that: the next one worked without a turn, or waited
+    for one for ever.
+    """
+    monitor, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    page = new_page()
+
+    def tell(order: dict[str, Any], *files: int) -> None:
+        socket.send_fds(monitor, [json.dumps({"key": 1} | order).encode()], files)
+
+    def assign(session: int) -> None:
+        named = {"session": session, "request": 0, "limit": 0, "function": "f", "owner": "f"}
+        tell({"do": "assign"} | named)
+
+    with monitor, control, server:
+        process = Process(control, Sharing("turns"), 0, False)
+        tell({"do": "add", "devices": [0]}, end.fileno(), page)
+        end.close()
+        os.close(page)
+        assign(7)
+        process._obey()
+        tell({"do": "free"})
+        assign(8)
+        server.send(pack(Packet(Word.ASK, 1)))
+        (line,) = process._lines.values()
+        process._hear(line)  # as it was found to have something to say before all that
+        process._obey()
+        assert server.recv(64, socket.MSG_DONTWAIT) == pack(Packet(Word.GO, 1, Sharing().quota))
+        (told,) = process._gpus.uses(0, time.monotonic_ns())
+        assert (told.session, told.use.holds) == (8, True)
+        line.close()
+
+
+def test_what_is_left_of_a_report_whose_end_was_lost_is_in_no_other_one() -> None:
+    """Sessions that were over stood in `status` beside those that are there, as if they had turns."""
+    office = Office(Sharing(), 0, lambda: (), cast(Any, None))
+    figures = dict.fromkeys(("span", "handed", "overruns", "waited", "own"), 1)
+
+    def tell(first: bool, *sessions: int) -> None:
+        office._hear(
+            {**figures, "device": 0, "first": first, "uses": [[one, one, *[1] * 6] for one in sessions]}
+        )
+
+    tell(True, 1, 2)  # whose end the arbiter could not write
+    tell(True, 3)
+    tell(False, 4)
+    office._hear({"reported": True})
+    assert set(office.gpus[0].sessions) == {3, 4}
+
+
+def test_orders_for_which_there_is_no_room_are_given_when_the_arbiter_reads() -> None:
+    """With 300 API servers, and the room that Linux gives by default, each new arbiter was ended before it
+    had read a word, and nobody took turns any more.
+    """
+    many = 300
+
+    async def main() -> None:
+        office = Office(Sharing(), 0, lambda: (), cast(Any, None))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4608)
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        office._control = ours
+        page = new_page()
+        for key in range(many):
+            assert office._order({"do": "add", "key": key}, page)
+        os.close(page)
+        with theirs:
+            for key in range(many):
+                await asyncio.wait_for(readable(theirs), DEADLINE)
+                data, (file,) = receive(theirs, 4096, 1)
+                os.close(file)
+                assert json.loads(data)["key"] == key
+            for _ in range(many):
+                office._order({"do": "add", "key": 0}, theirs.fileno())
+            assert office._untold
+            office._lose()  # with what it was not told
+            assert not office._untold
+
+    asyncio.run(main())
+
+
+async def readable(end: socket.socket) -> None:
+    found = asyncio.Event()
+    asyncio.get_running_loop().add_reader(end, found.set)
+    await found.wait()
+    asyncio.get_running_loop().remove_reader(end)

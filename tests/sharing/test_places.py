@@ -122,6 +122,20 @@ def test_a_pause_does_not_cost_the_memory_that_was_just_brought() -> None:
     assert at.words(B) == [Word.GO]
 
 
+def test_no_token_is_kept_for_one_that_is_gone() -> None:
+    """Whoever was next waited up to a quarter of a second longer, each time a session ended or moved away."""
+    at = house(A, B, away=(A, B))
+    at.ask(A, 0)
+    at.gpus.place(A, Place.HERE, TRIP, 10 * MS)
+    at.ask(B, 20 * MS)
+    at.soon.clear()
+    at.gpus.free(A, 30 * MS)
+    assert at.soon == [B + 100]
+    at.gpus.place(B, Place.COMING, 0, 31 * MS)
+    at.gpus.place(B, Place.HERE, TRIP, 35 * MS)
+    assert at.words(B) == [Word.GO]
+
+
 def test_who_waits_in_vain_for_its_memory_holds_nobody_up_who_is_there() -> None:
     at = house(A, B, C, away=(B,))
     at.ask(B, 0)

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pynvml
 import pytest
 from gpuferry.guest import paths
-from gpuferry.monitor.devices import gpus
+from gpuferry.monitor.devices import gpus, sampler
 from gpuferry.monitor.devices.gpus import GpuStats, text_of_uuid
 
 UUID = bytes(range(16))
@@ -113,6 +115,25 @@ def test_it_says_why_there_is_nothing(tmp_path: Path) -> None:
     )
     made = watch(environment, lambda made: made.problem == "Driver Not Loaded")
     assert made.get(UUID) is None
+
+
+def test_a_gpu_without_memory_of_its_own_has_its_other_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it has the host's, NVML does not say how much there is: then nothing else was said either."""
+    answers = {"UtilizationRates": SimpleNamespace(gpu=50), "PowerUsage": 7000, "Temperature": 40}
+
+    def has_none(*_: object) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    links = ("CurrPcieLinkGeneration", "CurrPcieLinkWidth")
+    for name in ("MemoryInfo", "ComputeRunningProcesses", "ClockInfo", *links):
+        monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", has_none)
+    for name, answer in answers.items():
+        monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", lambda *_, answer=answer: answer)
+    one = sampler.Gpu(0)
+    one._handle = object()
+    figures = one.sample()
+    assert (figures["utilization"], figures["power"], figures["temperature"]) == (0.5, 7.0, 40)
+    assert figures["memory_total"] is figures["memory_used"] is None
 
 
 def test_a_sampler_that_dies_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

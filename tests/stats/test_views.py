@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 from gpuferry.monitor.cli import client, errors, smi, status, terminal, top
 from gpuferry.monitor.cli import session as commands
+from gpuferry.monitor.door.handshake import Hello
+from gpuferry.monitor.sessions.session import Session
 from gpuferry.monitor.views.stats import plain
-from gpuferry.specs._generated import control_pb2
+from gpuferry.monitor.views.status import StatusReporter
+from gpuferry.specs._generated import control_pb2, node_pb2
 from rich.console import Console
 
 from tests.web.stage import GIB, device, empty, monitor, session
@@ -78,6 +83,21 @@ def test_top_shows_what_the_page_shows() -> None:
     assert "2,500" in later
     assert top.sparkline(view._past[0]).plain.endswith("▅▅")
     assert "no sessions" in drawn(top.View(), empty())
+
+
+def test_a_session_of_several_gpus_is_shown_on_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was said to be on the first, and the others to be without sessions."""
+    both = busy()
+    both.sessions[0].devices[:] = [0, 1]
+    assert status.place_of(both.sessions[0]) == "0,1"
+    counts = [line.split()[-2] for line in smi.render(both).splitlines() if "00000000:0" in line]
+    assert counts == ["1", "1"]
+    one = plain.as_json(both.sessions[0]) | {"state": "running"}
+    monkeypatch.setattr(commands, "_fetch", lambda *_: [one])
+    commands.show_all()
+    assert "running on gpu:0,1" in capsys.readouterr().out
 
 
 def test_top_says_that_a_server_is_drained() -> None:
@@ -182,3 +202,54 @@ class Unimplemented(grpc.RpcError):
 
     def details(self) -> str:
         return "Method not found!"
+
+
+@pytest.mark.parametrize(("tenant", "asked"), [("a", ["a"]), ("stranger", []), (None, ["a", "b", "idle"])])
+def test_only_those_are_asked_for_figures_who_are_seen(tenant: str | None, asked: list[str]) -> None:
+    """A tenant that looked as often as it may had the monitor ask all API servers each time."""
+    heard: list[str] = []
+
+    def server(name: str) -> Any:
+        async def refresh_stats(_: float) -> None:
+            heard.append(name)
+
+        return SimpleNamespace(ready=True, refresh_stats=refresh_stats)
+
+    servers = {name: server(name) for name in ("a", "b", "idle")}
+    running = [
+        SimpleNamespace(hello=SimpleNamespace(tenant=name), server=servers[name]) for name in ("a", "b")
+    ]
+    pool: Any = SimpleNamespace(everyone=lambda: list(servers.values()))
+    broker: Any = SimpleNamespace(running=lambda: running)
+    nothing: Any = None
+    reporter = StatusReporter(nothing, pool, broker, nothing, [], "", nothing)
+    reporter._last_known = lambda tenant: control_pb2.StatusReply()  # type: ignore[method-assign]
+    asyncio.run(reporter.report(tenant))
+    assert heard == asked
+
+
+def test_what_a_session_of_several_gpus_has_is_counted_on_each_by_itself() -> None:
+    """All of it was on each: metrics and charts had a GPU's memory several times over."""
+    stats = node_pb2.Stats(memory_mapped=5 * GIB, mapped_on=[2 * GIB, 3 * GIB])
+    pool: Any = SimpleNamespace(
+        servers={
+            1: SimpleNamespace(several=True, devices=(2, 5), stats=stats),
+            2: SimpleNamespace(several=False, devices=(2,), stats=node_pb2.Stats(memory_mapped=GIB)),
+        }
+    )
+    nothing: Any = None
+    reporter = StatusReporter(nothing, pool, nothing, nothing, [], "", nothing)
+    assert [reporter._mapped(1, device) for device in (2, 5)] == [2 * GIB, 3 * GIB]
+    assert (reporter._mapped(2, 2), reporter._mapped(3, 2)) == (GIB, 0)
+
+
+def test_what_a_session_may_have_and_has_is_of_all_its_gpus() -> None:
+    """It was shown to have 5 GiB of 3, for it may have 3 on each."""
+    one = Session(7, Hello(b"", 1, 0, "", "", "p", devices=2), "unix", None)
+    one.grant = node_pb2.Grant(session=7, memory_quota=3 * GIB)
+    stats = node_pb2.Stats(session=7, memory_mapped=5 * GIB)
+    one.server = SimpleNamespace(stats=stats, pid=1, is_keeper=True)  # type: ignore[assignment]
+    broker: Any = SimpleNamespace(custody=SimpleNamespace(migration_of=lambda number: None))
+    nothing: Any = None
+    told = StatusReporter(nothing, nothing, broker, nothing, [], "", nothing)._session(one, None)
+    assert (told.memory_mapped, told.memory_quota) == (5 * GIB, 6 * GIB)

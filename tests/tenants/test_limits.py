@@ -6,9 +6,15 @@ import asyncio
 import math
 import struct
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from gpuferry.guest.units import parse_size
+from gpuferry.monitor.broker.admission import Admission
+from gpuferry.monitor.door.handshake import Hello
+from gpuferry.monitor.policy.interface import Standing
+from gpuferry.monitor.policy.portion import Portion
 from gpuferry.monitor.settings.errors import UsageError
 from gpuferry.monitor.settings.limits import BUILT_IN, Limits, limits_of, parse_limits
 from gpuferry.monitor.settings.monitor_options import MonitorOptions
@@ -88,6 +94,42 @@ def test_a_flag_says_the_same() -> None:
     flags = {"tenants": "acme=sessions=4:memory=1GiB,default=queue=none"}
     found = limits_of(load(MonitorOptions, "monitor", flags).values.tenants or {})
     assert found == {"acme": Limits(sessions=4, memory=1 << 30), "default": Limits(queue=math.inf)}
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("acme=sessions=4,acme=memory=1GiB", "acme is given twice"),
+        ("acme=sessions=4:sessions=8", "acme: sessions is given twice"),
+    ],
+)
+def test_what_is_said_twice_is_no_limit(said: str, words: str) -> None:
+    """The first went without a word: with `--tenants acme=sessions=4 --tenants acme=memory=1GiB` acme had as
+    many sessions as it liked.
+    """
+    with pytest.raises(UsageError, match=words):
+        load(MonitorOptions, "monitor", {"tenants": said})
+
+
+@pytest.mark.parametrize(
+    ("limit", "devices", "request_", "words"),
+    [
+        ("gpus=3", 2, 0, "has 2 of 3 GPUs (limit gpus)"),
+        ("gpus=4", 2, 0, ""),
+        ("share=1", 2, 400, "has 0.5 of 1 GPUs of time promised (limit share)"),
+        ("share=1.5", 2, 400, ""),
+    ],
+)
+def test_who_waited_in_vain_is_told_which_limit_it_was(
+    limit: str, devices: int, request_: int, words: str
+) -> None:
+    """Of GPUs and shares of their time it was told that its tenant had all that its limits allow."""
+    placer: Any = SimpleNamespace(standing=lambda tenant: Standing(1, 2, 0, gpus=2, time=500))
+    admission = Admission(placer, Tenancy({"acme": limit}), 10)
+    hello = Hello(b"", 1, 0, "acme", "", "p", devices=devices, portion=Portion(request_))
+    told = admission.why_waiting(hello)
+    assert words in told
+    assert bool(words) == bool(told)
 
 
 def test_the_later_source_holds_and_each_limit_by_itself() -> None:

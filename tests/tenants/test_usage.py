@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
 import json
 import subprocess
@@ -14,15 +15,18 @@ from typing import Any
 import grpc
 import pytest
 import structlog.testing
+from gpuferry.monitor.cli import tenant
 from gpuferry.monitor.door.handshake import Hello, Restore
 from gpuferry.monitor.door.tokens.proof import is_tenant
+from gpuferry.monitor.policy.interface import Standing
 from gpuferry.monitor.service.dial import dial
 from gpuferry.monitor.sessions import session as sessions
 from gpuferry.monitor.sessions.decision import Placement
 from gpuferry.monitor.sessions.events import Event, Kind
 from gpuferry.monitor.sessions.session import Phase, Session
+from gpuferry.monitor.settings.limits import Limits
 from gpuferry.monitor.tenants import usage
-from gpuferry.monitor.tenants.tenancy import Tenancy
+from gpuferry.monitor.tenants.tenancy import Source, Tenancy
 from gpuferry.monitor.tenants.usage import NOBODY, UsageBook
 from gpuferry.monitor.views.stats import billing
 from gpuferry.monitor.views.stats.billing import Billing
@@ -55,10 +59,13 @@ class Stage:
         self.broker: Any = SimpleNamespace(sessions={})
         self.book = UsageBook(path / "usage.json", is_tenant, lambda: self.day)
         broker: Any = self.broker
-        self.billing = Billing(broker, self.book, Tenancy({}), inherited)
+        self.tenancy = Tenancy({})
+        self.billing = Billing(broker, self.book, self.tenancy, inherited)
 
-    def begin(self, number: int, tenant: str = "acme", restore: Restore | None = None) -> Session:
-        hello = Hello(b"", 1, GIB, tenant, "", "p", restore=restore)
+    def begin(
+        self, number: int, tenant: str = "acme", restore: Restore | None = None, devices: int = 1
+    ) -> Session:
+        hello = Hello(b"", 1, GIB, tenant, "", "p", devices=devices, restore=restore)
         one = Session(number, hello, "unix", None)
         one.grant = node_pb2.Grant(session=number, memory_quota=GIB)
         one.placement = Placement(number, 0, 1, GIB)
@@ -95,6 +102,15 @@ def test_a_session_is_billed_from_start_to_end(tmp_path: Path, clock: Clock) -> 
     stage.end(1)
     clock.now += 100
     assert stage.of() == (1, 6, 6, 6, 0)
+
+
+def test_a_session_of_several_gpus_is_billed_for_each(tmp_path: Path, clock: Clock) -> None:
+    """Eight GPUs cost as much as one."""
+    stage = Stage(tmp_path)
+    stage.begin(1, devices=8)
+    stage.billing.happened(Event(Kind.STARTED, 1))
+    clock.now += 3
+    assert stage.of() == (1, 3, 24, 24, 0)
 
 
 def test_time_in_a_file_costs_nothing(tmp_path: Path, clock: Clock) -> None:
@@ -224,6 +240,57 @@ def test_an_account_of_all_tenants_and_days_is_not_too_long_for_who_asks() -> No
         server.stop(None)
 
 
+def test_who_asks_of_one_tenant_has_no_other_ones_account_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant that asked as often as it may kept the monitor busy with those of all others."""
+    stage = Stage(tmp_path)
+    stage.broker.standing = lambda tenant: Standing(0, 0, 0)
+    for name in ("a", "b", "c"):
+        stage.book.add(name, sessions=1)
+    made: list[str] = []
+
+    def days(name: str, _: int) -> list[tenants_pb2.Usage]:
+        made.append(name)
+        return []
+
+    monkeypatch.setattr(stage.book, "days", days)
+    assert [one.tenant for one in stage.billing.asked("b")] == made == ["b"]
+    assert not stage.billing.asked("stranger")
+    assert [one.tenant for one in stage.billing.asked("")] == ["a", "b", "c"]
+
+
+def test_limits_of_those_that_have_none_of_their_own_can_be_looked_at(tmp_path: Path) -> None:
+    """`tenant set default` said what it had set, and `tenant show default` that nothing was known of it."""
+    stage = Stage(tmp_path)
+    stage.broker.standing = lambda tenant: Standing(0, 0, 0)
+    assert not stage.billing.asked("default")
+    stage.tenancy.update(Source.MACHINE, {"default": Limits(sessions=2)})
+    (told,) = stage.billing.asked("default")
+    assert (told.set.sessions, told.limits.sessions) == (2, 2)
+    assert not stage.billing.reports(2)  # a registry has its own
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"), [(92, "days before 2026-02-01 are not in these figures"), (91, "")]
+)
+def test_who_asks_for_days_that_were_forgotten_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kept: int, words: str
+) -> None:
+    """A bill for a year was one for three months, without a word."""
+    first = datetime.date(2026, 2, 1)
+    days = [
+        tenants_pb2.Usage(tenant="a", day=str(first + datetime.timedelta(days=number)), sessions=1)
+        for number in range(kept)
+    ]
+    monkeypatch.setattr(tenant, "_reports", lambda *_: [tenants_pb2.Report(tenant="a", days=days)])
+    tenant.usage(since="2026-01-01", as_csv=True)
+    told = capsys.readouterr()
+    assert f"a,{kept}," in told.out
+    assert words in told.err
+    assert bool(words) == bool(told.err)
+
+
 def test_names_of_strangers_make_no_series_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,7 +359,17 @@ def test_two_monitors_with_one_state_folder_do_not_replace_each_other_s_accounts
     assert UsageBook(file, is_tenant).of("acme").sessions == 3
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"version": 9}', "[]", '{"version": 1, "tenants": {"a": 3}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        '{"version": 9}',
+        "[]",
+        '{"version": 1, "tenants": {"a": 3}}',
+        '{"version": 1, "tenants": {}, "days": {}, "sessions": {"1": [1, 1e999]}}',
+    ],
+)
 def test_a_torn_file_is_kept_aside(tmp_path: Path, content: str) -> None:
     file = tmp_path / "usage.json"
     file.write_text(content)

@@ -52,7 +52,7 @@ class Stage:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(120)
 
     async def _open(self, address: str, identity: Identity | None) -> None:
-        async def report() -> control_pb2.StatusReply:
+        async def report(tenant: str | None) -> control_pb2.StatusReply:
             return self._status
 
         self.broker = SimpleNamespace(draining=False, sessions={})

@@ -202,6 +202,12 @@ def test_it_only_reads(stage: Stage) -> None:
         assert ask(stage.url, path)[0] in (403, 404)
 
 
+def test_the_head_of_a_stream_is_none(stage: Stage) -> None:
+    """It was answered for ever: nothing else was, on that connection."""
+    assert ask(stage.url, "/api/events", "HEAD")[0] == 405
+    assert ask(stage.url, "/api/status", "HEAD")[0] == 200
+
+
 def test_the_key_is_not_the_token_and_does_not_tell_it() -> None:
     token = token_of("the monitor")
     key = page_key(None, token.encode())

@@ -318,16 +318,17 @@ def test_why_a_migration_failed_can_be_read(browser: Browser, stage: Stage, widt
     assert browser.run(clipped) == []
 
 
-def test_a_session_on_no_device(browser: Browser, stage: Stage) -> None:
+def test_a_session_on_no_device_and_one_on_two(browser: Browser, stage: Stage) -> None:
     away = busy()
     away.sessions[0].ClearField("device")
+    away.sessions[1].devices[:] = [0, 1]
     stage.show(away)
     browser.open(stage.link)
     browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
     cells = browser.run(
         "return [...document.querySelectorAll('#sessions [data-label=GPU]')].map((c) => c.textContent)"
     )
-    assert cells == ["–", "0"]
+    assert cells == ["–", "0,1"]
 
 
 @pytest.mark.parametrize("width", [320, 390, 768])

@@ -151,7 +151,7 @@ class ClusterUsage:
                     add_usage(report(tenant).usage, usage)
         for (tenant, _), usage in sorted(days.items()):
             report(tenant).days.append(usage)
-        for tenant in limits.keys() - {DEFAULT}:
+        for tenant in limits:
             report(tenant)
         for tenant, one in found.items():
             own = limits.get(tenant, Limits())

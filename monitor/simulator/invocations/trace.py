@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from pathlib import Path
 
 from numpy import arange, pi, sin
@@ -26,11 +27,10 @@ def replay(
     jobs = read(path, part, durations=durations, memory=memory).jobs
     by_work = {model.load + model.inference: model for model in (*SMALL, *MEDIUM, *LARGE)}
     profiles: dict[str, Profile] = {}
-    counts: dict[str, int] = {}
-    for job in jobs:
-        counts[job.function] = counts.get(job.function, 0) + 1
+    counts = Counter(job.function for job in jobs)
+    first = {job.function: job for job in reversed(jobs)}
     for rank, name in enumerate(sorted(counts, key=lambda one: (-counts[one], one))):
-        job = next(one for one in jobs if one.function == name)
+        job = first[name]
         model = by_work.get(job.work)
         run = model.inference if model else max(SHORTEST, job.work)
         asked = min(job.memory, server.memory)

@@ -16,14 +16,14 @@ from ...pool.api_server import ApiServer, PoolListener
 from ...service.rates import Sparing
 from ...sessions.events import Event, Kind
 from ...sessions.session import Session
+from ...settings.limits import DEFAULT, Limits
 from ...tenants.messages import to_message
 from ...tenants.tenancy import Tenancy
-from ...tenants.usage import NOBODY, UsageBook
+from ...tenants.usage import DAYS_MOST, NOBODY, UsageBook
 
 TICK_SECONDS = 5.0  # who asks is told what holds at that moment
 SAVE_SECONDS = 10.0  # what a crash loses at most of sessions that end before the next monitor comes
 UNCLAIMED_SECONDS = 60.0  # for which a session of an earlier monitor may still come back
-REPORTED_DAYS = 92
 
 log = structlog.get_logger()
 
@@ -86,12 +86,12 @@ class Billing(PoolListener):
         elapsed, one.seconds = max(age - one.seconds, 0.0), age
         payer = self._payer(session)
         if elapsed and payer and not session.remote and not session.restoring:  # else another one bills it
-            on_device = elapsed if session.placement else 0.0
+            on_devices = elapsed * session.hello.devices if session.placement else 0.0
             self._book.add(
                 session.hello.tenant,
                 wall_seconds=elapsed,
-                gpu_seconds=on_device,
-                memory_byte_seconds=on_device * session.quota,
+                gpu_seconds=on_devices,
+                memory_byte_seconds=on_devices * session.quota,
             )
 
     def _payer(self, session: Session) -> bool:
@@ -187,12 +187,22 @@ class Billing(PoolListener):
         self.tick()
         return self._book.totals()
 
-    def reports(self, days: int = REPORTED_DAYS) -> list[tenants_pb2.Report]:
-        """What each tenant may have, has and has had here."""
+    def reports(self, days: int) -> list[tenants_pb2.Report]:
+        """What each tenant may have, has and has had here, on each of the latest days too."""
         self.tick()
+        return [self._report(name, days) for name in sorted(self._names())]
+
+    def asked(self, tenant: str) -> list[tenants_pb2.Report]:
+        """The same with all days, of one tenant alone if anything is known of it, for all are much work.
+        Empty: of each, and what was set for those of whom nothing else is said.
+        """
+        self.tick()
+        names = self._names() | ({DEFAULT} if self._tenancy.said(DEFAULT) != Limits() else set())
+        return [self._report(name, DAYS_MOST) for name in sorted(names) if tenant in ("", name)]
+
+    def _names(self) -> set[str]:
         names = {usage.tenant for usage in self._book.totals()} | self._tenancy.named()
-        names |= {self._book.tenant(one.hello.tenant) for one in self._broker.sessions.values()}
-        return [self._report(name, days) for name in sorted(names)]
+        return names | {self._book.tenant(one.hello.tenant) for one in self._broker.sessions.values()}
 
     def _report(self, name: str, days: int) -> tenants_pb2.Report:
         standing = self._broker.standing("" if name == NOBODY else name)

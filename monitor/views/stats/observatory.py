@@ -65,12 +65,12 @@ class Observatory:
             await self.tick()
             await asyncio.sleep(TICK)
 
-    async def status(self) -> control_pb2.StatusReply:
-        """What the monitor knows at this moment, with fresh figures of every session."""
-        status = await self._reporter.report()
+    async def status(self, caller: Caller = OPERATOR) -> control_pb2.StatusReply:
+        """What the caller may see of all that the monitor knows at this moment, with fresh figures."""
+        status = await self._reporter.report(caller.tenant)
         for server in self._pool.servers.values():
             self._accounting.count(server)
-        return status
+        return visible(status, caller)
 
     async def metrics(self, caller: Caller = OPERATOR) -> bytes:
         """The metrics of this moment that the caller may see, in Prometheus' text format."""
@@ -118,7 +118,7 @@ class Observatory:
         try:
             if caller.tenant is None:
                 yield _event("history", self.history.all())
-            yield _event("status", status_json(visible(await self.status(), caller)))
+            yield _event("status", status_json(await self.status(caller)))
             while True:
                 yield await viewer.get()
         finally:

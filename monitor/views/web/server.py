@@ -23,7 +23,7 @@ from ...service.tls import Identity
 from ...service.waiting import within
 from ...settings.monitor import is_loopback
 from ...store.interface import StoreError
-from ..callers import OPERATOR, Caller, Callers, TooOften, visible
+from ..callers import OPERATOR, Caller, Callers, TooOften
 from ..stats.plain import status_json
 from .gate import Gate
 from .heads import Heads
@@ -56,8 +56,8 @@ class Source(Protocol):
     async def metrics(self, caller: Caller) -> bytes:
         """The metrics of this moment that the caller may see, in Prometheus' text format."""
 
-    async def status(self) -> control_pb2.StatusReply:
-        """What the monitor knows at this moment."""
+    async def status(self, caller: Caller) -> control_pb2.StatusReply:
+        """What the caller may see of all that the monitor knows at this moment."""
 
     def events(self, caller: Caller) -> AsyncIterator[str]:
         """Server-sent events for this caller."""
@@ -99,7 +99,7 @@ class WebServer:
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._metrics),
                 web.get("/api/status", self._status),
-                web.get("/api/events", self._events),
+                web.get("/api/events", self._events, allow_head=False),  # it would never end
                 web.static("/static", STATIC),
             ]
         )
@@ -194,7 +194,7 @@ class WebServer:
         return web.Response(body=await self._source.metrics(request[CALLER]), headers=content_type)
 
     async def _status(self, request: web.Request) -> web.StreamResponse:
-        return web.json_response(status_json(visible(await self._source.status(), request[CALLER])))
+        return web.json_response(status_json(await self._source.status(request[CALLER])))
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if not self._gate.may_stream(request.transport, request[CALLER].tenant):

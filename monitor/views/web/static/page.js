@@ -264,7 +264,7 @@ const elsewhere = { leaving: "leaving", host: "in host memory", disk: "on disk",
 function whereabouts(session) {
   if (session.state === "suspended") return "in a file";
   if (session.state === "moved") return `→ ${session.where}`;
-  const device = String(session.device ?? "–");
+  const device = session.devices?.length ? session.devices.join(",") : String(session.device ?? "–");
   if (session.state === "migrating") return `${device} moving`;
   return elsewhere[session.residency] ? `${device} (${elsewhere[session.residency]})` : device;
 }
