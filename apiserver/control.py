@@ -16,7 +16,7 @@ from gpuferry.specs._generated import node_pb2
 from . import orders
 
 POLL_MOST = 1e9  # milliseconds, that poll takes; then one looks again
-PACKET = 64 << 10
+PACKET = 256 << 10  # what TLS holds of a connection is in it, as much as its guest has sent ahead
 DESCRIPTORS = 64  # beside one message, at most
 KEPT = ("grant", "keep", "migrate", "play")  # orders that the next monitor is shown,
 BEGIN = ("grant", "keep")  # and of these the last one makes those before it void

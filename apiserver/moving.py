@@ -117,7 +117,7 @@ class Mover:
             moved.reason = self._progress.cancelled if moved.cancelled else error.reason
             moved.lost = self.left = isinstance(error, Lost)
             moved.others_stay = isinstance(error, OthersStay)
-        except RuntimeError as error:  # the session ended, or something cannot be had
+        except (RuntimeError, TimeoutError, MemoryError) as error:  # it ended, or something cannot be had
             moved.cancelled = bool(self._progress.cancelled)
             moved.reason = self._progress.cancelled or str(error)
         except Exception as error:

@@ -253,7 +253,7 @@ class Source:
             return
         try:
             images = dict(self._core.images(wanted))  # what has ended meanwhile may be wanted too
-        except RuntimeError as error:
+        except (RuntimeError, LookupError) as error:
             raise Refused(str(error)) from None
         if missing := wanted - images.keys():
             raise Refused(f"it is just unloading code ({len(missing)} images): try again")

@@ -245,7 +245,7 @@ cdef int cut_off(GraphExec *g, Place *place) noexcept nogil:
     return status
 
 
-cdef bint outlives_executable(uint16_t op) noexcept nogil:
+cdef bint outlives_executable(Session *s, uint16_t op, const uint8_t *body) noexcept nogil:
     return op == GF_OP_sessionGraphBegin or op == GF_OP_sessionGraphCondition \
         or op == GF_OP_sessionGraphConditional or op == GF_OP_sessionGraphDropConditional
 

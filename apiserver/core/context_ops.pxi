@@ -92,7 +92,6 @@ cdef void forget_context(Session *s, Context *context) noexcept nogil:
     """Kernels of libraries have a form in each context: this one's are gone. Closed slots let go of its events."""
     forget_changes(s, context)
     forget_forms(context)
-    forget_found(s)
     forget_staged(s, context)
 
 
@@ -124,6 +123,7 @@ cdef int drop_context(Session *s, Context *context) noexcept nogil:
     cdef int status = cu.cuCtxDestroy(context.cu)
     s.device.current = NULL
     enter(s, s.device.primary)
+    review_found(s)
     if s.device.broken:
         review_losses(s)
     if context.peers != 0:
@@ -316,6 +316,7 @@ cdef int reset_primary(Session *s, Gpu *gpu, bint discard_staging) noexcept nogi
     primary.cu = again
     s.device.current = NULL
     status = enter(s, primary)
+    review_found(s)
     status = status or furnish_primary(s, gpu)
     forget_fences(s, gpu)
     if status == cu.CUDA_SUCCESS and s.device.broken:

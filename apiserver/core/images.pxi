@@ -538,6 +538,7 @@ cdef int drop_image(Session *s, Image *image) noexcept nogil:
         enter(s, image.base.context)
     unload(image)
     free_image(image)
+    review_found(s)
     return cu.CUDA_SUCCESS
 
 

@@ -93,8 +93,9 @@ cdef void drop_kept(Session *s, Kept **list) noexcept nogil:
         detach_kept(s, list[0])
 
 
-cdef void forget_kept(Session *s, Object *object, bint (*stays)(uint16_t op) noexcept nogil) noexcept nogil:
-    """What was done to an object and is undone, but for operations that stay."""
+cdef void forget_kept(Session *s, Object *object,
+                      bint (*stays)(Session *s, uint16_t op, const uint8_t *body) noexcept nogil) noexcept nogil:
+    """What was done to an object and is undone, but for frames that stay. `stays` is asked with s.lock held."""
     cdef Kept *kept
     cdef Kept *following
     pthread_mutex_lock(&s.lock)
@@ -102,9 +103,22 @@ cdef void forget_kept(Session *s, Object *object, bint (*stays)(uint16_t op) noe
     while following != NULL:
         kept = following
         following = kept.next
-        if not stays(header_of(kept).op):
+        if not stays(s, header_of(kept).op, frame_of(kept) + sizeof(gf_header)):
             detach_kept(s, kept)
     pthread_mutex_unlock(&s.lock)
+
+
+cdef bint keeps(Object *object, uint16_t op, uint64_t first, uint64_t size) noexcept nogil:
+    """Whether a frame of this operation is kept with the object whose first word is in this range. s.lock is held."""
+    cdef Kept *kept = object.kept
+    cdef uint64_t word
+    while kept != NULL:
+        if header_of(kept).op == op:
+            memcpy(&word, frame_of(kept) + sizeof(gf_header), sizeof(word))
+            if word - first < size:
+                return True
+        kept = kept.next
+    return False
 
 
 cdef void do_again(Session *s, Object *object,

@@ -54,18 +54,33 @@ cdef bytes POINTS_TEXT = _points().encode()
 cdef const char *POINTS_PTX = POINTS_TEXT
 
 
+cdef uint64_t hull(const uint64_t *ranges, size_t count, uint64_t *span) noexcept nogil:
+    """The first address of these ranges, and how far from it the last one is."""
+    cdef uint64_t low = ranges[0]
+    cdef uint64_t high = 0
+    cdef size_t i
+    for i in range(count):
+        low = min(low, ranges[2 * i])
+        high = max(high, ranges[2 * i] + ranges[2 * i + 1])
+    span[0] = high - low
+    return low
+
+
 cdef uint64_t pointer_into(const uint8_t *data, size_t size, size_t step, const uint64_t *ranges,
                            size_t count) noexcept nogil:
     """The first word in host memory that lies in one of these ranges; 0: none. A range is its begin and how far from
     there its last address is."""
+    cdef uint64_t span
+    cdef uint64_t low = hull(ranges, count, &span)
     cdef size_t at = 0
     cdef size_t i
     cdef uint64_t word
     while at + sizeof(word) <= size:
         memcpy(&word, data + at, sizeof(word))
-        for i in range(count):
-            if word - ranges[2 * i] <= ranges[2 * i + 1]:
-                return word
+        if word - low <= span:      # few words do
+            for i in range(count):
+                if word - ranges[2 * i] <= ranges[2 * i + 1]:
+                    return word
         at += step
     return 0
 
@@ -79,16 +94,11 @@ cdef int pointer_on_device(Session *s, const uint64_t *pages, size_t count, cons
     cdef cu.CUdeviceptr places[3]
     cdef cu.CUstream stream
     cdef void *arguments[6]
-    cdef uint64_t low = ranges[0]
-    cdef uint64_t high = 0
+    cdef uint64_t span
+    cdef uint64_t low = hull(ranges, several, &span)
     cdef uint32_t number = <uint32_t>several
     cdef size_t size = (1 + 2 * several + count) * sizeof(uint64_t)
-    cdef size_t i
     cdef int status = prepare_side_stream(s, gpu_at_place(s, 0))
-    for i in range(several):
-        low = min(low, ranges[2 * i])
-        high = max(high, ranges[2 * i] + ranges[2 * i + 1])
-    high -= low                             # how far the last address is from the first
     stream = s.move.streams[0]
     status = status or cu.cuModuleLoadData(&module, POINTS_PTX)
     status = status or cu.cuModuleGetFunction(&points, module, b"points")
@@ -101,7 +111,7 @@ cdef int pointer_on_device(Session *s, const uint64_t *pages, size_t count, cons
         arguments[1] = &places[1]
         arguments[2] = &number
         arguments[3] = &low
-        arguments[4] = &high
+        arguments[4] = &span
         arguments[5] = &places[0]
         word[0] = 0
         status = cu.cuMemcpyHtoDAsync(places[0], word, sizeof(uint64_t), stream)

@@ -15,7 +15,6 @@ cdef void leave_variables(Session *s, Image *image) noexcept nogil:
     for address in image.variables[0]:
         leave_variable(s, address)
     pthread_mutex_unlock(&s.lock)
-    forget_found(s)
 
 
 cdef int find_variable(Session *s, uint64_t owner, uint32_t context, const char *name,
@@ -83,28 +82,7 @@ cdef void take_back_lent(Session *s) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
 
 
-cdef bint outlives_code(uint16_t op) noexcept nogil:
-    return op != GF_OP_sessionFindMemory
-
-
-cdef void forget_found(Session *s) noexcept nogil:
-    """Code is unloaded, or a context ends: what lay at addresses that only kernels told may be something else."""
-    cdef Context *context = s.device.others
-    cdef int place
-    if s.images.found.empty():
-        return
-    pthread_mutex_lock(&s.lock)
-    s.images.found.clear()
-    pthread_mutex_unlock(&s.lock)
-    for place in range(s.device.count):
-        forget_kept(s, &gpu_at_place(s, place).primary.base, outlives_code)
-    while context != NULL:
-        forget_kept(s, &context.base, outlives_code)
-        context = next_context(s, context)
-
-
-cdef int sessionFindMemory_call(Session *s, Frame *f, gf_req_sessionFindMemory *q, uint64_t *base,
-                                uint64_t *size) noexcept nogil:
+cdef int memory_of_code(Session *s, uint64_t address, uint64_t *base, uint64_t *size) noexcept nogil:
     """Only the driver knows what it put where for a module. It does not tell that from what is the server's own here, of
     which there is only what moves the session; that the session's kernels reach as well."""
     cdef cu.CUpointer_attribute asked[5]
@@ -123,17 +101,67 @@ cdef int sessionFindMemory_call(Session *s, Frame *f, gf_req_sessionFindMemory *
     answers[2] = &handle_types
     answers[3] = base
     answers[4] = size
-    if in_window(s, q.address, 1):
+    if in_window(s, address, 1):
         return cu.CUDA_ERROR_NOT_FOUND
-    status = cu.cuPointerGetAttributes(5, asked, answers, q.address)
+    status = cu.cuPointerGetAttributes(5, asked, answers, address)
     if status != cu.CUDA_SUCCESS:
         return status
-    if type != cu.CU_MEMORYTYPE_DEVICE or managed or handle_types != 0 or q.address - base[0] >= size[0]:
+    if type != cu.CU_MEMORYTYPE_DEVICE or managed or handle_types != 0 or address - base[0] >= size[0]:
         return cu.CUDA_ERROR_NOT_FOUND
+    return cu.CUDA_SUCCESS
+
+
+cdef int sessionFindMemory_call(Session *s, Frame *f, gf_req_sessionFindMemory *q, uint64_t *base,
+                                uint64_t *size) noexcept nogil:
+    """The first frame that found it is kept, and stays: what names the memory since, a graph say, comes behind it."""
+    cdef gf_rep_sessionFindMemory *out = <gf_rep_sessionFindMemory *>f.reply
+    cdef bint known
+    cdef int status = memory_of_code(s, q.address, base, size)
+    if status != cu.CUDA_SUCCESS:
+        return status
     pthread_mutex_lock(&s.lock)
     s.images.found[0][base[0]] = size[0]
+    known = keeps(&f.context.base, f.op, base[0], size[0])
     pthread_mutex_unlock(&s.lock)
-    return cu.CUDA_SUCCESS
+    if not known:
+        return cu.CUDA_SUCCESS
+    out.base = base[0]
+    out.size = size[0]
+    reply(s, f, cu.CUDA_SUCCESS, 0, NO_PIECE)
+    return DEFERRED
+
+
+cdef bint is_there_yet(Session *s, uint16_t op, const uint8_t *body) noexcept nogil:
+    """Whether what a frame has found is there; other frames have found nothing. s.lock is held."""
+    return op != GF_OP_sessionFindMemory or is_found(s, (<gf_req_sessionFindMemory *>body).address, 1)
+
+
+cdef void review_found(Session *s) noexcept nogil:
+    """Code was unloaded, or a context has ended. What lay in it at addresses that only kernels told may be something else
+    from now on; what lies elsewhere stays, for it may be named at any time, in a graph too."""
+    cdef cpp_map[uint64_t, uint64_t].iterator at = s.images.found.begin()
+    cdef Context *context = s.device.others
+    cdef vector[uint64_t] gone
+    cdef uint64_t base, size
+    cdef size_t i
+    cdef int place
+    while at != s.images.found.end():
+        base = size = 0
+        if memory_of_code(s, dereference(at).first, &base, &size) != cu.CUDA_SUCCESS \
+                or base != dereference(at).first or size != dereference(at).second:
+            gone.push_back(dereference(at).first)
+        preincrement(at)
+    if gone.empty():
+        return
+    pthread_mutex_lock(&s.lock)
+    for i in range(gone.size()):
+        s.images.found.erase(gone[i])
+    pthread_mutex_unlock(&s.lock)
+    for place in range(s.device.count):
+        forget_kept(s, &gpu_at_place(s, place).primary.base, is_there_yet)
+    while context != NULL:
+        forget_kept(s, &context.base, is_there_yet)
+        context = next_context(s, context)
 
 
 cdef bint is_found(Session *s, uint64_t address, uint64_t size) noexcept nogil:

@@ -55,7 +55,7 @@ cdef class Contents(Stillness):
         """Likewise in host memory: in its aligned words, or (`anywhere`) in all."""
         cdef vector[uint64_t] bounds = _bounds(ranges)
         cdef uint64_t word
-        if data.shape[0] == 0:
+        if data.shape[0] == 0 or bounds.empty():
             return 0
         with nogil:
             word = pointer_into(&data[0], data.shape[0], 1 if anywhere else sizeof(word), bounds.data(), bounds.size() // 2)

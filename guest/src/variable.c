@@ -247,15 +247,19 @@ static bool is_mapped(uint64_t address) {
     return mincore((void *)(address & -(uint64_t)GF_STATE_PAGE), 1, &resident) == 0 || errno != ENOMEM;
 }
 
-/* The server is asked for what a kernel told the program, and nobody else. */
+/* The server is asked for what a kernel told the program, and nobody else. Of an earlier failure the next
+ * call tells; and where no server is left, what is then done with the address: the program has nothing there.
+ */
 static bool ask_for(uint64_t address, uint64_t *base, uint64_t *size) {
     const struct gf_req_sessionFindMemory request = {address};
     struct gf_rep_sessionFindMemory reply;
     struct found *found = malloc(sizeof *found);
-    if (found == NULL || gf_call_struct(GF_OP_sessionFindMemory, &request, sizeof request, &reply,
+    if (found == NULL || gf_call_making(GF_OP_sessionFindMemory, &request, sizeof request, &reply,
                                         sizeof reply) != CUDA_SUCCESS) {
         free(found);
-        return false;
+        *base = address;
+        *size = UINT64_MAX - address;
+        return gf_channel_lost();
     }
     gf_context_at_end(end_context);
     *found = (struct found){*base = reply.base, *size = reply.size, NULL};

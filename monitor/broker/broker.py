@@ -44,6 +44,7 @@ from .returning import Returning
 from .several import Several
 
 OBSTACLES_MOST = 100  # of a long queue, those whose reasons are worked out for a status
+LOSSES_MOST = 3  # API servers that may end before they serve a guest
 LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
 
 log = structlog.get_logger()
@@ -419,8 +420,12 @@ class Broker(PoolListener):
             if session.phase is Phase.GRANTED and not self._closing:
                 session.enter_phase(Phase.WAITING)
                 session.placement = session.server = None
-                self._again(session)
-                self._match_new([session])
+                session.losses += 1
+                if session.losses < LOSSES_MOST:
+                    self._again(session)
+                    self._match_new([session])
+                else:  # it may be what ends them
+                    self._give_up(session, f"{LOSSES_MOST} API servers ended before they served it")
             elif not self.custody.may_go_on(session, server):
                 self.end(session, f"API server: {server.end_reason}")
         self.custody.server_lost(server)
@@ -433,15 +438,14 @@ class Broker(PoolListener):
             self._queue.enter(session, first=True)
         elif session.lease.members != [session.id]:
             self._programs.again(session)
-        else:
-            self._give_up(session)
+        else:  # nobody is left of its program whose place it could share
+            text = "its API server died, and the other processes of its program have ended"
+            self._give_up(session, text)
 
-    def _give_up(self, session: Session) -> None:
-        """Nobody is left of its program whose place it could share."""
+    def _give_up(self, session: Session, text: str) -> None:
         guest = self._queue.leave(session)
-        self._queue.forget(session)
-        self._placer.on_complete(session.lease.number, time.monotonic())
-        text = "its API server died, and the other processes of its program have ended"
+        if self._queue.forget(session):
+            self._placer.on_complete(session.lease.number, time.monotonic())
         self.refusals.refuse(guest, Reason.NO_CAPACITY, text)
 
     def device_lost(self, device: int, reason: str) -> None:

@@ -95,12 +95,16 @@ class Clerk:
             return
         for _, _, numbers in beside:
             (descriptor,) = array.array("i", numbers)
+            os.set_blocking(descriptor, False)
             self._voices[descriptor] = Voice(time.monotonic())
             self._poller.register(descriptor, select.EPOLLIN)
 
     def _hear(self, descriptor: int) -> None:
         voice = self._voices[descriptor]
-        data = os.read(descriptor, READ_ONCE)
+        try:
+            data = os.read(descriptor, READ_ONCE)
+        except BlockingIOError:  # whoever has the same user may open its own pipe, and read it first
+            return
         write(voice.said(data, time.monotonic()))
         if not data:
             del self._voices[descriptor]

@@ -49,6 +49,7 @@ class Session:
         self.server: ApiServer | None = None
         self.grant: node_pb2.Grant | None = None
         self.welcome = b""  # that its guest was sent
+        self.losses = 0  # API servers that ended before they served it
         self.timer: asyncio.TimerHandle | None = None
         self.minding: asyncio.TimerHandle | None = None  # until it is ended, if its API server does not
         self.wall_limit = self.idle_limit = 0.0  # seconds; 0: none

@@ -236,6 +236,21 @@ def test_what_a_kernel_told_may_be_copied_once_it_was_looked_for(guest: Guest) -
     assert guest.answer(guest.ask_read(address, 16)).status == INVALID_VALUE
 
 
+def test_what_a_kernel_told_stays_when_other_code_goes(guest: Guest) -> None:
+    """A thread may be about to copy there while another one unloads what has nothing to do with it."""
+    module, other = handle("module", 0), handle("module", 1)
+    assert guest.load(kernels.PTX, module, kernels.digest())[0].status == 0
+    address = guest.call("sessionGetGlobal", owner=module, payload=b"variable").values["address"]
+    guest.send("cuModuleUnload", hmod=module)
+    for each in (module, other):
+        assert guest.load(kernels.PTX, each, kernels.digest())[0].status == 0
+    assert guest.call("sessionFindMemory", address=address).status == 0
+    guest.send("cuModuleUnload", hmod=other)
+    assert guest.read(address, 4) == b"\1\0\0\0"
+    guest.send("cuModuleUnload", hmod=module)
+    assert guest.answer(guest.ask_read(address, 4)).status == INVALID_VALUE
+
+
 def test_nothing_but_the_memory_of_code_is_found(guest: Guest) -> None:
     kernels.load(guest)
     mapped = guest.map()

@@ -36,6 +36,27 @@ def test_a_move_that_is_refused_at_once_keeps_nothing_open() -> None:
     far.close()
 
 
+@pytest.mark.parametrize("error", [TimeoutError("it is late"), MemoryError("too fast"), RuntimeError("over")])
+def test_what_cannot_be_had_is_told_in_words_alone(
+    error: Exception, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is no defect, which would have a traceback."""
+
+    def refuse(_: object) -> None:
+        raise error
+
+    near, far = socket.socketpair()
+    order, core = migration_pb2.Migrate(session=1), cast(Any, None)
+    away = cast(Any, SimpleNamespace(lend=refuse))
+    mover = Mover(core, node_pb2.Grant(), 0.0, near, order, [], b"", Log(), away)
+    with near, far:
+        mover.start()
+        mover.join()
+    assert [message.moved.reason for message in mover.messages()] == [str(error)]
+    assert "Traceback" not in capfd.readouterr().err
+    mover.close()
+
+
 def test_another_monitor_is_told_that_memory_is_wanted_back_for_a_move() -> None:
     """And where it is meanwhile: in host memory, for nobody brings it back yet."""
     core = SimpleNamespace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from dataclasses import replace
 
 import pytest
 from gpuferry.specs._generated.frames import Kernel, KernelParam
@@ -13,7 +14,7 @@ from tests.guest.fake_server import Answer, FakeServer, Frame
 from tests.guest.test_versions import OTHER, lacks
 
 TEXT = b".version 8.0 .target sm_80"
-INVALID_PTX = 218
+UNAVAILABLE, INVALID_PTX, OUT_OF_RESOURCES = 46, 218, 701
 
 
 def table(*kernels: tuple[str, list[tuple[int, int]]], log: bytes = b"", known: int = 1) -> bytes:
@@ -143,10 +144,12 @@ print(launch(function, params=None, extra=extra))
 
 
 TOLD = 0x100000000000  # where a process has nothing
-COPY = f"""
+TO_COPY = """
 target = ctypes.create_string_buffer(16)
 def copy(address, size=4):
     return cu("cuMemcpyDtoH_v2", target, address, size)
+"""
+COPY = f"""{TO_COPY}
 print(copy({TOLD} + 4), copy({TOLD} + 12, 8), copy({TOLD} + 15))
 print(copy({TOLD} + 20), copy(ctypes.addressof(target)))
 """
@@ -179,6 +182,30 @@ print(copy({TOLD}))
     assert outcome.stdout == "0 1 1\n1 1\n0 0\n0\n", outcome.stderr
     asked = [struct.unpack("<Q", f.body)[0] - TOLD for f in server.frames if f.name == "sessionFindMemory"]
     assert asked == [4, 20, 0]
+
+
+def test_a_failure_before_a_question_is_told_by_what_comes_after(server: FakeServer, guest: Guest) -> None:
+    """The question is ours, not the program's."""
+
+    def answer(frame: Frame) -> Answer:
+        told = tells(frame)
+        return replace(told, latched=OUT_OF_RESOURCES) if frame.name == "sessionFindMemory" else told
+
+    server.answer = answer
+    outcome = guest(f"{LOAD}{TO_COPY}print(copy({TOLD}), copy({TOLD}))")
+    assert outcome.stdout == f"{OUT_OF_RESOURCES} 0\n", outcome.stderr
+
+
+def test_a_server_that_dies_in_a_question_is_an_error(server: FakeServer, guest: Guest) -> None:
+
+    def answer(frame: Frame) -> Answer:
+        if frame.name == "sessionFindMemory":
+            server.hang_up()
+            raise EOFError
+        return tells(frame)
+
+    server.answer = answer
+    assert guest(f"{LOAD}{TO_COPY}print(copy({TOLD}))").stdout == f"{UNAVAILABLE}\n"
 
 
 def test_nobody_is_asked_before_there_is_code(server: FakeServer, guest: Guest) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpuferry.monitor.jail.clerk import BURST, LINE_MOST, RATE, Voice
+from gpuferry.monitor.jail.clerk import BURST, LINE_MOST, RATE, Clerk, Voice
 from gpuferry.monitor.jail.scribe import Scribe
 
 from tests.monitor.harness import wait_until
@@ -55,6 +56,22 @@ def test_nothing_that_one_does_to_its_own_is_done_to_others(scribe: Scribe, log:
     os.write(other, b"fine\n")
     said(log, b"fine\n")
     os.close(other)
+
+
+def test_one_that_reads_its_own_pipe_keeps_nobody_waiting() -> None:
+    """Who has the monitor's user can open the other end, and take what the clerk was just told of."""
+    control, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    reading, writing = os.pipe()
+    with control, ours:
+        clerk = Clerk(control)
+        socket.send_fds(ours, [b"v"], [reading])
+        clerk._take(control)
+        (descriptor,) = clerk._voices
+        assert not os.get_blocking(descriptor)
+        clerk._hear(descriptor)
+        assert descriptor in clerk._voices
+        for each in (descriptor, reading, writing):
+            os.close(each)
 
 
 def test_a_clerk_that_is_gone_is_replaced(scribe: Scribe, log: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import time
 from typing import Any
@@ -15,6 +16,7 @@ from tests.migration.moving import close, move, settled
 
 GRAPH = handle("graph_exec", 0)
 ROW = bytes(range(64))
+PTX = b".version 7.5 .target sm_80 .address_size 64 .global .align 4 .u32 word; .entry none() { ret; }\0"
 
 
 def fill(address: int, value: int) -> dict[str, Any]:
@@ -69,6 +71,31 @@ def test_fills_of_memory_that_was_unmapped(source: Server, destination: Server) 
     settled(destination, source, move(destination, source, guest.session))
     assert filled(guest, kept) == (7, 1, 9)
     close(guest, source)
+
+
+def test_a_fill_of_what_only_a_kernel_told(source: Server, destination: Server) -> None:
+    """Other code is unloaded since, so the guest has looked for the address again."""
+    guest, code, other = source.connect(), handle("module", 0), handle("module", 1)
+    digest = hashlib.sha256(PTX).digest()
+
+    def load(module: int) -> None:
+        assert guest.load(PTX, module, digest)[0].status == 0
+
+    load(code)
+    address = guest.call("sessionGetGlobal", owner=code, payload=b"word").values["address"]
+    guest.send("cuModuleUnload", hmod=code)
+    load(code)
+    assert guest.call("sessionFindMemory", address=address).status == 0
+    guest.send("sessionGraphBegin", exec=GRAPH)
+    guest.send("sessionGraphRows", exec=GRAPH, **fill(address, 7))
+    ready(guest)
+    load(other)
+    guest.send("cuModuleUnload", hmod=other)
+    assert guest.call("sessionFindMemory", address=address).status == 0
+    settled(source, destination, move(source, destination, guest.session))
+    guest.send("sessionGraphLaunch", exec=GRAPH, stream=0)
+    assert guest.read(address, 4) == struct.pack("<I", 7)
+    close(guest, destination)
 
 
 def test_an_event_that_a_graph_records_no_more(source: Server, destination: Server) -> None:

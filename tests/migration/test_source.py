@@ -71,6 +71,7 @@ class Session:
         return since
 
     def images(self, also: Collection[bytes] = ()) -> list[tuple[bytes, bytes]]:
+        self._note("images")
         return []
 
     def mappings(self) -> list[tuple[int, int]]:
@@ -240,6 +241,14 @@ def test_code_that_is_gone_before_it_was_sent() -> None:
     with pytest.raises(Refused, match="just unloading code"):
         move(session)
     assert session.told == []
+
+
+def test_code_that_is_not_held_any_more() -> None:
+    """There was no room for it: the engine says so."""
+    session = Session("images", LookupError("an image is no longer held"))
+    session.journal = [MAP, LOAD]
+    with pytest.raises(Refused, match="an image is no longer held"):
+        move(session)
 
 
 def test_what_precopy_copied_is_not_copied_again() -> None:

@@ -3,6 +3,7 @@
     (anything)    serves until the guest closes, then is clean
     unclean       serves until the guest closes, then is not clean
     crash         dies when it is granted, before it started the session (only on its first grant)
+    fatal         the same on each of its grants
     wedged        takes the grant and never starts the session
     lingers       is clean, and never ready again
     hoards        makes the book of its lease larger than a book is
@@ -166,7 +167,8 @@ class FakeServer:
             elif message.WhichOneof("message") == "grant":
                 guest = socket.socket(fileno=descriptors[0])
                 assert guest.getblocking()
-                if message.grant.function == "crash" and claim_crash():
+                function = message.grant.function
+                if function == "fatal" or (function == "crash" and claim_crash()):
                     os._exit(3)
                 threading.Thread(target=self.serve, args=(message.grant, guest), daemon=True).start()
             else:

@@ -133,6 +133,19 @@ def test_a_guest_survives_an_api_server_that_dies_before_it_served(monitor: harn
     monitor.wait_idle(2)
 
 
+def test_a_guest_before_which_api_servers_end_again_and_again_is_refused() -> None:
+    """It may be what ends them: others, and the device, are not to go with them."""
+    with harness.monitor("--pool", "2") as monitor:
+        with FakeGuest(monitor.address, monitor.token, meet=False, function=b"fatal") as guest:
+            with pytest.raises(Refused, match="3 API servers ended") as caught:
+                outcome(guest.connection)
+            assert caught.value.reason == REASON.NO_CAPACITY
+        status = monitor.wait_idle(2)
+        assert not status.sessions
+        assert status.devices[0].memory_granted == 0
+        assert "device taken out" not in monitor.log.read_text()
+
+
 def test_welcome_does_not_wait_for_the_api_server() -> None:
     with harness.monitor("--pool", "1") as monitor:
         (server,) = monitor.status().servers

@@ -14,10 +14,13 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from gpuferry.apiserver.control import Control
+from gpuferry.monitor.pool.channel import channel_pair
 from gpuferry.monitor.views.web.server import following
 from gpuferry.native.tls._records import NoTls, Records
 from gpuferry.native.tls.shake import Shake, _keylog
 from gpuferry.native.tls.stream import TlsSocket
+from gpuferry.specs._generated import node_pb2
 
 from tests.helpers.certificates import Certificates
 
@@ -296,6 +299,29 @@ def test_another_process_goes_on_wherever_this_one_stopped() -> None:
             while theirs.has_input:
                 got += theirs.recv(700)
         assert got == data
+
+
+def test_an_order_has_room_for_all_that_was_said_ahead() -> None:
+    """What a guest says behind its HELLO comes to its API server, as much as the monitor reads at once."""
+    channel, end = channel_pair()
+    with pair() as (ours, theirs, wire, out):
+        ours.sendall(bytes(100_000))
+        came = 0
+        while came < 100_000:
+            part = wire.recv(1 << 17)
+            out.sendall(part)
+            came += len(part)
+        theirs.recv(1)
+        state = theirs.state()
+        assert len(state) > 64 << 10
+        channel.send(node_pb2.ToServer(resume=node_pb2.Resume(session=7, proof=bytes(32))), theirs)
+        control = Control(end.detach(), frozenset({"resume"}))
+        order, (descriptor,) = control.receive()
+        os.close(descriptor)
+        control._socket.close()
+    channel.close()
+    assert order
+    assert order.tls == state
 
 
 def _readable(wire: socket.socket) -> bool:

@@ -6,8 +6,9 @@
 # Read by: -
 # Offers: append begin_images borrow_bytes drop_all_bytes drop_function drop_image end_receiving
 #   find_function_or_kernel find_kernel find_library find_module find_module_or_library find_variable forget_forms
-#   forget_found free_image give_back_bytes hand_out hold_made hold_source is_handed_out leave_source lend_out let_go link_module
-#   loaded_images managed_block new_image prove_bytes receive_bytes retire_library retire_module run_load take_back_lent text_of
+#   free_image give_back_bytes hand_out hold_made hold_source is_handed_out leave_source lend_out let_go link_module
+#   loaded_images managed_block new_image prove_bytes receive_bytes retire_library retire_module review_found run_load
+#   take_back_lent text_of
 
 cdef struct Global:
     uint64_t size

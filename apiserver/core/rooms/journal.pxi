@@ -5,7 +5,7 @@
 # Changed by: -
 # Read by: memory session_ops stillness
 # Offers: begin_journal context_slot digest_of do_again drop_kept end_tail follow forget_changes forget_kept keep
-#   note_use write_frame write_journal write_tail
+#   keeps note_use write_frame write_journal write_tail
 
 cdef struct Kept:               # the frame follows
     Kept *next
