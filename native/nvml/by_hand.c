@@ -146,8 +146,9 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {
 
 #define UUID_FORM "00000000-0000-0000-0000-000000000000"
 
-/* The first device whose text at this offset of struct nv_device ends with `text`. */
-static nvmlReturn_t find_by(size_t offset, const char *text, nvmlDevice_t *device) {
+/* The first device of which `is_named` says that this is its name. */
+static nvmlReturn_t find_by(bool (*is_named)(const struct nv_device *device, const char *text),
+                            const char *text, nvmlDevice_t *device) {
     struct nv_system system;
     NV_TRY(nv_find_system(&system));
     NV_REQUIRE(device != NULL && text != NULL && text[0] != '\0');
@@ -157,9 +158,7 @@ static nvmlReturn_t find_by(size_t offset, const char *text, nvmlDevice_t *devic
         if (state != NVML_SUCCESS && state != NVML_ERROR_GPU_IS_LOST) {
             return state;
         }
-        const char *whole = (const char *)&one + offset;
-        size_t size = strlen(whole), wanted = strlen(text);
-        if (wanted <= size && strcasecmp(whole + size - wanted, text) == 0) {
+        if (is_named(&one, text)) {
             *device = &nv_handles[i];
             return state;
         }
@@ -167,16 +166,38 @@ static nvmlReturn_t find_by(size_t offset, const char *text, nvmlDevice_t *devic
     return NVML_ERROR_NOT_FOUND;
 }
 
+static bool has_uuid(const struct nv_device *device, const char *text) {
+    size_t size = strlen(device->uuid), wanted = strlen(text);
+    return wanted <= size && strcasecmp(device->uuid + size - wanted, text) == 0;
+}
+
 /* With its prefix or as CUDA tells it, which is how cuda-core asks. */
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     NV_REQUIRE(uuid != NULL && (strncmp(uuid, "GPU-", 4) == 0 || strncmp(uuid, "MIG-", 4) == 0 ||
                                 strlen(uuid) == strlen(UUID_FORM)));
-    return find_by(offsetof(struct nv_device, uuid), uuid, device);
+    return find_by(has_uuid, uuid, device);
+}
+
+/* Domain, bus, device and function. */
+static bool read_place(const char *text, unsigned place[4]) {
+    int end = 0;
+    if (sscanf(text, "%x:%x:%x.%x%n", &place[0], &place[1], &place[2], &place[3], &end) != 4) {
+        place[0] = 0;
+        if (sscanf(text, "%x:%x.%x%n", &place[1], &place[2], &place[3], &end) != 3) {
+            return false;
+        }
+    }
+    return text[end] == '\0';
+}
+
+static bool is_at(const struct nv_device *device, const char *text) {
+    unsigned its[4], wanted[4];
+    return read_place(device->pci, its) && read_place(text, wanted) && memcmp(its, wanted, sizeof its) == 0;
 }
 
 /* "00000000:01:00.0"; a domain of four digits and none are understood too, as NVML does. */
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device) {
-    return find_by(offsetof(struct nv_device, pci), id, device);
+    return find_by(is_at, id, device);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device) {

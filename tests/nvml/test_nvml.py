@@ -253,7 +253,8 @@ extended.version = pynvml.nvmlPciInfoExt_v1
 pynvml.nvmlDeviceGetPciInfoExt(device, ctypes.byref(extended))
 uuid = pynvml.nvmlDeviceGetUUID(device)
 same = [*map(pynvml.nvmlDeviceGetHandleByUUID, (uuid, uuid.removeprefix("GPU-"))),
-        *map(pynvml.nvmlDeviceGetHandleByPciBusId, (pci.busId, pci.busIdLegacy, extended.busId))]
+        *map(pynvml.nvmlDeviceGetHandleByPciBusId, (pci.busId, pci.busIdLegacy, extended.busId)),
+        pynvml.nvmlDeviceGetHandleByPciBusId(f"{pci.bus:x}:{pci.device:x}.0")]
 get_extended = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetPciInfoExt")
 told = {
     "before": before,
@@ -262,6 +263,7 @@ told = {
     "uuid": failure(pynvml.nvmlDeviceGetHandleByUUID, "GPU-00000000-0000-0000-0000-000000000000"),
     "half a uuid": failure(pynvml.nvmlDeviceGetHandleByUUID, uuid[12:]),
     "pci": failure(pynvml.nvmlDeviceGetHandleByPciBusId, "00000000:7F:00.0"),
+    "half a place": failure(pynvml.nvmlDeviceGetHandleByPciBusId, pci.busId[-4:]),
     "not a handle": failure(pynvml.nvmlDeviceGetName, ctypes.c_void_p(16)),
     "temperature": failure(pynvml.nvmlDeviceGetTemperature, device, 0),
     "fan": failure(pynvml.nvmlDeviceGetFanSpeed, device),
@@ -278,11 +280,12 @@ print(json.dumps(told))
 """
     assert python(code, server.settings()) == {
         "before": UNINITIALIZED,
-        "same": [True, True, True, True, True],
+        "same": [True] * 6,
         "index": INVALID_ARGUMENT,
         "uuid": NOT_FOUND,
         "half a uuid": INVALID_ARGUMENT,
         "pci": NOT_FOUND,
+        "half a place": NOT_FOUND,
         "not a handle": INVALID_ARGUMENT,
         "temperature": NOT_SUPPORTED,
         "fan": NOT_SUPPORTED,

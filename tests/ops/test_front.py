@@ -22,7 +22,7 @@ from gpuferry.monitor.store.interface import StoreError
 from gpuferry.monitor.tenants.tenancy import Tenancy
 from gpuferry.monitor.views.callers import Callers
 from gpuferry.monitor.views.control import ControlServer, MonitorService, Refused, RequireToken
-from gpuferry.specs._generated import control_pb2, control_pb2_grpc
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc, tenants_pb2
 
 from tests.helpers.certificates import Certificates
 from tests.monitor.harness import DEADLINE
@@ -38,8 +38,12 @@ def as_caller(token: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {token}"),)
 
 
-async def status() -> control_pb2.StatusReply:
+async def status(_: str | None) -> control_pb2.StatusReply:
     return control_pb2.StatusReply(monitor=control_pb2.MonitorInfo(version=LARGE))
+
+
+def reports(_: str) -> list[tenants_pb2.Report]:
+    return []
 
 
 async def for_ever(_: float) -> bool:
@@ -54,7 +58,7 @@ async def anybody(_: str, __: proof.Verifier) -> bool:
 @contextlib.asynccontextmanager
 async def running(folder: Path, identity: Identity | None = None) -> AsyncIterator[tuple[ControlServer, str]]:
     nothing: Any = None
-    service = MonitorService(status, for_ever, nothing, nothing, list)
+    service = MonitorService(status, for_ever, nothing, nothing, reports)
     callers = Callers(OPERATOR.encode(), anybody, Tenancy({}))
     server = ControlServer(service, callers, PLACES, identity)
     name = await server.start("127.0.0.1:0", folder)
