@@ -26,8 +26,12 @@ from tests.residency.lodgers import MIB, Lodger, Operator, lodgers
 DEVICE = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "128MiB", "GPUFERRY_SIM_DIRTY": "1"}
 
 
-# Who leaves is chosen by what API servers say, which takes longer on a busy machine.
-PATIENT = {"gpuferry.monitor.residency.steward:ASK_SECONDS": 20.0}
+# Who leaves is chosen by what API servers say, which takes longer on a busy machine; and where one takes too
+# long to leave, another one is sent away as well.
+PATIENT = {
+    "gpuferry.monitor.residency.steward:ASK_SECONDS": 20.0,
+    "gpuferry.monitor.residency.orders:IN_LINE_SECONDS": 60.0,
+}
 
 
 @contextlib.contextmanager
