@@ -26,7 +26,7 @@ size_t gf_operations_size(const char *data, size_t size);
 bool gf_operations_extended(void);
 /* What follows the image hashes of WELCOME. False: malformed. */
 bool gf_operations_agree(const char *data, size_t size);
-/* Whether the server has laid out this operation alike: for what no function depends on. */
+/* Whether the server lays out this operation as we do: for those that no function depends on. */
 bool gf_operation_agreed(uint16_t operation);
 /* Whether the server counts calls of this function. */
 bool gf_operations_counted(uint16_t wire_id);

@@ -74,7 +74,7 @@ static void drop(struct gf_global *globals) {
     }
 }
 
-/* Code is unloaded, or a context ends: something else may lie there. The server forgets it too. */
+/* Code is unloaded, or a context ends: something else may lie there, so the server is asked again. */
 static void forget_found(void) {
     pthread_mutex_lock(&lock);
     struct found *found = all_found;
