@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
@@ -13,6 +14,7 @@ from .interface import Request
 from .queues import Queue
 
 LATER = 1 << 62  # than any turn that was
+FRESH_MOST = 64  # no decision has to line up more
 
 
 class Turns:
@@ -24,12 +26,16 @@ class Turns:
     `patience`: how often the tenant whose turn it is may be passed over because its request finds no room;
     then others wait for it. Who waits for sessions of its own to end, or for its limits, holds nobody up, and
     nobody holds up the first session of a tenant to which places are left.
+
+    Most requests come when nobody waits, and find room. As long as that is so, those of one tenant stand in
+    the order in which they came, and neither turns nor queues are kept for them.
     """
 
     def __init__(self, make: Callable[[], Queue], holdings: Holdings, patience: int) -> None:
         self._make = make
         self._holdings = holdings
         self._patience = patience
+        self._fresh: deque[Request] = deque()  # of one tenant; nobody else waits then
         self._queues: dict[str, Queue] = {}  # of tenants that have somebody waiting
         self._tenant_of: dict[int, str] = {}
         self._due: dict[str, float] = {}
@@ -41,18 +47,22 @@ class Turns:
         self._holder: str | None = None  # who was passed over so often
 
     def __len__(self) -> int:
-        return len(self._tenant_of)
+        return len(self._tenant_of) + len(self._fresh)
 
     def waiting_of(self, tenant: str) -> int:
         """How many of this tenant wait."""
+        if self._fresh and self._fresh[0].tenant == tenant:
+            return len(self._fresh)
         return len(self._queues.get(tenant, ()))
 
     def longest(self) -> tuple[str, int]:
         """The tenant with the most waiting, and how many those are."""
+        self._line_up()
         return max(((name, len(queue)) for name, queue in self._queues.items()), key=lambda one: one[1])
 
     def newest(self, tenant: str) -> int:
         """The request of this tenant that would be the last to have its turn."""
+        self._line_up()
         *_, last = self._queues[tenant]
         return last.id
 
@@ -67,6 +77,7 @@ class Turns:
 
     def __iter__(self) -> Iterator[Request]:
         """Iterate over the waiting requests in the order of their turns, if all found room."""
+        self._line_up()
         if len(self._queues) == 1:
             yield from next(iter(self._queues.values()))
             return
@@ -84,6 +95,20 @@ class Turns:
         return 1.0 / self._holdings.share(tenant).weight
 
     def push(self, request: Request, first: bool = False, overtaken: int = 0) -> None:
+        fresh = self._fresh
+        alone = not self._queues and (not fresh or fresh[0].tenant == request.tenant)
+        if alone and not first and len(fresh) < FRESH_MOST:
+            fresh.append(request)
+            return
+        self._line_up()
+        self._push(request, first, overtaken)
+
+    def _line_up(self) -> None:
+        """Those that came when nobody waited stand in their tenant's queue from now on."""
+        while self._fresh:
+            self._push(self._fresh.popleft())
+
+    def _push(self, request: Request, first: bool = False, overtaken: int = 0) -> None:
         tenant = request.tenant
         queue = self._queues.get(tenant)
         if queue is None:
@@ -105,6 +130,10 @@ class Turns:
         """
         if not room.open:
             return None
+        if self._fresh:
+            if found := self._first_fresh(room):
+                return found
+            self._line_up()
         holder, held_up = None, False
         for _, _, tenant in self._line:
             left = self._holdings.left(tenant)
@@ -126,6 +155,14 @@ class Turns:
                 held_up = holder == self._holder and self._passed_over >= self._patience
         return None
 
+    def _first_fresh(self, room: Room) -> tuple[Request, Room, int] | None:
+        """What `pick` returns if the first that came when nobody waited finds room."""
+        request = self._fresh[0]
+        if self._holdings.left(request.tenant) < 0:
+            return None
+        mine = self._holdings.room_of(request.tenant, room)
+        return (request, mine, -1) if mine.holds(request) else None
+
     def _hold(self, holder: str | None) -> None:
         """Count that another tenant goes before `holder`, whose turn it is and whose request finds no room;
         None: nobody was passed over.
@@ -136,6 +173,9 @@ class Turns:
             self._passed_over += 1
 
     def take(self, request: Request) -> int:
+        if self._fresh:  # then it is the first of them
+            self._fresh.popleft()
+            return 0
         tenant = self._tenant_of.pop(request.id)
         queue = self._queues[tenant]
         overtaken = queue.take(request)
@@ -151,6 +191,7 @@ class Turns:
         return overtaken
 
     def drop(self, request: int) -> Request | None:
+        self._line_up()
         tenant = self._tenant_of.pop(request, None)
         if tenant is None:
             return None
@@ -162,6 +203,7 @@ class Turns:
         return dropped
 
     def find(self, request: int) -> Request | None:
+        self._line_up()
         tenant = self._tenant_of.get(request)
         return None if tenant is None else self._queues[tenant].find(request)
 

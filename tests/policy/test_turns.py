@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
 import pytest
-from gpuferry.monitor.policy import Gpu, Migrate, Place, Refuse, Request, Scheduler, Share, build
+from gpuferry.monitor.policy import Gpu, Migrate, Place, Refuse, Request, Scheduler, Share, build, turns
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -292,3 +293,40 @@ def test_a_move_takes_no_gpu_more() -> None:
     assert made.policy.standing("a").gpus == 1
     made.policy.on_complete(1, 1.0)
     assert made.policy.standing("a").gpus == 0
+
+
+def story(queue: str, rng: random.Random) -> list[Any]:
+    """What becomes of requests that come, leave and end, some before anything was decided."""
+    server = Server(queue, workers=3, memory=20, few=Share(sessions=1), little=Share(memory=9))
+    tenants = rng.choice([("one",), ("few",), ("little",), ("one", "few", "little")])
+    seen: list[Any] = []
+    for _ in range(30):
+        step = rng.choice(["come", "come", "come", "settle", "settle", "end", "leave", "again", "look"])
+        if step == "come":
+            server.count += 1
+            request = Request(server.count, rng.choice([1, 8, 12]), tenant=rng.choice(tenants))
+            server.policy.on_arrival(request, 0.0)
+        elif step == "again" and server.live:
+            over = server.live.pop(max(server.live))
+            server.policy.on_complete(over.request.id, 0.0)
+            server.policy.on_arrival(over.request, 0.0, first=True)
+            server.policy.on_idle(over.gpu, over.worker)
+        elif step == "leave":
+            server.policy.on_leave(server.count - rng.randrange(3))
+        elif step == "end" and server.live:
+            server.end()
+        elif step == "settle":
+            server.settle()
+        elif step == "look":
+            seen.append([request.id for request in server.policy.waiting()])
+        seen.append((list(server.live), len(server.policy), *map(server.waiting, tenants)))
+    return [*seen, server.placed, server.refused]
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_nobody_has_another_turn_for_want_of_a_queue(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that come when nobody waits stand in none as long as they find room."""
+    stories = [story(queue, random.Random(seed)) for seed in range(150)]
+    monkeypatch.setattr(turns, "FRESH_MOST", 0)
+    for seed, told in enumerate(stories):
+        assert told == story(queue, random.Random(seed)), seed
