@@ -104,7 +104,15 @@ bool gf_host_find(uint64_t address, struct gf_host_range *range) {
 bool gf_host_is_locked(const void *base, uint64_t size) {
     struct gf_host_range range;
     uint64_t address = (uint64_t)base;
-    return gf_host_find(address, &range) && size <= range.size - (address - range.address);
+    while (gf_host_find(address, &range)) { /* ranges may lie side by side */
+        uint64_t left = range.size - (address - range.address);
+        if (size <= left) {
+            return true;
+        }
+        size -= left;
+        address += left;
+    }
+    return false;
 }
 
 void gf_host_set_shared(uint64_t address) {

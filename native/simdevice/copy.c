@@ -154,8 +154,8 @@ static CUresult submit_prepared(struct sim_stream *stream, struct copy_op *op, c
     bool managed = to->kind == SIM_RANGE_MANAGED || from->kind == SIM_RANGE_MANAGED;
     bool between_devices = to->known && !to->host && from->known && !from->host && !managed;
     bool always = (atomic_load(&stream->context->flags) & CU_CTX_SYNC_MEMOPS) != 0;
-    bool wait =
-        (synchronous && (!between_devices || always)) || to->sync_memops || from->sync_memops || !to->known;
+    bool wanted = always || to->sync_memops || from->sync_memops; /* of calls that are not asynchronous */
+    bool wait = (synchronous && (!between_devices || wanted)) || !to->known;
     bool aside = !wait && !from->known;
     if (aside && (box->width * box->height * box->depth > STAGED_MOST || sim_draw(SIM_OPEN_ASIDE, 2))) {
         wait = true;
@@ -328,9 +328,9 @@ static CUresult locate(const struct side *side, const struct box *box, struct pl
     SIM_REQUIRE(!__builtin_add_overflow(side->x, box->width, &row));
     SIM_REQUIRE(!__builtin_add_overflow(side->y, box->height, &rows));
     SIM_REQUIRE(!__builtin_add_overflow(side->z, box->depth, &layers));
-    bool one_row = box->height == 1 && box->depth == 1 && !side->y && !side->z;
+    bool one_slice = box->depth == 1 && !side->z, one_row = box->height == 1 && one_slice && !side->y;
     plane->pitch = !side->pitch && one_row ? row : side->pitch;
-    SIM_REQUIRE(plane->pitch >= row && (!side->rows || side->rows >= rows));
+    SIM_REQUIRE(plane->pitch >= row && (side->rows ? side->rows >= rows : one_slice));
     rows = side->rows ? side->rows : rows;
     SIM_REQUIRE(!__builtin_mul_overflow(plane->pitch, rows, &plane->slice));
     SIM_REQUIRE(!__builtin_mul_overflow(plane->slice, layers, &last));

@@ -9,6 +9,7 @@ static CUresult copy(CUstream stream, CUDA_MEMCPY3D *c, size_t size, bool synchr
         CUmemorytype type;
         CUarray array;
     } sides[] = {{c->srcMemoryType, c->srcArray}, {c->dstMemoryType, c->dstArray}};
+    unsigned texel = 0;
     for (size_t i = 0; i < SIM_COUNT(sides); i++) {
         if (sides[i].type != CU_MEMORYTYPE_ARRAY)
             continue;
@@ -17,8 +18,10 @@ static CUresult copy(CUstream stream, CUDA_MEMCPY3D *c, size_t size, bool synchr
         if (!array)
             return CUDA_ERROR_INVALID_HANDLE;
         bool has_lines = array->shape == SIM_1D || array->shape == SIM_2D;
+        unsigned bytes = (unsigned)array->texel.bytes * array->texel.channels;
         sim_release(array);
-        SIM_REQUIRE(has_lines);
+        SIM_REQUIRE(has_lines && (texel == 0 || texel == bytes)); /* of two arrays they must be the same */
+        texel = bytes;
     }
     c->WidthInBytes = size;
     c->Height = c->Depth = 1;

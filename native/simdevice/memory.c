@@ -111,14 +111,14 @@ CUresult sim_span_look(uint64_t address, uint64_t size, struct sim_span *span) {
         }
         if (end <= range.base + range.size)
             break;
-        /* mappings may lie side by side and be used as one */
+        /* mappings, and what was registered, may lie side by side and be used as one */
         uint64_t next = range.base + range.size;
         bool goes_on = sim_ranges_find(&sim_memory, next, &range) && range.kind == span->kind;
         if (!goes_on && span->host) {
             *span = (struct sim_span){0}; /* registered in part: as good as pageable */
             return CUDA_SUCCESS;
         }
-        SIM_REQUIRE(goes_on && range.kind == SIM_RANGE_MAPPED);
+        SIM_REQUIRE(goes_on && (span->host || range.kind == SIM_RANGE_MAPPED));
     }
     span->known = true;
     return CUDA_SUCCESS;

@@ -124,8 +124,8 @@ static CUresult set(CUstream handle, uint64_t address, size_t pitch, uint32_t va
     } else if (result == CUDA_SUCCESS && op) {
         bool always = (atomic_load(&stream->context->flags) & CU_CTX_SYNC_MEMOPS) != 0;
         bool wait =
-            span.sync_memops || (synchronous && (span.host || span.kind == SIM_RANGE_MANAGED || always));
-        if (wait && (synchronous || !sim_stream_captured(stream)))
+            synchronous && (span.sync_memops || span.host || span.kind == SIM_RANGE_MANAGED || always);
+        if (wait)
             result = sim_submit_and_wait(stream, &op->op);
         else
             result = sim_submit_and_forget(stream, &op->op);

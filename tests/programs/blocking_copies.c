@@ -12,6 +12,27 @@ static void keep_busy(void) {
     QUIET(LAUNCH(kernel("slow_copy"), 1, 64, NULL, &busy, &idle, &count, &delay));
 }
 
+// Asynchronous operations on such memory are as asynchronous as on any other.
+static void asynchronous(CUdeviceptr memory, CUdeviceptr source, unsigned *page_locked) {
+    CUdeviceptr gate = allocate(4);
+    CUstream gated, other;
+    OK(cuStreamCreate(&gated, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    OK(cuMemsetD32(gate, 0, 1));
+    OK(cuStreamSynchronize(NULL));
+    OK(cuStreamWaitValue32(gated, gate, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuMemcpyDtoDAsync(memory, source, BYTES, gated));
+    OK(cuMemcpyHtoDAsync(memory, page_locked, BYTES, gated));
+    OK(cuMemsetD32Async(memory, 8, WORDS, gated));
+    OK(cuMemcpyDtoHAsync(page_locked, memory, BYTES, gated));
+    FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(gated));
+    OK(cuStreamWriteValue32(other, gate, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+    OK(cuStreamSynchronize(gated));
+    EXPECT(page_locked[WORDS - 1] == 8);
+    OK(cuStreamDestroy(other));
+    OK(cuStreamDestroy(gated));
+}
+
 int main(void) {
     const unsigned on = 1;
     unsigned *page_locked = NULL, *registered = calloc(WORDS, 4);
@@ -47,6 +68,7 @@ int main(void) {
     keep_busy();
     OK(cuMemsetD32(synchronous, 6, WORDS));
     OK(cuStreamQuery(NULL));
+    asynchronous(synchronous, source, page_locked);
     // In a context for which the program asked it, all of them are.
     CUarray array;
     OK(cuArrayCreate(&array, &(CUDA_ARRAY_DESCRIPTOR){WORDS, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1}));

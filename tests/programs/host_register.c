@@ -50,6 +50,30 @@ static void unmapped(void) {
     munmap(memory, size / 2);
 }
 
+// What was registered piece by piece, side by side, is copied as one.
+static void side_by_side(void) {
+    const size_t half = 8192;
+    unsigned *memory = aligned_alloc(4096, 2 * half), words = (unsigned)(half / 2), value = 9;
+    CUdeviceptr there = allocate(2 * half);
+    OK(cuMemHostRegister(memory, half, CU_MEMHOSTREGISTER_DEVICEMAP));
+    OK(cuMemHostRegister((char *)memory + half, half, 0));
+    OK(cuMemsetD32(there, 6, words));
+    OK(cuMemcpyDtoHAsync(memory, there, 2 * half, NULL));
+    OK(cuStreamSynchronize(NULL));
+    EXPECT(memory[0] == 6 && memory[words - 1] == 6);
+    memory[words / 2] = 7;
+    OK(cuMemcpyHtoD(there, memory, 2 * half));
+    OK(cuMemcpyDtoH(&value, there + half, 4));
+    EXPECT(value == 7);
+    OK(cuMemcpyDtoD(there, (CUdeviceptr)memory + half - 4, 8));
+    OK(cuMemcpyDtoH(&value, there + 4, 4));
+    EXPECT(value == 7);
+    OK(cuMemHostUnregister((char *)memory + half));
+    OK(cuMemHostUnregister(memory));
+    OK(cuMemFree(there));
+    free(memory);
+}
+
 // What may not be read anywhere in it cannot be page-locked.
 static void out_of_reach(void) {
     const size_t page = 4096, size = 8 * page;
@@ -112,6 +136,7 @@ int main(void) {
     OK(cuMemFreeHost(pinned));
     free(host);
     unmapped();
+    side_by_side();
     out_of_reach();
     return check_failed;
 }
