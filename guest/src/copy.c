@@ -207,6 +207,11 @@ static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, co
                        may_run_behind ? gf_wire_behind(stream) : stream);
 }
 
+void gf_copied_out(void) {
+    gf_hook(GF_AFTER_WAIT);
+    gf_hook(GF_DONE);
+}
+
 /* Waits for the data; several pieces are under way at a time. */
 static CUresult copy_out(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
                          uint64_t stream, unsigned *requests) {
@@ -246,7 +251,7 @@ static CUresult copy_out_and_wait(const struct gf_side *to, const struct gf_side
     CUresult result = copy_out(to, from, extent, stream, &requests);
     if (result == CUDA_SUCCESS) {
         gf_stream_waited(handle, before, requests);
-        gf_hook(GF_DONE);
+        gf_copied_out();
     }
     return result;
 }
@@ -328,18 +333,44 @@ static bool capture(const struct gf_side *to, const struct gf_side *from, const 
     return gf_capture_takes(stream, GF_FORM_MEMCPY, &node, result);
 }
 
+/* Finds out whose memory both sides are, and whether they may be copied. */
+static CUresult look(struct gf_side *to, struct gf_side *from, const struct gf_extent *extent, bool *shared) {
+    bool target = is_shared(to, extent), source = is_shared(from, extent);
+    *shared = target || source;
+    CUresult result = gf_copy_check_side(to, extent, true);
+    return result == CUDA_SUCCESS ? gf_copy_check_side(from, extent, false) : result;
+}
+
+bool gf_copy_mirror(uint64_t *address, uint64_t size) {
+    struct gf_mirror mirror;
+    if (gf_words_are_awaited() || atomic_load(&gf_session.watched) ||
+        !gf_mirror_find(*address, true, &mirror) || size > mirror.size - (*address - mirror.host)) {
+        return false;
+    }
+    *address = mirror.device + (*address - mirror.host);
+    return true;
+}
+
+/* Registered memory that the device has a copy of is copied there: kernels that come before and behind in the
+ * stream may write and read it. */
+static bool is_mirrored(struct gf_side *side, const struct gf_extent *extent) {
+    side->device = gf_copy_mirror(&side->address, span(side, extent));
+    return side->device;
+}
+
 static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_extent extent, uint64_t stream,
                           CUstream cuda_stream, bool may_run_behind) {
-    CUresult result;
-    bool shared = is_shared(&to, &extent);
-    shared = is_shared(&from, &extent) || shared;
-    if ((result = gf_copy_check_side(&to, &extent, true)) != CUDA_SUCCESS ||
-        (result = gf_copy_check_side(&from, &extent, false)) != CUDA_SUCCESS) {
+    bool shared;
+    CUresult result = look(&to, &from, &extent, &shared);
+    if (result != CUDA_SUCCESS) {
         return result;
     }
     join_rows(&to, &from, &extent);
     if (gf_capture_any() && capture(&to, &from, &extent, cuda_stream, &result)) {
         return result;
+    }
+    if (to.device != from.device) {
+        shared = is_mirrored(to.device ? &from : &to, &extent) || shared;
     }
     if (shared) {
         gf_window_work_enqueued();
@@ -356,8 +387,7 @@ static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_exte
         result = gf_cuStreamSynchronize(cuda_stream);
         return result == CUDA_SUCCESS ? copy_host(&to, &from, &extent) : result;
     }
-    bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent)) &&
-                  !gf_is_synchronous(from.address);
+    bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent));
     return behind ? copy_out_behind(&to, &from, &extent, stream)
                   : copy_out_and_wait(&to, &from, &extent, stream, cuda_stream);
 }
@@ -461,6 +491,13 @@ static CUresult enqueue_slice(void *data, const struct gf_row_copy *c) {
     return copy(to, from, (struct gf_extent){c->width, c->rows}, e->stream, e->behind);
 }
 
+static CUresult look_at_slice(void *data, const struct gf_row_copy *c) {
+    struct gf_side to = {c->to_device, c->to, c->to_pitch}, from = {c->from_device, c->from, c->from_pitch};
+    bool shared;
+    (void)data;
+    return look(&to, &from, &(struct gf_extent){c->width, c->rows}, &shared);
+}
+
 static bool is_memory_type(CUmemorytype type) {
     return type >= CU_MEMORYTYPE_HOST && type <= CU_MEMORYTYPE_UNIFIED;
 }
@@ -483,7 +520,10 @@ CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
         uint64_t wire;
         return gf_wire_stream(stream, &wire);
     }
-    return gf_copy_each(p, enqueue_slice, &(struct enqueued){stream, behind});
+    /* Nothing is copied of what cannot be copied as a whole. */
+    result = p->Depth > 1 ? gf_copy_each(p, look_at_slice, NULL) : CUDA_SUCCESS;
+    return result == CUDA_SUCCESS ? gf_copy_each(p, enqueue_slice, &(struct enqueued){stream, behind})
+                                  : result;
 }
 
 CUresult gf_copy_plane(const CUDA_MEMCPY2D *p, CUstream stream, bool behind) {

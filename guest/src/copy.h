@@ -19,6 +19,11 @@ bool gf_is_synchronous(uint64_t address);
 /* A blocking copy from the program's memory into the device's begins: whether it has to be waited for, else
  * it is as if it had been. */
 bool gf_copy_in_waits(uint64_t stream);
+/* A copy into the program's memory was waited for, and so was what came before it in its stream. */
+void gf_copied_out(void);
+/* Memory of the program of which the device has a copy (mirror.h): where it lies there. False: it has none,
+ * or what is copied has to be the program's own, which others may write until the stream is there. */
+bool gf_copy_mirror(uint64_t *address, uint64_t size);
 
 /* One side of a copy: rows in host or device memory. */
 struct gf_side {

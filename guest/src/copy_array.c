@@ -22,9 +22,22 @@ struct end {
     struct gf_copy_side memory;
 };
 
+/* From the first to the last. */
+static uint64_t bytes_of(const struct gf_copy_side *memory, const CUDA_MEMCPY3D *size) {
+    return (size->Depth - 1) * memory->slice + (size->Height - 1) * memory->pitch + size->WidthInBytes;
+}
+
 static CUresult find_end(const struct gf_volume *v, const CUDA_MEMCPY3D *size, bool write, struct end *end) {
     end->is_array = v->type == CU_MEMORYTYPE_ARRAY;
-    return end->is_array ? gf_copy_place(v, size, &end->place) : gf_copy_side(v, size, write, &end->memory);
+    if (end->is_array) {
+        return gf_copy_place(v, size, &end->place);
+    }
+    CUresult result = gf_copy_side(v, size, write, &end->memory);
+    if (result == CUDA_SUCCESS && !end->memory.device &&
+        gf_copy_mirror(&end->memory.address, bytes_of(&end->memory, size))) {
+        end->memory.device = end->memory.shared = true;
+    }
+    return result;
 }
 
 /* Rows of one layer, of which `from` and `to` say where they begin; `behind`: nobody waits for them. */
@@ -72,9 +85,7 @@ static void step(struct end *end, uint64_t rows) {
 }
 
 static bool is_locked(const struct gf_copy_side *memory, const CUDA_MEMCPY3D *size) {
-    uint64_t bytes =
-        (size->Depth - 1) * memory->slice + (size->Height - 1) * memory->pitch + size->WidthInBytes;
-    return gf_host_is_locked((void *)memory->address, bytes);
+    return gf_host_is_locked((void *)memory->address, bytes_of(memory, size));
 }
 
 static CUresult copy_layers(const struct gf_volume *target, const struct gf_volume *source,
@@ -92,7 +103,8 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
     bool waits = !behind && ((is_in && gf_copy_in_waits(stream)) || to.memory.shared || from.memory.shared ||
                              gf_context_is_synchronous());
     stream = is_in && behind ? gf_wire_behind(stream) : stream;
-    behind = behind && !to.is_array && !to.memory.device && is_locked(&to.memory, size);
+    bool is_out = !to.is_array && !to.memory.device;
+    behind = behind && is_out && is_locked(&to.memory, size);
     uint64_t most = GF_CHUNK / size->WidthInBytes;
     most = most > 0 ? most : 1;
     gf_window_work_enqueued();
@@ -109,6 +121,9 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
         from.place.z++;
         to.memory.address += to.memory.slice;
         from.memory.address += from.memory.slice;
+    }
+    if (result == CUDA_SUCCESS && is_out && !behind) {
+        gf_copied_out();
     }
     return result == CUDA_SUCCESS && waits ? gf_wait_for_stream(stream) : result;
 }
@@ -134,6 +149,7 @@ CUresult gf_copy_line(const CUDA_MEMCPY3D *given, CUstream stream, bool behind) 
     } sides[] = {{given->srcMemoryType, given->srcArray, given->srcXInBytes},
                  {given->dstMemoryType, given->dstArray, given->dstXInBytes}};
     bool whole = true;
+    uint64_t other = 0;
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
         if (sides[i].type != CU_MEMORYTYPE_ARRAY) {
             continue;
@@ -143,9 +159,10 @@ CUresult gf_copy_line(const CUDA_MEMCPY3D *given, CUstream stream, bool behind) 
         if (result != CUDA_SUCCESS) {
             return result;
         }
-        if (gf_array_find(sides[i].array)->depth > 0) {
-            return CUDA_ERROR_INVALID_VALUE;
+        if (gf_array_find(sides[i].array)->depth > 0 || (other != 0 && other != texel)) {
+            return CUDA_ERROR_INVALID_VALUE; /* the texels of two arrays must be as large */
         }
+        other = texel;
         whole = whole && (sides[i].offset % texel | given->WidthInBytes % texel) == 0;
     }
     if (!whole && given->WidthInBytes > 0) {

@@ -349,14 +349,22 @@ CUresult gf_host_call_enqueue(struct gf_host_task *call, uint64_t stream, bool a
     return result;
 }
 
+/* To the program it is the end of a wait for what comes before in the stream; and what it writes to memory
+ * that the device shares is there before the stream goes on. */
 static void run_function(struct gf_host_task *call, uint64_t ticket, CUresult status) {
     const struct function_call *f = (struct function_call *)call;
     (void)ticket;
+    if (f->callback == NULL && f->function == NULL) {
+        return; /* a mark */
+    }
+    gf_hook(GF_AFTER_WAIT);
+    gf_hook(GF_DONE);
     if (f->callback != NULL) {
         f->callback(f->stream, status, f->data);
-    } else if (f->function != NULL) {
+    } else {
         f->function(f->data);
     }
+    gf_hook(GF_BEFORE_WAIT);
 }
 
 static struct function_call *add_function(struct function_call like) {

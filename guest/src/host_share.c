@@ -207,9 +207,11 @@ CUresult gf_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned F
         return gf_host_share(range.address);
     }
     struct gf_mirror mirror = {.host = range.address};
-    CUresult result = gf_mirror_find(range.address, true, &mirror)
-                          ? CUDA_SUCCESS
-                          : gf_shared_mirror(range.address, range.size, &mirror.device);
+    CUresult result = CUDA_SUCCESS;
+    if (!gf_mirror_find(range.address, true, &mirror)) {
+        gf_pending_wait((void *)range.address, range.size); /* the device begins with what is there */
+        result = gf_shared_mirror(range.address, range.size, &mirror.device);
+    }
     if (result == CUDA_SUCCESS) {
         *pdptr = mirror.device + ((uint64_t)p - mirror.host);
     }

@@ -138,7 +138,9 @@ REFUSALS = (
 )
 # Their streams wait for what the program does next, which a gate of this test may hold: then it is refused.
 WAITING = {
+    "allocated_beside_waits",
     "async_host_to_device",
+    "blocking_copies",
     "cancelled_thread",
     "capture_basic",
     "course_idioms",
@@ -158,6 +160,7 @@ WAITING = {
     "host_exit",
     "host_function",
     "host_function_beside",
+    "host_function_shared",
     "loads_beside_host_functions",
     "mapped_polling",
     "moving_graph_nodes",
@@ -169,6 +172,7 @@ WAITING = {
     "stream_values",
     "texture_objects",
     "threads_without_context",
+    "vmm_beside_streams",
 }
 # Nobody can enumerate what their kernels have allocated.
 ALLOCATING = {"limits_after_use", "printf_points", "virtual_functions"}

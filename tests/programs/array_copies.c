@@ -171,6 +171,10 @@ static void lines(void) {
     OK(cuMemcpyHtoA(flat, 8, source, 8)); // its first line
     OK(cuMemcpyAtoH(back, flat, 8, 8));
     EXPECT(memcmp(back, source, 8) == 0);
+    CUarray narrow = NULL;
+    OK(cuArrayCreate(&narrow, &(CUDA_ARRAY_DESCRIPTOR){256, 0, CU_AD_FORMAT_UNSIGNED_INT16, 2}));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyAtoA(narrow, 0, line, 0, 64)); // whose texels are smaller
+    OK(cuArrayDestroy(narrow));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoA(NULL, 0, source, 8));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyAtoD(memory + BYTES, line, 0, 256));
     OK(cuArrayDestroy(flat));

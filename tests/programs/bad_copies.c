@@ -15,6 +15,21 @@ static CUresult box(CUdeviceptr memory, CUDA_MEMCPY3D c) {
     return cuMemcpy3D(&c);
 }
 
+// Two slices, whose height is said or is not.
+static CUresult slices(CUdeviceptr memory, size_t height) {
+    return cuMemcpy3D(&(CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                       .srcDevice = memory,
+                                       .srcPitch = 64,
+                                       .srcHeight = height,
+                                       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                       .dstDevice = memory + 65536,
+                                       .dstPitch = 64,
+                                       .dstHeight = 4,
+                                       .WidthInBytes = 16,
+                                       .Height = 4,
+                                       .Depth = 2});
+}
+
 // Offsets and extents whose sums or products are more than 64 bits hold, and rows outside their slice.
 static void boxes(CUdeviceptr memory) {
     const size_t half = (size_t)1 << 63, deep = ((size_t)1 << 56) + 1;
@@ -28,6 +43,15 @@ static void boxes(CUdeviceptr memory) {
     FAILS(CUDA_ERROR_INVALID_VALUE,
           box(memory, (CUDA_MEMCPY3D){.srcHeight = half, .dstHeight = half, .Depth = 3}));
     FAILS(CUDA_ERROR_INVALID_VALUE, box(memory, (CUDA_MEMCPY3D){.Height = half + 1}));
+    // of a copy whose last slice does not fit, nothing is made; slices are as far apart as is said
+    unsigned first = 0;
+    OK(cuMemsetD8(memory, 1, (size_t)2 << 20));
+    OK(cuMemsetD8(memory, 2, 1024));
+    FAILS(CUDA_ERROR_INVALID_VALUE, box(memory, (CUDA_MEMCPY3D){.dstHeight = 16384, .Depth = 3}));
+    OK(cuMemcpyDtoH(&first, memory + 65536, 4));
+    EXPECT(first == 0x01010101);
+    FAILS(CUDA_ERROR_INVALID_VALUE, slices(memory, 0));
+    OK(slices(memory, 4));
     CUDA_MEMCPY2D flat = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
                           .srcDevice = memory,
                           .srcPitch = 64,
