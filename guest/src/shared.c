@@ -309,18 +309,35 @@ static bool may_change(void) {
     return !gf_thread.sharing && gf_session_state() != GF_FORKED;
 }
 
-/* With the lock held. */
+/* With the lock held: the pages of all such memory have the same rights from here on, so that they are few
+ * areas again. */
+static bool reach_anew(struct gf_range *range, uint64_t page, bool write) {
+    static bool said;
+    flush_all();
+    take_all_away();
+    bool reached = gf_range_reach(range, page, stream_of(range), write);
+    if (!reached && !said) {
+        said = true;
+        gf_error(
+            "this process has as many areas of memory as the system allows (vm.max_map_count), so memory "
+            "that program and device share cannot be touched.");
+    }
+    return reached;
+}
+
+/* With the lock held. False: it cannot be touched. */
 static bool reach(struct gf_range *range, uint64_t page, bool write) {
+    bool changes = !gf_range_may(range, page, write);
     fetched = fetched || range->state[page] == GF_AWAY;
-    bool changed = gf_range_reach(range, page, stream_of(range), write);
-    if (changed && write) {
+    bool reached = gf_range_reach(range, page, stream_of(range), write) || reach_anew(range, page, write);
+    if (changes && write) {
         range->begun = ++begun;
         range->begun_page = page;
     }
-    if (working && changed) {
+    if (working && changes) {
         gf_exchange_soon();
     }
-    return changed;
+    return reached;
 }
 
 static bool resolve(uint64_t address, bool write) {
@@ -329,11 +346,9 @@ static bool resolve(uint64_t address, bool write) {
     }
     pthread_mutex_lock(&lock);
     struct gf_range *range = find(address);
-    if (range != NULL) {
-        reach(range, (address - gf_range_base(range)) / GF_PAGE, write);
-    }
+    bool reached = range != NULL && reach(range, (address - gf_range_base(range)) / GF_PAGE, write);
     pthread_mutex_unlock(&lock);
-    return range != NULL;
+    return reached;
 }
 
 static bool reach_range(uint64_t address, uint64_t size, bool write) {
@@ -349,7 +364,10 @@ static bool reach_range(uint64_t address, uint64_t size, bool write) {
         uint64_t offset = address - gf_range_base(range), left = range->pages * GF_PAGE - offset;
         uint64_t last = (offset + (size < left ? size : left) - 1) / GF_PAGE;
         for (uint64_t page = offset / GF_PAGE; page <= last; page++) {
-            changed = reach(range, page, write) || changed;
+            if (!gf_range_may(range, page, write)) {
+                reach(range, page, write);
+                changed = true;
+            }
         }
     }
     pthread_mutex_unlock(&lock);
@@ -384,7 +402,7 @@ static void add(struct gf_range *range) {
 
 static CUresult taken(uint64_t address) {
     gf_error("memory that program and device share needs the addresses from %p on, which are taken in this "
-             "process.",
+             "process, or it has as many areas of memory as the system allows (vm.max_map_count).",
              (void *)address);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }

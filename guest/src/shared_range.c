@@ -64,13 +64,27 @@ void gf_range_leave(uint32_t current) {
     gf_thread.sharing = false;
 }
 
-static void protect(struct gf_range *range, uint64_t first, uint64_t last, enum gf_page state,
-                    int protection) {
-    mprotect((void *)(gf_range_base(range) + first * GF_PAGE), (last - first) * GF_PAGE, protection);
+static bool allow(const struct gf_range *range, uint64_t first, uint64_t last, int protection) {
+    return mprotect((void *)(gf_range_base(range) + first * GF_PAGE), (last - first) * GF_PAGE, protection) ==
+           0;
+}
+
+static void note(struct gf_range *range, uint64_t first, uint64_t last, enum gf_page state) {
     for (uint64_t i = first; i < last; i++) {
         range->present += (range->state[i] == GF_AWAY) - (uint64_t)(state == GF_AWAY);
         range->state[i] = (uint8_t)state;
     }
+}
+
+/* False: it would take more areas with rights of their own than a process may have. Pages are as they were.
+ */
+static bool protect(struct gf_range *range, uint64_t first, uint64_t last, enum gf_page state,
+                    int protection) {
+    bool allowed = allow(range, first, last, protection);
+    if (allowed) {
+        note(range, first, last, state);
+    }
+    return allowed;
 }
 
 void gf_range_take_away(struct gf_range *range) {
@@ -117,7 +131,8 @@ bool gf_range_flush(struct gf_range *range, uint64_t first, uint64_t end_page, u
             first++;
             continue;
         }
-        mprotect((void *)(gf_range_base(range) + first * GF_PAGE), (last - first) * GF_PAGE, PROT_READ);
+        bool noticed =
+            allow(range, first, last, PROT_READ); /* what is written from here on; else it is sent again */
         for (uint64_t at = first; at < last;) {
             uint64_t end = at;
             while (end < last && end - at < SEND_MAX && differs(range, end)) {
@@ -129,7 +144,9 @@ bool gf_range_flush(struct gf_range *range, uint64_t first, uint64_t end_page, u
             }
             at = end > at ? end : at + 1;
         }
-        protect(range, first, last, GF_CLEAN, PROT_READ);
+        if (noticed) {
+            note(range, first, last, GF_CLEAN);
+        }
         first = last;
     }
     return sent;
@@ -148,7 +165,7 @@ static void fill(uint64_t address, uint64_t size) {
     }
 }
 
-static void fetch(struct gf_range *range, uint64_t first, uint64_t stream) {
+static bool fetch(struct gf_range *range, uint64_t first, uint64_t stream) {
     uint64_t last = first, address;
     while (last < range->pages && last - first < FETCH_MAX && range->state[last] == GF_AWAY) {
         last++;
@@ -168,16 +185,20 @@ static void fetch(struct gf_range *range, uint64_t first, uint64_t stream) {
             "the program sees what it last wrote itself.");
     }
     gf_range_leave(current);
-    protect(range, first, last, GF_CLEAN, PROT_READ);
+    return protect(range, first, last, GF_CLEAN, PROT_READ);
+}
+
+bool gf_range_may(const struct gf_range *range, uint64_t page, bool write) {
+    return range->state[page] >= (write ? GF_DIRTY : GF_CLEAN);
 }
 
 bool gf_range_reach(struct gf_range *range, uint64_t page, uint64_t stream, bool write) {
-    bool changed = range->state[page] == GF_AWAY || (range->state[page] == GF_CLEAN && write);
-    if (range->state[page] == GF_AWAY) {
-        fetch(range, page, stream);
+    if (range->state[page] == GF_AWAY && !fetch(range, page, stream)) {
+        return false;
     }
     if (range->state[page] == GF_CLEAN && write) {
-        protect(range, page, page + 1, GF_DIRTY, PROT_READ | PROT_WRITE);
+        return protect(range, page, page + 1, GF_DIRTY, PROT_READ | PROT_WRITE);
     }
-    return changed;
+    /* what failed may have changed a part */
+    return allow(range, page, page + 1, range->state[page] == GF_CLEAN ? PROT_READ : PROT_READ | PROT_WRITE);
 }

@@ -40,5 +40,8 @@ void gf_range_leave(uint32_t current);
 bool gf_range_flush(struct gf_range *range, uint64_t first, uint64_t end_page, uint64_t stream);
 /* Nothing of it may be touched without a fault. */
 void gf_range_take_away(struct gf_range *range);
-/* A page may be touched. False: it could be already. */
+/* Whether a page may be touched. */
+bool gf_range_may(const struct gf_range *range, uint64_t page, bool write);
+/* A page may be touched from here on. False: the process has as many areas of memory as it may have, so pages
+ * beside each other cannot have different rights. */
 bool gf_range_reach(struct gf_range *range, uint64_t page, uint64_t stream, bool write);
