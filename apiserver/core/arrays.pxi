@@ -36,14 +36,17 @@ cdef inline bint box_lies_in(Array *array, uint64_t x, uint64_t y, uint64_t z, u
 
 
 cdef int clear_array(Session *s, Frame *f, Array *array) noexcept nogil:
-    """Whatever the driver finds there, the session does not see it."""
-    cdef Stream *stream = f.context.legacy
+    """Whatever the driver finds there, the session does not see it. In no stream of the program's where that can be
+    helped: one may be waiting for a function of the program."""
+    cdef Gpu *gpu = f.context.gpu
+    cdef Stream *stream = gpu.order if f.context == gpu.primary else f.context.legacy
     cdef cu.CUDA_MEMCPY3D copy
     cdef uint64_t width = min(array.row, <uint64_t>ZEROES_SIZE)
     cdef uint64_t rows = max(<uint64_t>1, ZEROES_SIZE // array.row)
     cdef int status = ready_stream(s, stream)
-    stream.dirty = True
-    stream.active = True
+    if stream != gpu.order:
+        stream.dirty = True
+        stream.active = True
     memset(&copy, 0, sizeof(copy))
     copy.srcMemoryType = cu.CU_MEMORYTYPE_HOST
     copy.srcHost = zeroes
@@ -63,8 +66,10 @@ cdef int clear_array(Session *s, Frame *f, Array *array) noexcept nogil:
         if copy.dstY == array.rows:
             copy.dstY = 0
             copy.dstZ += 1
-    status = status or join(s, stream, f.context.gpu.order) or publish(s, f.context.gpu)
-    stream.epoch = f.context.gpu.epoch
+    if stream != gpu.order:
+        status = status or join(s, stream, gpu.order)
+    status = status or publish(s, gpu)
+    stream.epoch = gpu.epoch
     return status
 
 

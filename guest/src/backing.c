@@ -65,6 +65,7 @@ static void unmap_run(struct gf_backing *backing, uint64_t first) {
     gf_hook(GF_BEFORE_UNMAP);
     send_unmap(backing, first, length);
     memset(&granules[first], 0, length * sizeof *granules);
+    backing->unmaps++;
     backing->mapped -= length;
     backing->empty -= length;
     backing->trimmable -= length;
@@ -259,6 +260,15 @@ bool gf_backing_is_apart(struct gf_backing *backing, uint64_t address, uint64_t 
         unmap_run(backing, run - 1);
     }
     return true;
+}
+
+bool gf_backing_was_there(const struct gf_backing *backing, uint64_t address, uint64_t size) {
+    uint64_t first = granule_at(backing, address), last = granule_at(backing, address + size - 1);
+    uint64_t i = first;
+    while (i <= last && i < backing->granule_high && backing->granules[i].run != 0) {
+        i++;
+    }
+    return i <= last && i < backing->granule_high;
 }
 
 void gf_backing_clear(struct gf_backing *backing, uint64_t address, uint64_t size) {

@@ -17,6 +17,7 @@ struct gf_backing {
     uint64_t trimmable;     /* of these: in empty runs */
     uint64_t elsewhere;     /* bytes of the quota that arrays have */
     uint64_t credit;        /* bytes that this process may have, once it shares its lease */
+    uint64_t unmaps;        /* how often memory was given back */
     struct gf_backing *next;
 };
 
@@ -29,6 +30,8 @@ CUresult gf_backing_use(struct gf_backing *backing, uint64_t address, uint64_t s
 bool gf_backing_leave(struct gf_backing *backing, uint64_t address, uint64_t size, bool exported);
 /* Gives back all memory that no allocation needs. */
 bool gf_backing_give_back(struct gf_backing *backing);
+/* Whether memory that was behind some of these addresses may have been given back. */
+bool gf_backing_was_there(const struct gf_backing *backing, uint64_t address, uint64_t size);
 /* There is no memory behind these addresses, which no allocation has. */
 void gf_backing_clear(struct gf_backing *backing, uint64_t address, uint64_t size);
 /* Whether no memory behind these addresses was asked for together with that of others which are in use. */

@@ -8,10 +8,12 @@
 #include "session.h"
 #include "shared.h"
 #include "stream.h"
+#include "window.h"
 
 /* For all contexts of a device; the first failure. */
 static CUresult wait_for_device(CUdevice device) {
     struct gf_table *table = &gf_tables[GF_HANDLE_CONTEXT];
+    uint64_t through = gf_window_work();
     CUresult result = CUDA_SUCCESS;
     for (uint32_t i = 0; i < atomic_load(&table->slots); i++) {
         const struct gf_context *each = gf_table_at(table, i);
@@ -21,6 +23,9 @@ static CUresult wait_for_device(CUdevice device) {
             CUresult waited = gf_wait_for_context(handle);
             result = result == CUDA_SUCCESS ? waited : result;
         }
+    }
+    if (result == CUDA_SUCCESS && gf_session.device_count == 1) {
+        gf_window_synchronized(through);
     }
     return result;
 }

@@ -22,8 +22,8 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-#define HOST_PAGE     4096ull
-#define HOME_ATTEMPTS 16
+#define HOST_PAGE 4096ull
+#define ATTEMPTS  16 /* to find a block that is apart */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -32,6 +32,8 @@ struct area {
     uint64_t untouched; /* the address from which on nothing was ever handed out */
     struct gf_blocks blocks;
     struct gf_backing backing;
+    uint64_t unmaps,
+        unmapped_at; /* of its backing, when that was last looked at; the work that was there then */
 };
 
 static struct area areas[GF_DEVICES_MAX];
@@ -152,27 +154,6 @@ static void settle(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
     }
 }
 
-/* A block for the home of physical memory: those that share a run with another are passed over. */
-static struct gf_block *take_home(struct area *a, uint64_t size, uint64_t *freed_at, uint64_t *freed_stream) {
-    struct gf_block *passed[HOME_ATTEMPTS], *block = NULL;
-    uint64_t at[HOME_ATTEMPTS], stream[HOME_ATTEMPTS];
-    int count = 0;
-    while (count < HOME_ATTEMPTS) {
-        block = gf_blocks_take(&a->blocks, size, gf_session.granularity, 0, freed_at, freed_stream);
-        if (block == NULL || gf_backing_is_apart(&a->backing, block->address, block->size)) {
-            break;
-        }
-        at[count] = *freed_at;
-        stream[count] = *freed_stream;
-        passed[count++] = block;
-        block = NULL;
-    }
-    while (count-- > 0) {
-        gf_blocks_give(&a->blocks, passed[count], at[count], stream[count]);
-    }
-    return block;
-}
-
 static void touch(struct area *a, const struct gf_block *block) {
     uint64_t end = block->address + block->size;
     a->untouched = end > a->untouched ? end : a->untouched;
@@ -182,27 +163,71 @@ void gf_window_stream_may_wait(void) {
     atomic_store_explicit(&streams_may_wait, true, memory_order_relaxed);
 }
 
-/* Whether whoever takes what that stream freed may be made to wait for it. */
-static bool may_depend(uint64_t pool, uint64_t freed_stream) {
-    bool endless = freed_stream != 0 && atomic_load_explicit(&streams_may_wait, memory_order_relaxed);
-    return gf_pool_may_depend(pool) && !endless;
+/* What is wanted of addresses. */
+struct want {
+    uint64_t size, alignment;
+    uint64_t pool, stream; /* in whose order; 0: nobody's */
+    bool apart;            /* what is behind them was not asked for together with what others use */
+};
+
+/* Whether whoever takes memory may be made to wait for all work there is: not where some of it may be waiting
+ * for the program. */
+static bool may_depend(uint64_t pool) {
+    return gf_pool_may_depend(pool) && !atomic_load_explicit(&streams_may_wait, memory_order_relaxed);
 }
 
-/* A block for an allocation. Where it may not wait for the stream that freed it, one that nobody has had. */
-static struct gf_block *take(struct area *a, uint64_t size, uint64_t align, uint64_t pool, uint64_t stream,
-                             uint64_t *freed_at, uint64_t *freed_stream) {
-    struct gf_block *block = gf_blocks_take(&a->blocks, size, align, 0, freed_at, freed_stream);
-    if (block == NULL || !in_use(*freed_at, *freed_stream, stream) || may_depend(pool, *freed_stream)) {
-        return block;
+/* Whether memory that was given back may still be there, until work is done that waits for the program. */
+static bool is_going(struct area *a, const struct gf_block *block) {
+    if (a->unmaps != a->backing.unmaps) {
+        a->unmaps = a->backing.unmaps;
+        a->unmapped_at = atomic_load(&work);
     }
-    uint64_t before, stream_before;
-    struct gf_block *fresh = gf_blocks_take(&a->blocks, size, align, a->untouched, &before, &stream_before);
-    if (fresh != NULL) {
-        gf_blocks_give(&a->blocks, block, *freed_at, *freed_stream);
+    return atomic_load_explicit(&streams_may_wait, memory_order_relaxed) &&
+           a->unmapped_at > atomic_load(&settled) &&
+           gf_backing_was_there(&a->backing, block->address, block->size);
+}
+
+static bool is_apart(struct area *a, const struct want *want, const struct gf_block *block) {
+    return !want->apart || gf_backing_is_apart(&a->backing, block->address, block->size);
+}
+
+/* A block for which nothing has to be waited, else one that nobody has had. Where there is neither, work may
+ * have to be waited for that uses it. */
+static struct gf_block *take(struct area *a, const struct want *want, uint64_t *freed_at,
+                             uint64_t *freed_stream) {
+    struct gf_block *passed[ATTEMPTS], *found = NULL;
+    uint64_t at[ATTEMPTS], stream[ATTEMPTS];
+    int count = 0, most = want->apart ? ATTEMPTS : 1, possible = ATTEMPTS;
+    while (count < most) {
+        found = gf_blocks_take(&a->blocks, want->size, want->alignment, 0, freed_at, freed_stream);
+        bool apart = found != NULL && is_apart(a, want, found);
+        bool waits =
+            found != NULL && (is_going(a, found) ||
+                              (in_use(*freed_at, *freed_stream, want->stream) && !may_depend(want->pool)));
+        if (found == NULL || (apart && !waits)) {
+            break;
+        }
+        possible = apart && possible == ATTEMPTS ? count : possible;
+        at[count] = *freed_at;
+        stream[count] = *freed_stream;
+        passed[count++] = found;
+        found = NULL;
+    }
+    if (found == NULL && count > 0) {
+        found = gf_blocks_take(&a->blocks, want->size, want->alignment, a->untouched, freed_at, freed_stream);
         *freed_at = *freed_stream = 0;
-        block = fresh;
     }
-    return block;
+    if (found == NULL && possible < count) {
+        found = passed[possible];
+        *freed_at = at[possible];
+        *freed_stream = stream[possible];
+    }
+    for (int i = 0; i < count; i++) {
+        if (passed[i] != found) {
+            gf_blocks_give(&a->blocks, passed[i], at[i], stream[i]);
+        }
+    }
+    return found;
 }
 
 /* What a block is in the books of its pool: what was asked for, without the rest of our granules. */
@@ -224,9 +249,8 @@ static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t poo
     uint64_t rounded = large ? (size + granularity - 1) / granularity * granularity
                              : (size + alignment - 1) / alignment * alignment;
     pthread_mutex_lock(&lock);
-    struct gf_block *block = use == HOME ? take_home(a, rounded, &freed_at, &freed_stream)
-                                         : take(a, rounded, large ? granularity : alignment, pool, stream,
-                                                &freed_at, &freed_stream);
+    const struct want want = {rounded, large ? granularity : alignment, pool, stream, use == HOME};
+    struct gf_block *block = take(a, &want, &freed_at, &freed_stream);
     if (block == NULL) {
         pthread_mutex_unlock(&lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -271,14 +295,16 @@ CUresult gf_window_home(int device, uint64_t size, uint64_t *address) {
 }
 
 /* Addresses with nothing behind them. Lock held. */
-static struct gf_block *take_bare(struct area *a, uint64_t size, uint64_t alignment) {
-    uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
+static struct gf_block *take_bare(struct area *a, uint64_t size, uint64_t alignment, uint64_t *freed_at,
+                                  uint64_t *freed_stream) {
+    uint64_t granularity = gf_session.granularity;
     uint64_t least = alignment > granularity ? alignment : granularity;
     if (size > area_size || least > area_size) {
         return NULL;
     }
     uint64_t rounded = (size + granularity - 1) / granularity * granularity;
-    struct gf_block *block = gf_blocks_take(&a->blocks, rounded, least, 0, &freed_at, &freed_stream);
+    const struct want want = {.size = rounded, .alignment = least, .apart = true};
+    struct gf_block *block = take(a, &want, freed_at, freed_stream);
     if (block != NULL) {
         touch(a, block);
         /* Backing that was left behind these addresses would be in the way of what is mapped there. */
@@ -292,8 +318,9 @@ static struct gf_block *take_bare(struct area *a, uint64_t size, uint64_t alignm
 }
 
 CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address) {
+    uint64_t freed_at, freed_stream;
     pthread_mutex_lock(&lock);
-    struct gf_block *block = take_bare(&areas[0], size, alignment);
+    struct gf_block *block = take_bare(&areas[0], size, alignment, &freed_at, &freed_stream);
     if (block != NULL) {
         block->reserved = true;
         block->requested = size;
@@ -305,10 +332,11 @@ CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address)
 
 CUresult gf_window_import(int device, uint64_t size, uint64_t offset, uint64_t bytes, uint64_t owner,
                           uint64_t *address) {
+    uint64_t freed_at, freed_stream;
     pthread_mutex_lock(&lock);
-    struct gf_block *block = take_bare(&areas[device], size, 0);
+    struct gf_block *block = take_bare(&areas[device], size, 0, &freed_at, &freed_stream);
     if (block != NULL) {
-        gf_send(GF_OP_sessionFence, NULL, 0); /* what used these addresses may be under way */
+        settle(freed_at, freed_stream, 0);
         atomic_store(&gf_session.watched, true);
         block->imported = true;
         block->owner = owner;
