@@ -229,9 +229,11 @@ static bool find_known(uint64_t address, uint64_t *base, uint64_t *size) {
         atomic_load(&global_count) > 0 && (find_in(&gf_tables[GF_HANDLE_LIBRARY], address, base, size) ||
                                            find_in(&gf_tables[GF_HANDLE_MODULE], address, base, size));
     for (const struct found *f = all_found; f != NULL && !known; f = f->next) {
-        known = address - f->base < f->size;
-        *base = f->base;
-        *size = f->size;
+        if (address - f->base < f->size) {
+            known = true;
+            *base = f->base;
+            *size = f->size;
+        }
     }
     pthread_mutex_unlock(&lock);
     return known;
@@ -257,9 +259,12 @@ static bool ask_for(uint64_t address, uint64_t *base, uint64_t *size) {
     if (found == NULL || gf_call_making(GF_OP_sessionFindMemory, &request, sizeof request, &reply,
                                         sizeof reply) != CUDA_SUCCESS) {
         free(found);
+        if (!gf_channel_lost()) {
+            return false;
+        }
         *base = address;
         *size = UINT64_MAX - address;
-        return gf_channel_lost();
+        return true;
     }
     gf_context_at_end(end_context);
     *found = (struct found){*base = reply.base, *size = reply.size, NULL};

@@ -71,6 +71,10 @@ int main(void) {
     EXPECT(type == CU_MEMORYTYPE_DEVICE && ordinal == 0);
     OK(cuPointerGetAttributes(2, wanted, answers, (CUdeviceptr)(uintptr_t)&local));
     EXPECT(type == 0 && (int)ordinal == CU_DEVICE_INVALID);
+    CUpointer_attribute ranges[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    void *extents[] = {&start_address, &range};
+    OK(cuPointerGetAttributes(2, ranges, extents, 16)); // where nothing is
+    EXPECT(start_address == 0 && range == 0);
     CUpointer_attribute pointers[] = {CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
     void *both[] = {&host_pointer, &base};
     OK(cuPointerGetAttributes(2, pointers, both, (CUdeviceptr)(uintptr_t)&local));
