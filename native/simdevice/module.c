@@ -38,7 +38,8 @@ static CUresult place_variables(struct sim_module *module) {
         for (uint32_t r = 0; r < variable->relocation_count; r++) {
             const struct sim_relocation *relocation = &variable->relocations[r];
             uint64_t address = (uint64_t)module->globals[relocation->variable] + (uint64_t)relocation->addend;
-            memcpy(module->globals[i] + relocation->offset, &address, sizeof address);
+            memcpy(module->globals[i] + relocation->offset, (const char *)&address + relocation->first,
+                   relocation->count);
         }
     }
     return CUDA_SUCCESS;

@@ -332,7 +332,7 @@ def logic() -> list[Row]:
             Row(f"shr.u{n}", f"{t} u32 -> {t}", lambda x, y: x >> y),
             Row(f"shr.s{n}", f"s{n} u32 -> s{n}", lambda x, y: x >> y),
         ]
-    for lut in (0x80, 0xFE, 0x96, 0xE8, 0x1A, 0x00, 0xFF, 0xCA):
+    for lut in (0x80, 0xFE, 0x96, 0xE8, 0x1A, 0x00, 0xFF, 0xCA, 0x1E8, -2):
         rows.append(
             Row(
                 "lop3",

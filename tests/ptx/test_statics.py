@@ -43,6 +43,21 @@ def test_each_of_several_variables_has_its_values() -> None:
     assert read(module, "i", np.uint64).tolist() == [address, 9]
 
 
+def test_an_address_in_part() -> None:
+    """The lower half of it in 32 bits, and single bytes beside others: nothing else is written."""
+    text = f"""{HEADER}
+.visible .global .align 8 .u32 a[2];
+.visible .global .u32 half[3] = {{1, a + 4, 2}}, byte[2] = {{0xFF00(a), 3}};
+.visible .global .u8 bytes[4] = {{0xFF(generic(a) + 4), 0xFF00(a), 0xFF0000(a), 9}};
+{entry("", "k", 1)}"""
+    module = driver.Module(text)
+    address = module.variable("a")[0]
+    assert read(module, "half", np.uint32).tolist() == [1, (address + 4) & 0xFFFFFFFF, 2]
+    assert read(module, "byte", np.uint32).tolist() == [address >> 8 & 255, 3]
+    expected = [(address + 4) & 255, address >> 8 & 255, address >> 16 & 255, 9]
+    assert read(module, "bytes", np.uint8).tolist() == expected
+
+
 def test_the_size_of_a_warp_stands_for_a_number() -> None:
     text = f"""{HEADER}
 .visible .global .align WARP_SZ .u32 a[WARP_SZ] = {{WARP_SZ, WARP_SZ / 2 - 1}}, b = WARP_SZ;

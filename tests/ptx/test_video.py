@@ -70,6 +70,12 @@ def rows() -> list[Row]:
                     f"{kind} %d, %a.b3, %b.h1;",
                 ),
                 Row(
+                    f"{kind} of three",
+                    f"{t} {t} {t} -> {t}",
+                    lambda x, y, z, f=f: f(x, y),
+                    f"{kind} %d, %a, %b, %c;",
+                ),
+                Row(
                     f"{kind}.add",
                     f"{t} {t} {t} -> {t}",
                     lambda x, y, z, f=f: f(x, y) + z,

@@ -9,13 +9,13 @@ from gpuferry.native.simdevice.ptx.types import REFERENCES
 
 from .machine_code import MachineCode
 
-MAGIC = 0x3549444E49465347
+MAGIC = 0x3649444E49465347
 NO_INITIAL = (1 << 64) - 1
 
 _HEADER = struct.Struct("<QIIIIIIIIQQQ")
 _KERNEL = struct.Struct("<17I4xQ")
 _VARIABLE = struct.Struct("<QQQIIII")
-_RELOCATION = struct.Struct("<QI4xq")
+_RELOCATION = struct.Struct("<QqIHH")
 _PARAM = struct.Struct("<II")
 _REFERENCES = ("", *REFERENCES)
 
@@ -59,8 +59,8 @@ def build(module: Module | MachineCode, source: bytes, most_registers: int = 0) 
         )
     for variable in module.variables:
         first = len(relocations) // _RELOCATION.size
-        for offset, index, addend in variable.relocations:
-            relocations += _RELOCATION.pack(offset, index, addend)
+        for each in variable.relocations:
+            relocations += _RELOCATION.pack(each.offset, each.addend, each.variable, each.first, each.size)
         variables += _VARIABLE.pack(
             variable.size,
             variable.align,

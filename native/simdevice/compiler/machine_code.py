@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpuferry.native.simdevice.ptx.model import KernelInfo, VariableInfo
+from gpuferry.native.simdevice.ptx.model import KernelInfo, Relocation, VariableInfo
 from gpuferry.native.simdevice.ptx.types import REFERENCES
 
 from .errors import INVALID_IMAGE, NO_BINARY_FOR_GPU, ImageError
@@ -292,7 +292,7 @@ class _File:
             if target in index:
                 self._room.take(_RELA.size)
                 (stored,) = _ADDEND.unpack_from(initial, at)
-                places.append((at, index[target], stored if addend is None else addend))
+                places.append(Relocation(at, index[target], stored if addend is None else addend))
         return VariableInfo(
             name=symbol.name,
             size=symbol.size,

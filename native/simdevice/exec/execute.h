@@ -40,11 +40,12 @@ struct sim_variable_info {
     const char *name;
     uint64_t size, align;
     const void *initial; /* `size` bytes, or NULL for zero */
-    /* places in `initial` that hold the address of another variable: (offset, variable index, addend) */
+    /* places in `initial` that hold bytes of the address of another variable, from the `first` on */
     const struct sim_relocation {
         uint64_t offset;
-        uint32_t variable;
         int64_t addend;
+        uint32_t variable;
+        uint16_t first, count;
     } *relocations;
     uint32_t relocation_count;
     int is_const, is_managed;

@@ -155,7 +155,8 @@ static bool read_variable(struct sim_image *image, const struct tables *t, uint3
         return false;
     for (uint32_t n = 0; n < v->relocation_count; n++) {
         const struct sim_relocation *r = &t->relocations[v->first_relocation + n];
-        if (r->variable >= header->variable_count || v->size < 8 || r->offset > v->size - 8)
+        if (r->variable >= header->variable_count || r->count > 8 || r->first > 8 - r->count ||
+            r->offset > v->size || r->count > v->size - r->offset)
             return false;
     }
     return true;

@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_INDEX_MAGIC 0x3549444e49465347ull /* "GSFINDI5" */
+#define SIM_INDEX_MAGIC 0x3649444e49465347ull /* "GSFINDI6" */
 #define SIM_INDEX_NONE  UINT64_MAX
 
 struct sim_index_header {

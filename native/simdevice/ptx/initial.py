@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .errors import PtxError
 from .lexer import IDENTIFIER, float_bits, integer_literal, tokenize
-from .model import Variable
+from .model import Relocation, Variable
 from .operands import Operands
 
 MOST_INITIAL = 64 << 20  # bytes of a module, as much as its variables may have of initial values
@@ -19,7 +19,7 @@ _OCTAL = re.compile(r"\b0\d")
 @dataclass(frozen=True)
 class Initial:
     data: bytes
-    relocations: tuple[tuple[int, int, int], ...]
+    relocations: tuple[Relocation, ...]
 
 
 def initial_bytes(variable: Variable, address: Callable[[str], tuple[int | None, int]]) -> Initial:
@@ -60,7 +60,7 @@ class _Reader:
         self.variable = variable
         self.address = address
         self.data = bytearray()
-        self.relocations: list[tuple[int, int, int]] = []
+        self.relocations: list[Relocation] = []
 
     def read(self, start: int, end: int) -> Initial:
         tokens = [
@@ -156,14 +156,21 @@ class _Reader:
         if len(tokens) != 1:
             raise self._fail("not an initialiser", text)
         index, constant = self.address(tokens[0])
-        if not masked:
-            if index is not None:
-                if self.variable.element != 8:
-                    raise self._fail("an address needs 64 bits", text)
-                self.relocations.append((len(self.data), index, addend))
-            self._number(constant + addend if index is None else 0)
+        if index is None:
+            self._number((constant + addend) >> shift & 255 if masked else constant + addend)
             return
-        if index is not None and shift == 0:
-            # The bytes 1 to 7 of the address follow: one relocation stands for all.
-            self.relocations.append((len(self.data), index, addend))
-        self._number((constant + addend) >> shift & 255 if index is None else 0)
+        if not masked and self.variable.element < 4:
+            raise self._fail("an address needs 32 bits, or 64", text)
+        first, size = (shift // 8, 1) if masked else (0, self.variable.element)
+        self._relocate(Relocation(len(self.data), index, addend, first, size))
+        self._number(0)
+
+    def _relocate(self, new: Relocation) -> None:
+        """Bytes of one address that follow each other are one."""
+        if self.relocations:
+            *_, last = self.relocations
+            begins = last.offset + last.size, last.variable, last.addend, last.first + last.size
+            if begins == new[:4]:
+                self.relocations[-1] = last._replace(size=last.size + new.size)
+                return
+        self.relocations.append(new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
+from typing import NamedTuple, Union
 
 from .types import Type
 
@@ -164,15 +164,25 @@ class Parameter:
     register: bool
 
 
+class Relocation(NamedTuple):
+    """A place in a variable that holds `size` bytes of another one's address, from the `first` on."""
+
+    offset: int
+    variable: int
+    addend: int
+    first: int = 0
+    size: int = 8
+
+
 @dataclass(frozen=True)
 class VariableInfo:
-    """A module-scope .global or .const variable. `relocations`: (offset, index of the variable, addend)."""
+    """A module-scope .global or .const variable."""
 
     name: str
     size: int
     align: int
     initial: bytes | None
-    relocations: tuple[tuple[int, int, int], ...]
+    relocations: tuple[Relocation, ...]
     is_const: bool
     is_managed: bool
     linkage: str

@@ -38,7 +38,7 @@ from .sources import HEADER, SAXPY, kernel
         ("L: bra L; L:", "defined twice"),
         ("ld.global.u32 %r1, [nobody];", "nobody is not declared"),
         ("ld.global.v4.u32 {%r1, %r2}, [%d1];", "a vector of 4"),
-        ("lop3.b32 %r1, %r2, %r3, %r4, 256;", "eight bits"),
+        ("lop3.b32 %r1, %r2, %r3, %r4, %r5;", "a constant"),
         ("call nobody;", "prototype or targets"),
         ("setp.lo.s32 %p1, %r1, %r2;", r"no \.lo"),
         ("cvt.s32.f32 %r1, %f1;", r"needs one of \.rni"),

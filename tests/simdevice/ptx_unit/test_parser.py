@@ -93,7 +93,7 @@ def test_variables() -> None:
     assert table.is_const
     assert d.is_managed
     assert d.initial == bytes.fromhex("000000000000f03f")
-    assert pointers.relocations == ((0, 0, 0), (8, 1, 4))
+    assert pointers.relocations == ((0, 0, 0, 0, 8), (8, 1, 4, 0, 8))
     assert pointers.initial == bytes(16) + bytes([5]) + bytes(7)
     assert matrix.initial == bytes.fromhex("0100ffff0200030004000500")
     assert (elsewhere.linkage, common.linkage) == ("extern", "common")
@@ -139,7 +139,7 @@ def test_a_pragma_between_a_kernel_s_name_and_its_body() -> None:
 def test_an_address_given_byte_by_byte() -> None:
     masks = ", ".join(f"{255 << 8 * byte:#x}(generic(target))" for byte in range(8))
     text = f"{HEADER}.global .b32 target;\n.global .align 8 .b8 p[16] = {{7, 0, 0, 0, 0, 0, 0, 0, {masks}}};"
-    assert parse(text).variables[1].relocations == ((8, 0, 0),)
+    assert parse(text).variables[1].relocations == ((8, 0, 0, 0, 8),)
 
 
 def test_functions_have_addresses_that_hold_for_every_kernel() -> None:

@@ -194,11 +194,12 @@ def lop3(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     combine = m.choice("and", "or", "xor")
     operands = e.operands(6 if combine else 5)
     d, x, y, z, lut = operands[:5]
-    if not isinstance(lut, Immediate) or not isinstance(lut.value, int) or not 0 <= lut.value < 256:
-        raise e.fail("the table must be a constant of eight bits")
+    if not isinstance(lut, Immediate) or not isinstance(lut.value, int):
+        raise e.fail("the table must be a constant")
+    table = lut.value & 255  # of others ptxas takes these bits too
     a, b, c = e.read(x, B32), e.read(y, B32), e.read(z, B32)
-    ones = e.op(f"and i32 {a}, {_lookup2(e, lut.value >> 4, b, c)}")
-    zeros = e.op(f"and i32 {e.op(f'xor i32 {a}, -1')}, {_lookup2(e, lut.value & 15, b, c)}")
+    ones = e.op(f"and i32 {a}, {_lookup2(e, table >> 4, b, c)}")
+    zeros = e.op(f"and i32 {e.op(f'xor i32 {a}, -1')}, {_lookup2(e, table & 15, b, c)}")
     value = e.op(f"or i32 {ones}, {zeros}")
     if combine:
         if not isinstance(d, Pair):

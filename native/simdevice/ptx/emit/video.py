@@ -69,17 +69,16 @@ def _finish(
             word = e.intrinsic(
                 f"llvm.{'s' if kind.signed else 'u'}{combine}.i32", "i32", f"i32 {word}", f"i32 {c}"
             )
-    elif rest:
-        raise e.fail("a third source needs a use")
     e.write(register, B32, word)
 
 
 def _third(e: FunctionEmitter, m: Modifiers, minimum: int) -> list[Operand]:
+    """The operands; a third source without a use is not looked at, as ptxas has it."""
     found = e.operands(minimum, minimum + 1)
-    merges = _select(found[0])[1] is not None or any(each in m.flags for each in ("add", "min", "max"))
-    if merges != (len(found) == minimum + 1):
-        raise e.fail("a third source is missing, or one too many")
-    return found
+    used = _select(found[0])[1] is not None or any(each in m.flags for each in ("add", "min", "max"))
+    if used and len(found) == minimum:
+        raise e.fail("a third source is missing")
+    return found if used else found[:minimum]
 
 
 @opcode("vadd", "vsub", "vabsdiff", "vmin", "vmax")
