@@ -8,6 +8,7 @@ cdef Context *new_context(Session *s, Gpu *gpu, cu.CUcontext made) noexcept nogi
     cdef Context *context = <Context *>calloc(1, sizeof(Context))
     context.gpu = gpu
     context.events = new vector[cu.CUevent]()
+    context.peers = new vector[uint64_t]()
     context.cu = made
     context.base.context = context
     context.legacy = link_stream(s, <cu.CUstream>cu.CU_STREAM_LEGACY, False)
@@ -41,6 +42,7 @@ cdef inline Context *next_context(Session *s, Context *context) noexcept nogil:
 
 cdef void free_context(Context *context) noexcept nogil:
     del context.events
+    del context.peers
     free(context)
 
 
@@ -126,7 +128,7 @@ cdef int drop_context(Session *s, Context *context) noexcept nogil:
     review_found(s)
     if s.device.broken:
         review_losses(s)
-    if context.peers != 0:
+    if not context.peers.empty():
         status = review_reach(s, context.gpu) or status
     free_context(context)
     return status
@@ -137,15 +139,32 @@ cdef int find_context(Session *s, Frame *f, uint64_t handle, Context **found) no
     return cu.CUDA_ERROR_INVALID_CONTEXT if found[0] == NULL else cu.CUDA_SUCCESS
 
 
+cdef uint32_t devices_of_peers(Session *s, Context *context) noexcept nogil:
+    """Forgets those that are gone."""
+    cdef vector[uint64_t] *peers = context.peers
+    cdef Context *peer
+    cdef uint32_t devices = 0
+    cdef size_t i = 0
+    while i < peers.size():
+        peer = <Context *>find(s, peers[0][i], CONTEXT)
+        if peer == NULL:
+            peers[0][i] = peers.back()
+            peers.pop_back()
+        else:
+            devices |= <uint32_t>1 << peer.gpu.place
+            i += 1
+    return devices
+
+
 cdef uint32_t peers_of(Session *s, Gpu *gpu) noexcept nogil:
     """What contexts of a device may reach: memory is opened to a device, not to one of its contexts."""
-    cdef uint32_t peers = gpu.primary.peers
+    cdef uint32_t devices = devices_of_peers(s, gpu.primary)
     cdef Context *context = s.device.others
     while context != NULL:
         if context.gpu == gpu:
-            peers |= context.peers
+            devices |= devices_of_peers(s, context)
         context = next_context(s, context)
-    return peers
+    return devices
 
 
 cdef int review_reach(Session *s, Gpu *gpu) noexcept nogil:
@@ -170,7 +189,8 @@ cdef int review_reach(Session *s, Gpu *gpu) noexcept nogil:
 
 cdef int sessionPeerAccess_call(Session *s, Frame *f, gf_req_sessionPeerAccess *q, Context *peer) noexcept nogil:
     """The driver judges, and opens what is its own: variables. Memory of the window is opened here."""
-    cdef uint32_t bit = <uint32_t>1 << peer.gpu.place
+    cdef vector[uint64_t] *peers = f.context.peers
+    cdef size_t i
     cdef int status
     if q.enable:
         status = cu.cuCtxEnablePeerAccess(peer.cu, 0)
@@ -179,9 +199,10 @@ cdef int sessionPeerAccess_call(Session *s, Frame *f, gf_req_sessionPeerAccess *
     if status != cu.CUDA_SUCCESS:
         return status
     if q.enable:
-        f.context.peers |= bit
-    else:
-        f.context.peers &= ~bit
+        peers.push_back(q.peer)
+    for i in range(0 if q.enable else peers.size()):
+        if peers[0][i] == q.peer:
+            peers[0][i] = 0
     return review_reach(s, f.context.gpu)
 
 
@@ -297,8 +318,8 @@ cdef int reset_primary(Session *s, Gpu *gpu, bint discard_staging) noexcept nogi
     if first:
         unpin_staging(s)
         forget_registration(s)
-    if primary.peers != 0:
-        primary.peers = 0
+    if not primary.peers.empty():
+        primary.peers.clear()
         review_reach(s, gpu)    # to take away what a device may reach that is being reset cannot hurt it
     primary.events.clear()
     forget_own_events(primary)

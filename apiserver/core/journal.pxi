@@ -221,9 +221,12 @@ cdef void keep(Session *s, Frame *f, const void *body, size_t size, uint64_t ans
             old = object.kept if lasting[f.op] == LASTING_SET else NULL
             while old != NULL and not same_change(replay, old, kept):
                 old = old.next
-            if old != NULL:
-                detach_kept(s, old)
-            attach(s, object, kept)
+            if old != NULL and f.reply_size > 0 and old.answer == answer:
+                free(kept)      # told before, and what came since may use it
+            else:
+                if old != NULL:
+                    detach_kept(s, old)
+                attach(s, object, kept)
     if s.journal.tailing:
         append_tail(s, new_kept(f, body, size, context_of(replay, object, f), answer))
     pthread_mutex_unlock(&s.lock)

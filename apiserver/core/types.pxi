@@ -89,7 +89,7 @@ cdef struct Gpu:                # a device of this process, and what orders work
 cdef struct Context:
     Object base
     Gpu *gpu
-    uint32_t peers              # a bit for each device whose memory its kernels may reach
+    vector[uint64_t] *peers     # handles of the contexts whose memory its kernels may reach; some may be gone
     cu.CUcontext cu
     Stream *legacy
     Stream *per_thread          # made when first used

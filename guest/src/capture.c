@@ -1,6 +1,7 @@
 #include "capture.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "capture_state.h"
 #include "objects.h"
@@ -152,11 +153,24 @@ void gf_capture_forget(struct gf_stream *stream) {
     gf_graphs_unlock();
 }
 
+/* What edges of a node say is checked when a call adds them, before it is known what they lead to: to a
+ * kernel all of them may. */
+static bool is_place(const struct gf_node *node, const CUgraphNode *nodes, const CUgraphEdgeData *data,
+                     size_t i) {
+    for (size_t j = 0; j < i; j++) {
+        if (nodes[j] == nodes[i] && (data == NULL || memcmp(&data[j], &data[i], sizeof *data) == 0)) {
+            return false;
+        }
+    }
+    return data == NULL || gf_is_edge(CU_GRAPH_NODE_TYPE_KERNEL, node, &data[i]);
+}
+
 CUresult gf_places_read(struct gf_places *places, const struct gf_model *model, const CUgraphNode *nodes,
                         const CUgraphEdgeData *data, size_t count) {
     for (size_t i = 0; i < count; i++) {
         struct gf_node *node;
-        if (nodes == NULL || gf_nodes_of(model, &nodes[i], 1, &node) != CUDA_SUCCESS) {
+        if (nodes == NULL || gf_nodes_of(model, &nodes[i], 1, &node) != CUDA_SUCCESS ||
+            !is_place(node, nodes, data, i)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         if (!gf_places_add(places, node, data == NULL ? NULL : &data[i])) {

@@ -67,6 +67,9 @@ static CUresult check_stream(CUstream handle) {
 }
 
 CUresult gf_capture_stream(CUstream handle) {
+    if (gf_capture_is_unknown(handle, gf_capture_stream_of(handle))) {
+        return CUDA_SUCCESS; /* the call says so, and no capture ends by it */
+    }
     gf_graphs_lock();
     CUresult result = check_stream(handle);
     result = result == CUDA_SUCCESS ? check_unsafe() : result;

@@ -82,7 +82,8 @@ CUresult gf_send_rows(uint16_t op, const void *request, size_t size, const struc
 CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int count) {
     gf_hook_before(call->op);
     gf_reply_register(call);
-    return append_parts(call->op, call->request, parts, count, true);
+    CUresult result = append_parts(call->op, call->request, parts, count, true);
+    return result == CUDA_SUCCESS || !gf_reply_withdraw(call, result) ? CUDA_SUCCESS : result;
 }
 
 CUresult gf_call_parts(struct gf_call *call, const struct iovec *parts, int count) {

@@ -85,6 +85,8 @@ bool gf_channel_is_closed(void);
 bool gf_channel_acknowledge(uint64_t received);
 
 void gf_reply_register(struct gf_call *call);
+/* A call that could not be sent is over, with this result. False: its answer is being read. */
+bool gf_reply_withdraw(struct gf_call *call, CUresult result);
 /* The reader's role: one thread at a time receives. */
 bool gf_reader_try(void);
 void gf_reader_leave(void);

@@ -14,7 +14,6 @@
 #include "module.h"
 #include "pool_use.h"
 #include "shared.h"
-#include "steps.h"
 #include "stream.h"
 #include "window.h"
 
@@ -377,13 +376,4 @@ CUresult gf_cuCtxSetCurrent(CUcontext ctx) {
     }
     set_top((uint64_t)ctx);
     return CUDA_SUCCESS;
-}
-
-CUresult gf_cuCtxSynchronize_send(void) {
-    uint64_t through = gf_window_work();
-    CUresult result = gf_call_struct(GF_OP_cuCtxSynchronize, NULL, 0, NULL, 0);
-    if (result == CUDA_SUCCESS && gf_context_is_only_one()) {
-        gf_window_synchronized(through);
-    }
-    return gf_window_waited(result);
 }

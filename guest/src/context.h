@@ -20,6 +20,13 @@ CUdevice gf_context_device(uint64_t handle);
 struct gf_context *gf_context_current(void);
 /* Its handle, whether or not it may be used; 0: none is current. Of a green context: the primary one's. */
 uint64_t gf_context_current_handle(void);
+/* What is done until `gf_context_return` is done as if this were the current context. */
+struct gf_lent {
+    uint64_t context;
+    uint32_t context_id;
+};
+struct gf_lent gf_context_lend(uint64_t handle);
+void gf_context_return(struct gf_lent before);
 /* Until one has done what it was given, whatever is captured meanwhile. */
 CUresult gf_context_synchronize(CUcontext handle);
 /* Whether blocking copies and fills in the current one are done when they return (CU_CTX_SYNC_MEMOPS). */

@@ -18,6 +18,18 @@ uint64_t gf_context_current_handle(void) {
     return gf_thread.depth == 0 ? 0 : gf_thread.context;
 }
 
+struct gf_lent gf_context_lend(uint64_t handle) {
+    const struct gf_lent before = {gf_thread.context, gf_thread.context_id};
+    gf_thread.context = handle;
+    gf_thread.context_id = handle == 0 ? 0 : gf_handle_slot(handle) + 1;
+    return before;
+}
+
+void gf_context_return(struct gf_lent before) {
+    gf_thread.context = before.context;
+    gf_thread.context_id = before.context_id;
+}
+
 uint64_t gf_context_shown(void) {
     return gf_thread.depth == 0 ? 0 : gf_thread.stack[gf_thread.depth - 1];
 }

@@ -1,7 +1,6 @@
 #include "exchange.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "aside.h"
+#include "thread.h"
 
 #define STACK_SIZE (256u << 10)
 #define SOON_NS    500000   /* after the program touched the memory, for the first time since there is work */
@@ -54,20 +54,10 @@ static void *run(void *unused) {
 }
 
 static void start(void) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t all, before;
     touched = gf_put_aside(eventfd(0, EFD_CLOEXEC));
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_SIZE);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (touched < 0 || pthread_create(&thread, &attributes, run, NULL) != 0) {
+    if (touched < 0 || !gf_thread_begin(run, NULL, STACK_SIZE)) {
         atomic_store(&told, true); /* then it is exchanged in calls only */
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
 }
 
 void gf_exchange_begin(void (*exchange)(void)) {

@@ -49,7 +49,8 @@ static CUresult check_kernel(const struct gf_node *node, CUlaunchAttribute *attr
                              .numAttrs = count};
     const void *handle = kernel->func != NULL ? (const void *)kernel->func : (const void *)kernel->kern;
     struct gf_callable *callable = gf_callable_find((uint64_t)handle);
-    return callable == NULL ? CUDA_ERROR_INVALID_HANDLE : gf_launch_check(&config, callable);
+    return callable == NULL ? CUDA_ERROR_INVALID_HANDLE
+                            : gf_launch_check_in(node->context, &config, callable);
 }
 
 /* With the lock held. A node has no two attributes of one kind, so there is room for one more. */

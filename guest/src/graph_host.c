@@ -1,7 +1,6 @@
 /* What this process does when a launched graph comes to a node: functions of the program, and in a graph with
  * such, copies from and to the program's memory, for a function may look at what was copied before it and
  * write what is copied after it. So may the program before it writes a word that the graph waits for. */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "host_call.h"
 #include "objects.h"
 #include "stream.h"
+#include "thread.h"
 #include "user_object.h"
 
 struct graph_copy {
@@ -182,16 +182,14 @@ static void *part_when_idle(void *argument) {
  * launch may wait for the program, which is not to wait for it here. */
 static bool part_aside(struct gf_retained *list, uint64_t context) {
     struct waiting *waiting = malloc(sizeof *waiting);
-    pthread_t thread;
     if (waiting == NULL) {
         return false;
     }
     *waiting = (struct waiting){context, list};
-    if (pthread_create(&thread, NULL, part_when_idle, waiting) != 0) {
+    if (!gf_thread_begin(part_when_idle, waiting, 0)) {
         free(waiting);
         return false;
     }
-    pthread_detach(thread);
     return true;
 }
 

@@ -82,7 +82,7 @@ static CUresult take_kernel(struct gf_node *node) {
     const struct gf_kernel_info *info = callable->info;
     bool anywhere = kernel->func == NULL && callable->context == 0; /* a library's: where the node says */
     CUresult result = in_context(node, anywhere ? (uint64_t)kernel->ctx : callable->context);
-    result = result == CUDA_SUCCESS ? gf_launch_check(&config, callable) : result;
+    result = result == CUDA_SUCCESS ? gf_launch_check_in(node->context, &config, callable) : result;
     if (result != CUDA_SUCCESS) {
         return result;
     }

@@ -11,6 +11,7 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "stream.h"
+#include "window.h"
 
 #define DRIVER(name) gf_##name
 #define ENTER        (void)0
@@ -54,6 +55,11 @@ CUresult gf_green_context(CUcontext *context, CUgreenCtx handle) {
 static struct gf_green_context *green_of(CUcontext handle) {
     const struct gf_context *named = gf_context_find(handle);
     return named == NULL ? NULL : gf_green_context_find((CUgreenCtx)named->green);
+}
+
+uint64_t gf_green_of(CUcontext handle) {
+    const struct gf_green_context *green = green_of(handle != NULL ? handle : (CUcontext)gf_context_shown());
+    return green == NULL ? 0 : atomic_load(&green->object.handle);
 }
 
 unsigned gf_green_multiprocessors(const struct gf_stream *stream) {
@@ -294,10 +300,7 @@ CUresult gf_context_event(CUcontext handle, CUevent event, bool wait) {
     uint64_t wire;
     CUresult result = gf_context_look_up(handle, &context, &wire);
     result = result == CUDA_SUCCESS ? gf_context_usable(context) : result;
-    const struct gf_green_context *green = green_of(handle != NULL ? handle : (CUcontext)gf_context_shown());
-    return result != CUDA_SUCCESS
-               ? result
-               : event_of(wire, green == NULL ? 0 : atomic_load(&green->object.handle), event, wait);
+    return result != CUDA_SUCCESS ? result : event_of(wire, gf_green_of(handle), event, wait);
 }
 
 CUresult gf_green_event(CUgreenCtx handle, CUevent event, bool wait) {
@@ -305,4 +308,32 @@ CUresult gf_green_event(CUgreenCtx handle, CUevent event, bool wait) {
     return green == NULL
                ? CUDA_ERROR_INVALID_CONTEXT
                : event_of(gf_context_primary(green->device), atomic_load(&green->object.handle), event, wait);
+}
+
+/* The server waits for an event that is behind all of it. */
+static CUresult await_all(uint64_t context, uint64_t green) {
+    CUevent event;
+    CUresult result = gf_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct gf_req_sessionContextEvent record = {.owner = context, .green = green, .event = (uint64_t)event};
+    struct gf_req_cuEventSynchronize wait = {.hEvent = (uint64_t)event};
+    result = gf_send_struct(GF_OP_sessionContextEvent, &record);
+    result = result == CUDA_SUCCESS ? gf_call_struct(GF_OP_cuEventSynchronize, &wait, sizeof wait, NULL, 0)
+                                    : result;
+    gf_cuEventDestroy_v2(event);
+    return result;
+}
+
+CUresult gf_green_synchronize(uint64_t handle) {
+    const struct gf_green_context *green = gf_green_context_find((CUgreenCtx)handle);
+    if (green == NULL) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    uint64_t context = gf_context_primary(green->device);
+    const struct gf_lent before = gf_context_lend(context);
+    CUresult result = await_all(context, handle);
+    gf_context_return(before);
+    return gf_window_waited(result);
 }

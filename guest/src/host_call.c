@@ -1,7 +1,6 @@
 #include "host_call.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -13,6 +12,7 @@
 #include "objects.h"
 #include "stats.h"
 #include "stream.h"
+#include "thread.h"
 #include "window.h"
 
 #define TABLE_SIZE 256
@@ -176,19 +176,7 @@ static void *work(void *worker_) {
 
 /* With the lock held. */
 static bool start(struct worker *worker) {
-    if (worker->started) {
-        return true;
-    }
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    worker->started = pthread_create(&thread, &attributes, work, worker) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
+    worker->started = worker->started || gf_thread_begin(work, worker, 0);
     return worker->started;
 }
 

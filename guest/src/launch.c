@@ -96,13 +96,10 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
         return result;
     }
     /* A kernel of a library is launched in the stream's context. */
-    uint32_t current = gf_thread.context_id;
-    if (context != gf_context_current_handle()) {
-        gf_thread.context_id = gf_handle_slot(context) + 1;
-    }
+    const struct gf_lent before = gf_context_lend(context);
     result = launch_here(config, function, callable, stream, wire, kernelParams, extra, attributes,
                          attribute_count);
-    gf_thread.context_id = current;
+    gf_context_return(before);
     bool waits = result == CUDA_SUCCESS && gf_session.launch_blocking;
     return waits ? gf_cuStreamSynchronize(config->hStream) : result;
 }

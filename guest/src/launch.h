@@ -12,6 +12,9 @@ CUresult gf_launch_attributes(const CUlaunchConfig *config, struct gf_launch_att
                               uint32_t *count);
 /* Everything that CUDA refuses of a launch at once. */
 CUresult gf_launch_check(const CUlaunchConfig *config, const struct gf_callable *callable);
+/* The same of a launch in a context that need not be the current one; 0: in none. */
+CUresult gf_launch_check_in(uint64_t context, const CUlaunchConfig *config,
+                            const struct gf_callable *callable);
 /* The values of a kernel's parameters, as its table says, into `packed`, which has room for them. */
 CUresult gf_launch_pack(const struct gf_kernel_info *info, void **kernelParams, void **extra, char *packed);
 /* The kernel wants to be told its clusters, and nobody does. A node of a graph is told after it was added. */

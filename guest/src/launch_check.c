@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codecs.h"
+#include "context.h"
 #include "module.h"
 
 static int limit(CUdevice_attribute attribute) {
@@ -125,6 +126,14 @@ CUresult gf_launch_check(const CUlaunchConfig *c, const struct gf_callable *call
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     }
     return check_clusters(c, callable);
+}
+
+CUresult gf_launch_check_in(uint64_t context, const CUlaunchConfig *config,
+                            const struct gf_callable *callable) {
+    const struct gf_lent before = gf_context_lend(context);
+    CUresult result = gf_launch_check(config, callable);
+    gf_context_return(before);
+    return result;
 }
 
 CUresult gf_launch_attributes(const CUlaunchConfig *config, struct gf_launch_attribute *travel,

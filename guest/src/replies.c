@@ -53,6 +53,18 @@ static struct gf_call *take_call(uint32_t request) {
     return call;
 }
 
+bool gf_reply_withdraw(struct gf_call *call, CUresult result) {
+    if (take_call(call->request) == NULL) {
+        return false;
+    }
+    if (call->completed != NULL) {
+        atomic_fetch_sub(&ch.unattended, 1);
+    }
+    call->status = result;
+    call->done = true;
+    return true;
+}
+
 bool gf_reader_try(void) {
     pthread_mutex_lock(&ch.reply_lock);
     bool taken = !ch.reading;

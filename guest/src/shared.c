@@ -293,7 +293,7 @@ bool gf_shared_at_work(void) {
 
 static void before_array_end(void) {
     if (!gf_thread.sharing && gf_shared_at_work()) {
-        gf_cuCtxSynchronize();
+        gf_wait_for_context(gf_context_current_handle());
     }
 }
 

@@ -7,6 +7,7 @@
 #include "graph.h"
 #include "guest.h"
 #include "objects.h"
+#include "thread.h"
 
 struct gf_retained {
     uint64_t object;
@@ -21,28 +22,30 @@ struct destruction {
     void *data;
 };
 
-static void *destroy(void *argument) {
-    struct destruction *given = argument;
+static void destroy(struct destruction given) {
     bool before = gf_thread.host_function;
     gf_thread.host_function = true;
-    given->destroy(given->data);
+    given.destroy(given.data);
     gf_thread.host_function = before;
-    free(given);
+}
+
+static void *destroy_aside(void *argument) {
+    const struct destruction given = *(struct destruction *)argument;
+    free(argument);
+    destroy(given);
     return NULL;
 }
 
 /* The program's destructor may not call CUDA, as functions in streams may not, so nobody waits for it; it
- * runs on a thread of ours. */
+ * runs on a thread of ours, if there is one. */
 static void begin_destruction(CUhostFn function, void *data) {
-    struct destruction *given = malloc(sizeof *given);
-    pthread_t thread;
-    if (given == NULL) {
-        return;
+    const struct destruction given = {function, data};
+    struct destruction *kept = malloc(sizeof *kept);
+    if (kept != NULL) {
+        *kept = given;
     }
-    *given = (struct destruction){function, data};
-    if (pthread_create(&thread, NULL, destroy, given) == 0) {
-        pthread_detach(thread);
-    } else {
+    if (kept == NULL || !gf_thread_begin(destroy_aside, kept, 0)) {
+        free(kept);
         destroy(given);
     }
 }

@@ -6,6 +6,7 @@
 #include "freed.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "graph.h"
 #include "objects.h"
 #include "steps.h"
 #include "stream.h"
@@ -98,9 +99,24 @@ static void await_freed(CUevent handle) {
     }
 }
 
+/* Of a record that became a place in a graph no time is known. That an event never has one comes first. */
+static bool is_captured(const struct gf_event *event, const struct gf_event *other) {
+    if (event == NULL || other == NULL || ((event->flags | other->flags) & CU_EVENT_DISABLE_TIMING) != 0 ||
+        !event->recorded || !other->recorded) {
+        return false;
+    }
+    gf_graphs_lock();
+    bool captured = event->mark != NULL || other->mark != NULL;
+    gf_graphs_unlock();
+    return captured;
+}
+
 CUresult gf_cuEventElapsedTime_v2_check(float *pMilliseconds, CUevent hStart, CUevent hEnd) {
     if (pMilliseconds == NULL) {
         return CUDA_ERROR_INVALID_HANDLE; /* as the driver says, whatever its manual does */
+    }
+    if (is_captured(gf_event_find(hStart), gf_event_find(hEnd))) {
+        return CUDA_ERROR_CAPTURED_EVENT;
     }
     await_freed(hStart);
     await_freed(hEnd);

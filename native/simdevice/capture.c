@@ -256,7 +256,7 @@ static CUresult mark_place(const struct sim_captured *captured, struct sim_captu
         nodes[i] = links->items[i].from->object.handle;
         edges[i] = links->items[i].data;
     }
-    sim_capture_mark_clear(mark);
+    sim_capture_mark_drop(mark);
     *mark = (struct sim_capture_mark){captured->capture->id, nodes, edges, links->count};
     return CUDA_SUCCESS;
 }

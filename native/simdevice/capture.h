@@ -44,7 +44,10 @@ bool sim_capture_record(struct sim_stream *stream, struct sim_capture_mark *mark
 bool sim_capture_wait(struct sim_stream *stream, const struct sim_capture_mark *mark, CUresult *result);
 /* The edge by which kernels wait for the mark, which is a kernel's place. */
 void sim_capture_set_edge(struct sim_capture_mark *mark, CUgraphEdgeData edge);
+/* The event is recorded anew, outside of captures. */
 void sim_capture_mark_clear(struct sim_capture_mark *mark);
+/* The same with the lock of graphs, or where nobody else has the event any more. */
+void sim_capture_mark_drop(struct sim_capture_mark *mark);
 /* An event with such a mark was asked about: that ends its capture. */
 void sim_capture_asked(const struct sim_capture_mark *mark);
 

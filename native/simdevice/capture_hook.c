@@ -1,5 +1,6 @@
 /* Where calls find out about captures: without one it costs a look at a pointer. */
 #include "capture.h"
+#include "graph.h"
 #include "scheduler.h"
 #include <stdlib.h>
 
@@ -70,12 +71,18 @@ void sim_capture_set_edge(struct sim_capture_mark *mark, CUgraphEdgeData edge) {
         now->set_edge(mark, edge);
 }
 
-void sim_capture_mark_clear(struct sim_capture_mark *mark) {
-    if (mark->id == 0) /* as most often: others may just be looking */
-        return;
+void sim_capture_mark_drop(struct sim_capture_mark *mark) {
     free(mark->nodes);
     free(mark->edges);
     *mark = (struct sim_capture_mark){0};
+}
+
+void sim_capture_mark_clear(struct sim_capture_mark *mark) {
+    if (mark->id == 0) /* as most often: others may just be looking */
+        return;
+    sim_graphs_lock();
+    sim_capture_mark_drop(mark);
+    sim_graphs_unlock();
 }
 
 void sim_capture_asked(const struct sim_capture_mark *mark) {

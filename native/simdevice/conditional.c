@@ -95,7 +95,8 @@ struct conditional_op {
 };
 
 static CUresult run_step(struct sim_op *step) {
-    if (step->class->may_block) /* another conditional node, whose steps are at work */
+    if (step->class->may_block ||
+        step->class->may_spin) /* of another conditional node the steps are at work */
         return step->class->run(step);
     sim_work_begin();
     CUresult result = step->class->run(step);

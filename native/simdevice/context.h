@@ -33,7 +33,7 @@ struct sim_context {
     CUfunc_cache cache_config;
     struct sim_stream *legacy;
     struct sim_stream *busy; /* those with operations; under the scheduler's lock */
-    _Atomic uint64_t peers;  /* bit per device whose memory cuCtxEnablePeerAccess opened */
+    struct sim_peer *peers;  /* whose memory cuCtxEnablePeerAccess opened; under peer.c's lock */
     struct sim_green *green; /* it is but a name of this green context of the primary one */
     /* Streams of the driver's own, made when first used: later work of the context waits for the one, the
      * other ends behind all that the context was given. */
@@ -68,4 +68,6 @@ CUresult sim_context_error(const struct sim_context *context);
 void sim_context_fail(struct sim_context *context, CUresult error);
 /* A context of the device has ended; with the last one its error goes. */
 void sim_contexts_recover(struct sim_device *device);
+/* A context ends that reached others. */
+void sim_peers_forget(struct sim_context *context);
 bool sim_context_flags_valid(unsigned flags);

@@ -83,7 +83,7 @@ void sim_context_tear_down(struct sim_context *context) {
     sim_handle_close_all(SIM_MIPMAP, context);
     sim_memory_free_context(context);
     gf_stream_settings_forget(&context->legacy->settings);
-    atomic_store(&context->peers, 0);
+    sim_peers_forget(context);
     sim_contexts_recover(context->device);
     set_default_limits(context);
     context->cache_config = CU_FUNC_CACHE_PREFER_NONE;

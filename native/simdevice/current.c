@@ -223,27 +223,3 @@ CUresult cuCtxResetPersistingL2Cache(void) {
     struct sim_context *context;
     return sim_context_current(&context);
 }
-
-CUresult cuCtxEnablePeerAccess(CUcontext peer_handle, unsigned int flags) {
-    struct sim_context *context;
-    SIM_TRY(sim_context_current(&context));
-    struct sim_context *peer = sim_context_of(peer_handle);
-    SIM_REQUIRE(flags == 0);
-    if (!peer || peer == context)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (peer->device == context->device || !sim_config_get()->peers)
-        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-    uint64_t bit = UINT64_C(1) << peer->device->ordinal;
-    return atomic_fetch_or(&context->peers, bit) & bit ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
-                                                       : CUDA_SUCCESS;
-}
-
-CUresult cuCtxDisablePeerAccess(CUcontext peer_handle) {
-    struct sim_context *context;
-    SIM_TRY(sim_context_current(&context));
-    struct sim_context *peer = sim_context_of(peer_handle);
-    if (!peer)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    uint64_t bit = UINT64_C(1) << peer->device->ordinal;
-    return atomic_fetch_and(&context->peers, ~bit) & bit ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-}

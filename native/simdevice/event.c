@@ -22,7 +22,7 @@ static void destroy(void *pointer) {
     struct sim_event *event = pointer;
     if (event->recorded)
         sim_op_release(event->recorded);
-    sim_capture_mark_clear(&event->mark);
+    sim_capture_mark_drop(&event->mark);
     if (event->shared)
         sim_ipc_event_end(event->shared);
     pthread_mutex_destroy(&event->lock);

@@ -1,6 +1,7 @@
 /* Device memory that other processes open. Its pages are private until the first handle of it is asked for;
- * then they become those of a file, while nothing is at work. */
+ * then they become those of a file, while nothing but kernels is at work. */
 #include "context.h"
+#include "execute.h"
 #include "ipc_memory.h"
 #include "memory.h"
 #include "scheduler.h"
@@ -43,19 +44,25 @@ static bool take_file(struct sim_range *range, void *argument) {
     return true;
 }
 
-/* The pages become those of the file. Nothing is at work. */
+/* The pages become those of the file. Nothing is at work but kernels, of which those that write there
+ * meanwhile wait. */
 static void exchange_pages(void *argument) {
     struct exchange *exchange = argument;
     uint64_t base = exchange->range.base, size = sim_round_up(exchange->range.size, SIM_PAGE);
     void *copy = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, exchange->file, 0);
     if (copy == MAP_FAILED)
         return;
-    exchange->done = sim_ranges_change(&sim_memory, base, take_file, exchange);
+    sim_faults_hold();
+    bool held = mprotect((void *)base, size, PROT_READ) == 0;
+    exchange->done = held && sim_ranges_change(&sim_memory, base, take_file, exchange);
     if (exchange->done) {
         memcpy(copy, (void *)base, size);
         exchange->done = mmap((void *)base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                               exchange->file, 0) != MAP_FAILED;
     }
+    if (held && !exchange->done)
+        mprotect((void *)base, size, PROT_READ | PROT_WRITE);
+    sim_faults_release();
     munmap(copy, size);
 }
 

@@ -68,7 +68,8 @@ static void describe(const struct sim_op *op, struct sim_node_work *work) {
     work->programmatic = launch->programmatic;
 }
 
-static const struct sim_op_class launch_class = {.run = SIM_WORK(run), .describe = describe, .drop = drop};
+static const struct sim_op_class launch_class = {
+    .run = SIM_WORK(run), .describe = describe, .drop = drop, .may_spin = true};
 
 static CUresult check_shape(const CUlaunchConfig *c, const struct sim_function *function, bool cooperative) {
     const struct sim_kernel_info *info = function->info;

@@ -29,7 +29,7 @@ static pthread_cond_t work_ready, op_done = PTHREAD_COND_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct sim_stream *ready; /* claimed streams whose head can run, by priority */
 static unsigned idle_threads, busy_threads, waking_threads;
-static unsigned running; /* operations that may be at work on device memory */
+static unsigned running; /* operations that may be at work on device memory, but for kernels */
 static unsigned wanting_alone;
 static _Atomic unsigned queued; /* changed with the lock held */
 static unsigned wanting_room;
@@ -202,10 +202,10 @@ static void execute(struct sim_stream *stream, bool in_worker) {
     struct sim_op *op = stream->head;
     struct sim_context *context = stream->context;
     const struct sim_op_class *class = op->class;
-    bool steps_aside = in_worker && class->may_block;
+    bool steps_aside = in_worker && class->may_block, counts = !class->may_block && !class->may_spin;
     while (wanting_alone)
         pthread_cond_wait(&op_done, &lock);
-    running += !class->may_block;
+    running += counts;
     if (steps_aside) {
         busy_threads--;
         if (ready && busy_threads < MAX_BUSY_THREADS)
@@ -223,7 +223,7 @@ static void execute(struct sim_stream *stream, bool in_worker) {
     pthread_mutex_lock(&lock);
     if (steps_aside)
         busy_threads++;
-    running -= !class->may_block;
+    running -= counts;
     if (wanting_alone)
         pthread_cond_broadcast(&op_done);
     finish(op);

@@ -19,6 +19,8 @@ struct sim_op_class {
     bool even_after_error; /* runs in a context that a sticky error has ended */
     /* Runs code that may wait for other streams: counts neither as a busy thread nor as at work. */
     bool may_block;
+    /* A kernel, which may wait for the program: a busy thread, but nobody waits until it is not at work. */
+    bool may_spin;
 };
 
 /* Marks a `run` that works on device memory, in the files of SIM_WORKING_SOURCES only: all others are in both
@@ -95,7 +97,8 @@ void sim_context_join(struct sim_context *context, const struct sim_green *green
 /* Around work on device memory that is part of an operation that may block, which is not at work itself. */
 void sim_work_begin(void);
 void sim_work_end(void);
-/* Calls `action` while no operation is at work on device memory; those that wait for the program are. */
+/* Calls `action` while no operation but kernels is at work on device memory; those that wait for the program
+ * are. */
 void sim_scheduler_alone(void (*action)(void *argument), void *argument);
 /* Waits for everything that any context of the device has been given. */
 void sim_device_drain(const struct sim_device *device);

@@ -160,12 +160,13 @@ def without_request(frame: bytes) -> bytes:
     return HEADER.pack(size, op, flags, 0, context) + frame[HEADER.size :]
 
 
-def test_names_that_begin_alike_are_different(engine: Engine, guest: Guest) -> None:
+def test_what_was_told_of_a_variable_stays_where_it_was_first_told(engine: Engine, guest: Guest) -> None:
+    """What came since may use it. Names that begin alike are different ones."""
     load(guest, LIBRARY)
     for name in (b"v", b"vv", b"va", b"vv"):
         get(guest, name)
     found = [frame for frame, _ in engine.call("snapshot") if migrant.operation(frame) == "sessionGetGlobal"]
-    assert [frame[HEADER.size + 8 :] for frame in found] == [b"v", b"va", b"vv"]
+    assert [frame[HEADER.size + 8 :] for frame in found] == [b"v", b"vv", b"va"]
 
 
 def test_each_context_has_its_own_settings_and_variables(engine: Engine, guest: Guest) -> None:

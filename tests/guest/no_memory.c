@@ -78,6 +78,20 @@ static void make_code(void) {
     OK(cuLibraryUnload(library));
 }
 
+// The name lies in memory that the device has too, which is copied before it is sent.
+static void make_named(void) {
+    CUmodule own;
+    CUdeviceptr address;
+    size_t size;
+    char *name = NULL;
+    OK(cuMemHostAlloc((void **)&name, PAGE, CU_MEMHOSTALLOC_DEVICEMAP));
+    strcpy(name, "global_words");
+    OK(cuModuleLoadData(&own, kernels_ptx));
+    MADE(cuModuleGetGlobal(&address, &size, own, name));
+    OK(cuModuleUnload(own));
+    OK(cuMemFreeHost(name));
+}
+
 static void make_link(void) {
     CUjit_option option = CU_JIT_OPTIMIZATION_LEVEL;
     void *value = (void *)3, *image;
@@ -158,6 +172,7 @@ int main(int count, char **arguments) {
     for (int round = 0; round < 2; round++) {
         make_many();
         make_code();
+        make_named();
         make_link();
         make_memory(stream);
         make_context();

@@ -70,11 +70,17 @@ int main(void) {
     OK(cuEventCreate(&before, 0));
     OK(cuEventCreate(&during, 0));
     OK(cuEventRecord(before, origin));
+    OK(cuEventRecord(during, origin));
+    OK(cuStreamSynchronize(origin));
     const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                                          CU_STREAM_CAPTURE_MODE_RELAXED};
     CUstreamCaptureStatus status;
     CUdeviceptr memory;
     CUgraphExec exec;
+    CUstream gone;
+    float elapsed;
+    OK(cuStreamCreate(&gone, CU_STREAM_DEFAULT));
+    OK(cuStreamDestroy(gone));
     OK(cuGraphCreate(&graph, 0));
     OK(cuGraphInstantiate(&exec, graph, 0));
     OK(cuGraphDestroy(graph));
@@ -104,6 +110,13 @@ int main(void) {
         FAILS(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(during));
         ends_invalidated();
         FAILS(CUDA_ERROR_CAPTURED_EVENT, cuEventSynchronize(during));
+        FAILS(CUDA_ERROR_CAPTURED_EVENT, cuEventElapsedTime(&elapsed, before, during));
+        FAILS(CUDA_ERROR_CAPTURED_EVENT, cuEventElapsedTime(&elapsed, during, before));
+        begin(modes[i]);
+        FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(gone)); // which is no word about the capture
+        FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamQuery(gone));
+        OK(cuStreamEndCapture(origin, &graph));
+        OK(cuGraphDestroy(graph));
         begin(modes[i]);
         FAILS(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, cuStreamWaitEvent(origin, before, 0));
         ends_invalidated();

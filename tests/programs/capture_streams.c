@@ -43,6 +43,11 @@ int main(void) {
     OK(cuStreamGetCaptureInfo(other, &status, &id_of_other, NULL, NULL, NULL, NULL));
     EXPECT(id == id_of_other);
     OK(cuGraphAddEmptyNode(&extra, graph, nodes, places));
+    CUgraphNode twice[] = {extra, extra};
+    const CUgraphEdgeData early = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                   .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamUpdateCaptureDependencies(origin, twice, NULL, 2, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamUpdateCaptureDependencies(origin, &extra, &early, 1, 0));
     OK(cuStreamUpdateCaptureDependencies(origin, &extra, NULL, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
     OK(cuMemcpyDtoHAsync(out, a, WORDS * 4, origin));
     OK(cuMemcpyDtoHAsync(pageable, b, WORDS * 4, origin));
@@ -63,6 +68,8 @@ int main(void) {
         EXPECT(pageable[0] == 16 && pageable[WORDS - 1] == 16);
     }
 
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuStreamBeginCaptureToGraph(origin, graph, twice, NULL, 2, CU_STREAM_CAPTURE_MODE_RELAXED));
     // a stream that comes in and is destroyed, as Warp's temporary ones are, leaves its work
     OK(cuStreamBeginCaptureToGraph(origin, graph, &extra, NULL, 1, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(cuEventRecord(fork, origin));

@@ -1,12 +1,15 @@
 // Objects of the program that a graph refers to are destroyed when what was launched of it is over, even if
 // the executable graph ends before, or becomes another one, which refers to that one's objects from then on.
 #include "graphs.h"
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <time.h>
 
 static CUdeviceptr data;
-static atomic_bool opened;
+static pthread_t program;
+static atomic_bool opened, takes_signals;
 static atomic_uint destroyed[2];
 
 static void rest(void) {
@@ -19,7 +22,12 @@ static void CUDA_CB await(void *unused) {
         rest();
 }
 
+// In a thread of the driver's, that takes no signals of the program.
 static void CUDA_CB destroy(void *count) {
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    if (!pthread_equal(pthread_self(), program) && sigismember(&blocked, SIGUSR1) != 1)
+        atomic_store(&takes_signals, true);
     atomic_fetch_add((atomic_uint *)count, 1);
 }
 
@@ -46,6 +54,7 @@ static CUgraph new_graph(int which) {
 
 int main(void) {
     start();
+    program = pthread_self();
     CUstream stream;
     unsigned word;
     data = allocate(4);
@@ -92,5 +101,6 @@ int main(void) {
     EXPECT(destroyed[0] == 0);
     atomic_store(&opened, true);
     EXPECT(comes_to_an_end(0));
+    EXPECT(!takes_signals);
     return check_failed;
 }

@@ -214,6 +214,19 @@ static void events(CUgreenCtx green, CUgreenCtx other, CUfunction affine) {
         QUIET(cuCtxRecordEvent(NULL, all_done));
         QUIET(cuGreenCtxWaitEvent(green, all_done));
     }
+    // Who waits for one waits for its own work, whatever the primary context has to do.
+    CUcontext named = NULL;
+    CUdeviceptr flag = allocate(4);
+    OK(cuMemsetD32(flag, 0, 1));
+    OK(cuCtxSynchronize());
+    OK(cuStreamWaitValue32(streams[2], flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuCtxFromGreenCtx(&named, green));
+    OK(cuCtxPushCurrent(named));
+    OK(cuCtxSynchronize());
+    OK(cuCtxPopCurrent(&named));
+    OK(cuMemsetD32Async(flag, 1, 1, streams[0]));
+    OK(cuStreamSynchronize(streams[2]));
+    OK(cuMemFree(flag));
     OK(cuCtxRecordEvent(context, all_done));
     OK(cuEventSynchronize(all_done));
     OK(cuEventQuery(all_done));

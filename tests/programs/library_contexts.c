@@ -92,6 +92,8 @@ int main(void) {
     CUstream ours, theirs;
     CUfunction mine;
     CUgraph graph;
+    CUgraphExec exec;
+    unsigned value = 0;
     start();
     to = allocate(4);
     OK(cuStreamCreate(&ours, CU_STREAM_NON_BLOCKING));
@@ -117,6 +119,12 @@ int main(void) {
     OK(cuStreamBeginCapture(theirs, CU_STREAM_CAPTURE_MODE_RELAXED));
     CALL(LAUNCH((CUfunction)bump, 1, 1, theirs, &to));
     CALL(cuStreamEndCapture(theirs, &graph));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, theirs));
+    OK(cuStreamSynchronize(theirs));
+    OK(cuMemcpyDtoH(&value, to, 4));
+    EXPECT(value == 6); // its stream's context has counted
+    OK(cuGraphExecDestroy(exec));
     OK(cuCtxDestroy(own));
     EXPECT(bumped(context, ours) == 7);
     OK(cuLibraryUnload(library));

@@ -36,6 +36,47 @@ static CUresult launch(int i, CUfunction which, unsigned shared) {
     return result;
 }
 
+// Launches go by the device of their stream and nodes by the one of their context, whichever is current.
+static void elsewhere(void) {
+    const CUresult wanted[] = {CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS};
+    CUstream streams[2];
+    CUdeviceptr words[2];
+    CUgraph graph;
+    CUgraphNode node;
+    unsigned value = 5, back = 0;
+    for (int i = 0; i < 2; i++) {
+        QUIET(cuCtxSetCurrent(primary[i]));
+        QUIET(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        QUIET(cuMemAlloc(&words[i], 4));
+    }
+    OK(cuGraphCreate(&graph, 0));
+    for (int i = 0; i < 2; i++) {
+        void *params[] = {&words[i], &value};
+        const CUDA_KERNEL_NODE_PARAMS of_node = {.kern = store,
+                                                 .ctx = primary[i],
+                                                 .gridDimX = 1,
+                                                 .gridDimY = 1,
+                                                 .gridDimZ = 1,
+                                                 .blockDimX = 1,
+                                                 .blockDimY = 1,
+                                                 .blockDimZ = 1,
+                                                 .sharedMemBytes = WANTED,
+                                                 .kernelParams = params};
+        QUIET(cuCtxSetCurrent(primary[1 - i]));
+        CUresult launched =
+            cuLaunchKernel((CUfunction)store, 1, 1, 1, 1, 1, 1, WANTED, streams[i], params, NULL);
+        CUresult added = cuGraphAddKernelNode(&node, graph, NULL, 0, &of_node);
+        EXPECT(launched == wanted[i] && added == wanted[i]);
+    }
+    OK(cuStreamSynchronize(streams[1]));
+    OK(cuCtxSetCurrent(primary[1]));
+    OK(cuMemcpyDtoH(&back, words[1], 4));
+    EXPECT(back == 5);
+    OK(cuGraphDestroy(graph));
+    for (int i = 0; i < 2; i++)
+        QUIET(cuStreamDestroy(streams[i]));
+}
+
 int main(void) {
     CUlibrary library;
     OK(cuInit(0));
@@ -67,6 +108,8 @@ int main(void) {
     expect(0, WANTED);
     OK(cuFuncSetAttribute((CUfunction)store, dynamic, SOME));
     expect(0, SOME);
+    OK(cuKernelSetAttribute(dynamic, WANTED, store, 1));
+    elsewhere();
     OK(cuLibraryUnload(library));
     return check_failed;
 }

@@ -155,6 +155,32 @@ static void enabling(void) {
     OK(cuCtxDisablePeerAccess(primary[1]));
 }
 
+// What is enabled is a context, not its device: another one of that device is another matter, and so is one
+// that was made when it had ended.
+static void enabling_contexts(void) {
+    CUcontext theirs[2];
+    CUdeviceptr memory_of_second = 0;
+    for (int i = 0; i < 2; i++)
+        OK(cuCtxCreate(&theirs[i], NULL, 0, 1));
+    OK(cuMemAlloc(&memory_of_second, BYTES));
+    use(0);
+    OK(cuCtxEnablePeerAccess(theirs[0], 0));
+    OK(cuCtxEnablePeerAccess(theirs[1], 0));
+    FAILS(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(theirs[0], 0));
+    OK(cuCtxDisablePeerAccess(theirs[0]));
+    FAILS(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cuCtxDisablePeerAccess(theirs[0]));
+    fill_on(0, 24, memory_of_second);
+    OK(cuCtxSynchronize());
+    EXPECT(holds_wanted(memory_of_second));
+    for (int i = 0; i < 2; i++)
+        OK(cuCtxDestroy(theirs[i]));
+    OK(cuCtxCreate(&theirs[1], NULL, 0, 1));
+    use(0);
+    FAILS(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cuCtxDisablePeerAccess(theirs[1]));
+    OK(cuCtxEnablePeerAccess(theirs[1], 0));
+    OK(cuCtxDestroy(theirs[1]));
+}
+
 // Memory of device 1, mapped for device 0 too.
 static void mappings(void) {
     const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -229,6 +255,7 @@ int main(void) {
     begin(1);
     copies();
     enabling();
+    enabling_contexts();
     mappings();
     pools();
     return check_failed;

@@ -107,6 +107,10 @@ struct sim_grid {
 /* Runs the whole grid on the engine's threads and returns when it has ended: CUDA_SUCCESS or the error that
  * ended it. */
 CUresult sim_grid_run(const struct sim_grid *grid);
+/* From here until `sim_faults_release` memory may be without access for a while: what faults waits, and is
+ * done again. One thread at a time. */
+void sim_faults_hold(void);
+void sim_faults_release(void);
 /* Nothing of what kernels left outside device memory is there any more: stacks, shared memory, the heap. Only
  * when no kernel runs. */
 void sim_grids_forget(void);

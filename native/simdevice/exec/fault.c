@@ -2,6 +2,7 @@
  * handler. */
 #define _GNU_SOURCE
 #include "engine.h"
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -21,6 +22,10 @@ struct fault {
 };
 static _Thread_local struct fault fault __attribute__((tls_model("initial-exec")));
 static _Thread_local bool chaining __attribute__((tls_model("initial-exec")));
+
+/* How often memory was held and released: odd while it is held. And as often as this thread has seen. */
+static _Atomic unsigned holds;
+static _Thread_local unsigned seen_holds __attribute__((tls_model("initial-exec")));
 
 /* Runs on the dead fiber's stack, emptied. */
 static void landing(void) {
@@ -75,12 +80,35 @@ static void chain(int number, siginfo_t *info, void *context) {
     chaining = false;
 }
 
+/* Whether memory was held since the last fault of this thread, which may be why there is this one. */
+static bool was_held(void) {
+    unsigned now = atomic_load(&holds);
+    while (now % 2 != 0) {
+        sched_yield();
+        now = atomic_load(&holds);
+    }
+    bool was = now != seen_holds;
+    seen_holds = now;
+    return was;
+}
+
+void sim_faults_hold(void) {
+    sim_faults_arm();
+    atomic_fetch_add(&holds, 1);
+}
+
+void sim_faults_release(void) {
+    atomic_fetch_add(&holds, 1);
+}
+
 static void on_fault(int number, siginfo_t *info, void *context) {
     /* The kernel puts the context right above the handler's return address. Where it is elsewhere, a handler
      * of the program's called this one, which may have called that one: then `chaining` stays. It may also be
      * left over from a handler that jumped out. */
     if ((uintptr_t)context == (uintptr_t)__builtin_frame_address(0) + 16)
         chaining = false;
+    if (number == SIGSEGV && info->si_code > 0 && was_held())
+        return;
     struct sim_worker *worker = sim_current_worker;
     if (worker == NULL || worker->running == NULL || info->si_code <= 0) {
         chain(number, info, context);
