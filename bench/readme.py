@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from . import tables
+from .rows import promises
 
 ROOT = Path(__file__).parent.parent
 OTHER_HEADERS = "graphics_api"  # the group whose functions cuda.h does not declare
@@ -162,9 +163,16 @@ def families() -> str:
 
 
 def record() -> None:
-    """Copies the last measurement, with what is needed to read it later."""
+    """Copies the last measurement, with what is needed to read it later. It must be whole: who measured a few
+    sections alone, or was cut off, would lose the others' rows.
+    """
     measured = json.loads(MEASURED.read_text())
     device = str(measured["device"])
+    file = tables.RESULTS / f"{re.sub(r'[^a-z0-9]+', '-', device.lower())}.json"
+    before = json.loads(file.read_text())["rows"] if file.exists() else []
+    gone = {row["name"] for row in before} & promises().keys() - {row["name"] for row in measured["rows"]}
+    if gone:
+        sys.exit(f"{MEASURED} lacks what {file.name} has, {', '.join(sorted(gone))}: measure all of it")
     kept = {
         "date": datetime.date.today().isoformat(),
         "device": device,
@@ -172,9 +180,7 @@ def record() -> None:
         "rows": measured["rows"],
     }
     tables.RESULTS.mkdir(exist_ok=True)
-    (tables.RESULTS / f"{re.sub(r'[^a-z0-9]+', '-', device.lower())}.json").write_text(
-        json.dumps(kept, indent=1) + "\n"
-    )
+    file.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def _cpus() -> list[str]:

@@ -93,8 +93,9 @@ class Free(Sought):
         super().__init__(core, [each for each in variables if not (each.told or bound)])
         self._looks = LOOKS
 
-    def __contains__(self, variable: Variable) -> bool:
-        return variable in self._variables
+    def left(self) -> frozenset[Variable]:
+        """Those of which nothing was found that knows where they lie."""
+        return frozenset(self._variables)
 
     def _found(self, word: int, what: str) -> None:
         self._looks -= 1

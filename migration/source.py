@@ -301,8 +301,9 @@ class Source:
         """Nobody can be asked yet: each by its name, and where it must lie if something knows."""
         self._send_arrays(free)
         self._look_for(free, found, pages)
+        anywhere = free.left()
         for each in found:
-            self._name(each, "sessionRestoreVariable", anywhere=each in free)
+            self._name(each, "sessionRestoreVariable", anywhere=each in anywhere)
             self._send_variable(each, each.address)
 
     def _variables(self, owner: int, context: int, digest: bytes) -> Iterator[Variable]:

@@ -107,6 +107,7 @@ class Daemon:
             monitor.observatory.run(),
             monitor.billing.run(),
             monitor.steward.run(),
+            monitor.steward.watch_files(),
             monitor.greed.run(),
             monitor.strays.run(),
             self._notifier.watch(),

@@ -33,6 +33,7 @@ PAUSE_SECONDS = 0.05  # before another is started in place of the first that end
 PING_SECONDS = 1.0
 SILENT_SECONDS = 10.0  # who does not answer for so long is ended
 REPORT_SECONDS = 0.5
+AGAIN_SECONDS = 1.0  # until an API server is told of the arbiter for which no descriptor was free
 
 log = structlog.get_logger()
 
@@ -104,11 +105,14 @@ class Office(PoolListener):
         restarts = Restarts(PAUSE_SECONDS)
         while True:
             restarts.begin()
+            reason = "it ended"
             try:
                 await self._keep_one()
+            except OSError as error:  # there is no memory to start it, say
+                reason = error.strerror or str(error)
             finally:
                 self._lose()
-            log.error("the arbiter of turns ended; sessions are free until the next one is there")
+            log.error("no arbiter of turns: sessions are free until the next one is there", reason=reason)
             await restarts.pause()
 
     async def _keep_one(self) -> None:
@@ -122,16 +126,20 @@ class Office(PoolListener):
             "soon": self._anticipate is not None,
         }
         command = (sys.executable, "-m", "gpuferry.monitor.arbiter", "--control-fd", str(theirs.fileno()))
-        with theirs:
-            child = await asyncio.create_subprocess_exec(
-                *command,
-                json.dumps(settings),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env=_environment(),
-                start_new_session=True,
-            )
+        try:
+            with theirs:
+                child = await asyncio.create_subprocess_exec(
+                    *command,
+                    json.dumps(settings),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    env=_environment(),
+                    start_new_session=True,
+                )
+        except BaseException:
+            ours.close()
+            raise
         self._child, self._control, self._heard = child, ours, time.monotonic()
         self.starts += 1
         try:
@@ -285,19 +293,22 @@ class Office(PoolListener):
             self._order({"do": "place", "key": key, "place": residence.place.value, "least": least})
 
     def _connect(self, server: ApiServer) -> bool:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        page = new_page()
-        try:
-            with ours, theirs:
-                files = (ours.fileno(), page)
-                order = {"do": "add", "key": server.key, "devices": server.devices}
-                if not self._order(order, *files):
+        order = {"do": "add", "key": server.key, "devices": server.devices}
+        with contextlib.ExitStack() as stack:
+            try:
+                ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                ours, theirs = map(stack.enter_context, ends)
+                page = new_page()
+                stack.callback(os.close, page)
+                if not self._order(order, ours.fileno(), page):
                     return False
                 server.send(node_pb2.ToServer(turns=node_pb2.Turns()), theirs, _File(page))
-        except ChannelBroken:
-            return False  # its end is about to be noticed
-        finally:
-            os.close(page)
+            except ChannelBroken:
+                return False  # its end is about to be noticed
+            except OSError as error:  # no descriptor is free, say
+                log.error("an API server takes no turns yet", server=server.pid, error=str(error))
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._introduce, server)
+                return False
         self._connected[server.key] = server
         return True
 

@@ -58,6 +58,9 @@ class Adoption:
             function=grant.function,
             program=grant.program,
             devices=len(server.devices),
+            labels=tuple(
+                (name, value) for name, _, value in (label.partition("=") for label in grant.labels)
+            ),
             portion=portion_of(grant),
         )
         session = Session(grant.session, scoped(hello, self._scope), grant.peer, None)

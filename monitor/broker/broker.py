@@ -106,7 +106,12 @@ class Broker(PoolListener):
         self._several = Several(placer, pool)
         self._admission = Admission(placer, tenancy, queue_most, self._programs.more)
         self.refusals = Refusals(announcer)
-        self.returning = Returning(self.sessions, self.refusals, complete_at, self._handover.flush)
+        self.returning = Returning(
+            self.sessions,
+            self.refusals,
+            lambda: time.monotonic() >= complete_at and pool.all_back,
+            self._handover.flush,
+        )
         self._queue = Queue(
             config.max_wait,
             self.sessions,

@@ -160,6 +160,7 @@ class HandOver:
             seat=lease.seats[session.id],
             edition=lease.book.edition if lease.book else 0,
             portion=said(hello.portion, node_pb2.Portion),
+            labels=sorted(session.labels),
         )
 
     def _never_started(self, session: Session) -> None:

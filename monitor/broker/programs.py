@@ -98,10 +98,10 @@ class Programs:
         if lease is None:
             if program:
                 self._leases[program] = session.lease = Lease(session.id, program)
-            session.lease.portion = session.hello.portion
+            session.lease.portion, session.lease.labels = session.hello.portion, session.hello.labels
             return False
         session.lease = lease
-        session.hello = session.hello._replace(portion=lease.portion)
+        session.hello = session.hello._replace(portion=lease.portion, labels=lease.labels)
         self._join(session)
         return True
 
@@ -133,7 +133,7 @@ class Programs:
             lease = Lease(number, grant.program_id)
             lease.members.clear()
             lease.seats.clear()
-            lease.portion = session.hello.portion
+            lease.portion, lease.labels = session.hello.portion, session.hello.labels
             lease.limit(session.age, session.wall_limit, session.idle_limit)
             if grant.program_id:
                 self._leases[grant.program_id] = lease

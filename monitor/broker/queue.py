@@ -69,7 +69,6 @@ class Queue:
     def enter(self, session: Session, first: bool = False) -> None:
         """The session waits for a lease from now on; `first`: before all others."""
         hello = session.hello
-        labels = frozenset([f"{name}={value}" for name, value in hello.labels])
         memory = hello.memory
         most = self._tenancy.limits(hello.tenant).memory
         if not memory and most is not None and most < math.inf:
@@ -78,7 +77,7 @@ class Queue:
         self._placer.arrive(
             session.id,
             memory,
-            labels,
+            session.labels,
             session.phase_began,
             first=first,
             function=hello.function,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -23,20 +22,20 @@ log = structlog.get_logger()
 class Returning:
     """Passes on connections that ask for a session they had.
 
-    `complete_at`: the monotonic time until which sessions of an earlier monitor may still be unknown; `flush`
-    hands over what was granted.
+    `complete`: whether no session of an earlier monitor is unknown any more; `flush` hands over what was
+    granted.
     """
 
     def __init__(
         self,
         sessions: Mapping[int, Session],
         refusals: Refusals,
-        complete_at: float,
+        complete: Callable[[], bool],
         flush: Callable[[], None],
     ) -> None:
         self._sessions = sessions
         self._refusals = refusals
-        self._complete_at = complete_at
+        self._complete = complete
         self._flush = flush
         self._forwarding = Forwarding()
         self._notes = Sparing(log.info)  # of what a guest may do all the time
@@ -61,7 +60,7 @@ class Returning:
         if resume.asks and session and proof:
             self._tell_whether(connection, peer, session, proof)
             return
-        if session.welcome and not server if session else time.monotonic() < self._complete_at:
+        if session.welcome and not server if session else not self._complete():
             text = "no API server has the session yet"
             self._refusals.turn_away(connection, peer, Refusal(Reason.SHUTTING_DOWN, text))
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ from .reach import check_token, locate, published, unreachable
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
 
 import grpc
-from gpuferry.specs._generated import control_pb2_grpc
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 from ..service.dial import dial, why_unreachable
 
@@ -62,3 +63,14 @@ def monitor_client(
         if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
             raise CliError(Exit.FAILED, error.details() or "") from None
         raise CliError(Exit.FAILED, f"the monitor answered {code.name}: {error.details()}") from None
+
+
+def looks(
+    stub: control_pb2_grpc.MonitorStub, metadata: Metadata, interval: float, timeout: float
+) -> Iterator[control_pb2.StatusReply]:
+    """The status each `interval` seconds, for ever. Each time it is asked for anew, with `timeout` seconds to
+    answer: on a stream a monitor that hangs, or whose machine is gone, would show what once was.
+    """
+    while True:
+        yield stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=timeout)
+        time.sleep(interval)

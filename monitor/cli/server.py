@@ -292,12 +292,29 @@ def drain(
     deadline = time.monotonic() + timeout
     cluster = Cluster(registry, key, timeout)
     server = cluster.call("Drain", _one(address))
-    while wait and _state(server) == "draining":
+    drained = server.load
+    while wait and (_state(server) == "draining" or _may_come(server, drained)):
         if time.monotonic() > deadline:
-            count = server.load.sessions + server.load.waiting
-            raise CliError(Exit.FAILED, f"{address} still has {count} sessions after {timeout:g} s")
+            raise CliError(Exit.FAILED, f"{_not_drained(server)} after {timeout:g} s")
         time.sleep(0.25)
         server = cluster.call("Show", registry_pb2.ServerRequest(address=address))
+    if wait and not server.alive:
+        say(f"{address} is silent: nobody knows whether it has sessions")
+
+
+def _may_come(server: registry_pb2.Server, drained: registry_pb2.Load) -> bool:
+    """Whether guests may yet come that were sent there before it was drained, when it said this of itself."""
+    from ..cluster.registry.redirect import BEATS_TO_COME
+
+    load = server.load
+    known = load.incarnation != drained.incarnation or load.sequence >= drained.sequence + BEATS_TO_COME
+    return server.alive and not known
+
+
+def _not_drained(server: registry_pb2.Server) -> str:
+    """What keeps it from being drained."""
+    address, count = server.registration.address, server.load.sessions + server.load.waiting
+    return f"{address} still has {count} sessions" if count else f"guests may yet come to {address}"
 
 
 @app.command()

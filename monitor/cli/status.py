@@ -14,7 +14,7 @@ from rich.text import Text
 from ..policy.portion import FULL, Portion
 from ..views.stats.plain import status_json, word
 from . import terminal, turns
-from .client import monitor_client
+from .client import looks, monitor_client
 from .grid import Gives, Grid, left, names, right
 
 
@@ -228,9 +228,7 @@ def show_status(
             else:
                 console.print(render(reply))
             return
-        replies = stub.WatchStatus(
-            control_pb2.WatchStatusRequest(interval_seconds=interval), metadata=metadata
-        )
+        replies = looks(stub, metadata, interval, timeout)
         if json_wanted or not sys.stdout.isatty():
             for reply in replies:
                 _print_json(reply, None) if json_wanted else console.print(render(reply))

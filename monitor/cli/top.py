@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..views.stats.plain import status_json
 from . import terminal, turns
-from .client import monitor_client
+from .client import looks, monitor_client
 from .grid import Gives, Grid, left, names, right
 from .status import place_of
 
@@ -197,10 +197,7 @@ def show_top(
             else:
                 terminal.plain(160).print(View().render(reply))
             return
-        replies = stub.WatchStatus(
-            control_pb2.WatchStatusRequest(interval_seconds=interval), metadata=metadata
-        )
         view = View()
         with Live(console=terminal.plain(), auto_refresh=False, screen=True) as live:
-            for reply in replies:
+            for reply in looks(stub, metadata, interval, timeout):
                 live.update(view.render(reply), refresh=True)

@@ -19,6 +19,7 @@ from ..service.runtime import RuntimeDirectory
 from ..service.stopping import Stopping, heed_signals
 from ..service.tls import identity_entries, identity_of
 from ..service.waiting import cancel_all, until
+from ..settings import inforce
 from ..settings.errors import ConfigError
 from ..settings.folders import store_path
 from ..store.choose import open_store
@@ -26,7 +27,7 @@ from ..store.interface import StoreError
 from ..store.settings import access_of
 from .bodies import Bodies
 from .catalogue import Catalogue
-from .config import FunctionsConfig
+from .config import FunctionsConfig, FunctionsOptions
 from .engine import Engine
 from .fleet import Fleet
 from .front import Front
@@ -171,6 +172,7 @@ class Daemon:
     def _publish(self, runtime: RuntimeDirectory, name: str, secure: bool) -> None:
         """Write address, token file and pid where commands of the same user find them."""
         token = runtime.publish("token", self._config.token.decode() + "\n")
+        runtime.publish(inforce.NAME, inforce.written(FunctionsOptions, self._config))
         name = _from_here(name)
         entries = {
             "GPUFERRY_FUNCTIONS": TLS_SCHEME + name if secure else name,

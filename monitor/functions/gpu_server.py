@@ -166,7 +166,7 @@ class GpuServer:
                 reason = str(error)
             finally:
                 self._silent()
-            if reason and reason != complaint:
+            if reason and (self._heard or reason != complaint):  # when it was heard, the log said so
                 complaint = reason
                 log.warning(
                     "the GPU server does not hear of invocations",

@@ -16,7 +16,9 @@ class _News:
     """What the GPU server was not told yet of one program."""
 
     more: int = 0  # invocations that run now and did not then; negative: fewer
-    latest: tuple[What, int] | None = None  # of all else, and its GPU
+    stands: bool = False
+    gpu: int | None = None  # to which its memory is to move,
+    latest: What | None = None  # and what else was said last
 
 
 class Notes:
@@ -32,13 +34,17 @@ class Notes:
         """Add a note about a program; it joins, or replaces, those that were not read yet."""
         news = self._news.setdefault(program, _News())
         if what == Note.OVER:
-            news.more, news.latest = 0, (what, gpu)
+            self._news[program] = _News(latest=what)
         elif what == Note.BEGINS:
             news.more += 1
         elif what == Note.ENDS:
             news.more -= 1
+        elif what == Note.STANDS:
+            news.stands = True
+        elif what == Note.MOVE:
+            news.gpu, news.latest = gpu, None
         else:
-            news.latest = what, gpu
+            news.latest = what
         self._stirred.set()
 
     async def next(self) -> list[control_pb2.InvocationNote]:
@@ -49,9 +55,12 @@ class Notes:
         program = next(iter(self._news))
         news = self._news.pop(program)
         notes = [Note(program=program, what=Note.ENDS)] * -news.more
+        if news.stands:
+            notes.append(Note(program=program, what=Note.STANDS))
+        if news.gpu is not None:
+            notes.append(Note(program=program, what=Note.MOVE, gpu=news.gpu))
         if news.latest:
-            what, gpu = news.latest
-            notes.append(Note(program=program, what=what, gpu=gpu))
+            notes.append(Note(program=program, what=news.latest))
         return notes + [Note(program=program, what=Note.BEGINS)] * news.more
 
     def __len__(self) -> int:

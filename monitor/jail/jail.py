@@ -110,8 +110,9 @@ class Jail:
             uid = next((each for each in self._uids if each not in self._taken), 0)
             if not uid:
                 raise OSError(f"all {len(self._uids)} users of --jail-uids are taken")
-            self._taken.add(uid)
-        return Stay(self, rules, uid, figures=self._figures.make(uid) if self._figures else None)
+        figures = self._figures.make(uid) if self._figures else None
+        self._taken.add(uid)  # not before: where there is no room for a file, nobody would give it back
+        return Stay(self, rules, uid, figures=figures)
 
     def readopt(self, uid: int, cgroup: str, pid: int, began: int) -> Stay:
         """What a process of an earlier monitor has taken, which may be gone by now."""

@@ -62,16 +62,17 @@ async def _keep(end: socket.socket, file: NewFile, writer: Writer, most: int) ->
         while not over.done():
             if file.size > most:
                 log.error("a session's file is larger than the session", path=str(file.path), bytes=file.size)
-                file.empty()
+                await asyncio.to_thread(file.empty)
                 writer.kill()
                 break
             waiting = {over} if serving.done() else {over, serving}
             await asyncio.wait(waiting, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
-                file.discard()
+                await asyncio.to_thread(file.discard)
                 if writer.trusted:
                     break
         await serving  # it ends with the process
+        await asyncio.to_thread(file.discard)  # gigabytes, of which a disk may take its time
     finally:
         over.cancel()
         serving.cancel()

@@ -139,7 +139,7 @@ class Reunion:
             return
         if home:  # those who came before are where it goes
             self._placer.on_complete(lease, time.monotonic())
-        self._placer.adopt(lease, devices, session.quota, **session.names)
+        self._placer.adopt(lease, devices, session.quota, session.labels, **session.names)
         if home:
             self._placer.adopt_move(lease, home)
 

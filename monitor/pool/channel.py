@@ -8,7 +8,7 @@ import math
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from gpuferry.native.tls.stream import state_of
 from gpuferry.specs._generated import node_pb2
 
 PACKET_MAX = 64 * 1024
+RETURNED_MAX = 512 * 1024  # of Returned, with orders in which is what TLS holds of a connection
 BACKLOG = 4
 DESCRIPTORS = 64  # beside one message, at most
 # Messages with figures of a session, or texts, which people read.
@@ -145,15 +146,16 @@ class Channel:
         except OSError as error:
             raise ChannelBroken(str(error)) from None
 
-    async def receive(self) -> node_pb2.FromServer | None:
-        """Wait for the next message; None when the API server closed its end. What came beside the one before
-        is closed. Raises ChannelBroken.
+    async def receive(self, most: int = PACKET_MAX) -> node_pb2.FromServer | None:
+        """Wait for the next message, of `most` bytes; None when the API server closed its end. What came
+        beside the one before is closed. Raises ChannelBroken.
 
         One round of the event loop brings one message at most: who never stops talking keeps nobody waiting.
         """
-        self._close_beside()
+        if self.beside:
+            await _close_aside(self._take_beside())
         try:
-            packet, descriptors = await self._packet()
+            packet, descriptors = await self._packet(most)
         except OSError:
             return None
         self.beside = [Descriptor(number) for number in descriptors]
@@ -161,7 +163,7 @@ class Channel:
             return None
         return read_message(packet)
 
-    async def _packet(self) -> tuple[bytes, list[int]]:
+    async def _packet(self, most: int) -> tuple[bytes, list[int]]:
         loop = asyncio.get_running_loop()
         while True:
             self._waiter = loop.create_future()
@@ -173,7 +175,7 @@ class Channel:
             finally:
                 self._waiter = None
             try:
-                return receive(self._socket, PACKET_MAX, DESCRIPTORS)
+                return receive(self._socket, most, DESCRIPTORS)
             except BlockingIOError:
                 continue
 
@@ -188,16 +190,26 @@ class Channel:
             self._reader.remove_reader(self._socket)
             self._reader = None
 
-    def _close_beside(self) -> None:
-        for descriptor in self.beside:
-            descriptor.close()
-        self.beside.clear()
+    def _take_beside(self) -> list[Descriptor]:
+        beside, self.beside = self.beside, []
+        return beside
 
     def close(self) -> None:
-        """Close the channel, which tells the API server to end."""
-        self._close_beside()
+        """Close the channel soon, which tells the API server to end; and what came and was not read."""
         self._look_no_more()
-        self._socket.close()
+        _close_aside([*self._take_beside(), self._socket])
+
+
+def _close_aside(things: Iterable[Descriptor | socket.socket]) -> asyncio.Future[None]:
+    """Close these on another thread, be somebody there to wait for it or not: each may be the last hold on
+    gigabytes, and for each of memory that takes a tenth of a second.
+    """
+
+    def close() -> None:
+        for thing in things:
+            thing.close()
+
+    return asyncio.shield(asyncio.get_running_loop().run_in_executor(None, close))
 
 
 def channel_pair() -> tuple[Channel, socket.socket]:

@@ -20,7 +20,7 @@ from gpuferry.specs._generated import node_pb2
 
 from ..door.mac import mac
 from ..service.processes import start_time
-from .channel import Channel, ChannelBroken, listen, visit
+from .channel import RETURNED_MAX, Channel, ChannelBroken, listen, visit
 
 FOLDER = "back"
 LOOK_SECONDS = 0.5  # between looks whether a process that says nothing still lives
@@ -191,7 +191,7 @@ async def _first(channel: Channel, record: Record) -> node_pb2.FromServer | None
     """The first that it says. Raises ChannelBroken if its process is gone: somebody else may have its socket
     open. One that hangs may come back, but not at any time: its session is in nobody's books until then.
     """
-    saying = asyncio.ensure_future(channel.receive())
+    saying = asyncio.ensure_future(channel.receive(RETURNED_MAX))
     ends = time.monotonic() + SILENT_SECONDS
     try:
         while not (await asyncio.wait([saying], timeout=LOOK_SECONDS))[0]:

@@ -12,7 +12,7 @@ from gpuferry.specs._generated import node_pb2
 
 from ..pool.channel import HasFileno
 from .books import Books, Entry
-from .files import PAGE, CopyFile, empty, handed_back, in_memory, on_disk
+from .files import PAGE, CopyFile, handed_back, in_memory, let_go, on_disk
 from .orders import Orders
 
 log = structlog.get_logger()
@@ -150,7 +150,7 @@ class Copies:
                 entry.files.append(file)
                 self._note(entry, entry.files)
             else:
-                file.close()
+                _let_go([file])
 
     def are_taken(self, entry: Entry, files: Sequence[CopyFile]) -> None:
         """The API server has answered at last, and has them."""
@@ -205,11 +205,11 @@ class Copies:
             self.keep(entry, [file], answered=False)
             raise
         if self._books.get(entry.server) is not entry:
-            file.close()
+            _let_go([file])
             return
         if told and told.reason:
             entry.disk_bytes -= size
-            file.empty()
+            _let_go([file])
             log.info("copies stay in host memory", session=entry.session, reason=told.reason)
             return
         self.keep(entry, [file], told is not None)
@@ -256,4 +256,9 @@ class Copies:
             self._refused.discard(entry.server)
         if entry and entry.files:
             files, entry.files = entry.files, []
-            asyncio.get_running_loop().run_in_executor(None, empty, files)
+            _let_go(files)
+
+
+def _let_go(files: Sequence[CopyFile]) -> None:
+    """On another thread: a disk may be slow, and memory takes a tenth of a second for each gigabyte."""
+    asyncio.get_running_loop().run_in_executor(None, let_go, files)

@@ -58,10 +58,13 @@ class CopyFile:
         self.close()
 
 
-def empty(files: Iterable[CopyFile]) -> None:
-    """Give their room back, and close them."""
+def let_go(files: Iterable[CopyFile]) -> None:
+    """Close them. Those on a disk give their room back, whoever else has them open. It may take its time."""
     for file in files:
-        file.empty()
+        if file.on_disk:
+            file.empty()
+        else:
+            file.close()
 
 
 def handed_back(files: Iterable[HasFileno], folder: Path, sizes: Mapping[str, int]) -> list[CopyFile]:
@@ -115,7 +118,7 @@ async def on_disk(folder: Path, size: int) -> CopyFile:
 
 def _unmake(made: asyncio.Future[CopyFile]) -> None:
     if not (made.cancelled() or made.exception()):
-        made.result().close()
+        asyncio.get_running_loop().run_in_executor(None, let_go, [made.result()])
 
 
 def _on_disk(folder: Path, size: int) -> CopyFile:

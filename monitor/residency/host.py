@@ -7,11 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import structlog
+
 from ..jail.cgroups import memory_groups
+from ..service.rates import Sparing
 
 RECENT_SECONDS = 0.02  # in which no copy takes more than a small part of the reserve
 RESERVE = 1 << 30  # bytes that stay free for everybody else, or where there is little:
 RESERVED_PART = 8  # this part of what there is
+
+log = structlog.get_logger()
 
 # The limit of a group, what it has, and what of that is only remembered from files: version 2, version 1.
 _FILES = (
@@ -31,7 +36,7 @@ def available(root: Path = Path("/sys/fs/cgroup"), machine: Path = Path("/proc/m
 
 class Recent:
     """The same, as it was a moment ago at most: to look takes half a millisecond, and it is asked again and
-    again where somebody waits for room.
+    again where somebody waits for room. What was found last holds where nobody can look.
     """
 
     def __init__(
@@ -39,11 +44,15 @@ class Recent:
     ) -> None:
         self._look, self._clock = look, clock
         self._found, self._until = 0, 0.0
+        self._complaints = Sparing(log.warning)
 
     def __call__(self) -> int:
         """Return how many bytes may be taken."""
         if self._clock() >= self._until:
-            self._found = self._look()
+            try:
+                self._found = self._look()
+            except OSError as error:  # no descriptor is free, say
+                self._complaints.say("nobody knows how much host memory is free", "host", error=str(error))
             self._until = self._clock() + RECENT_SECONDS
         return self._found
 

@@ -17,9 +17,9 @@ from ..pool.channel import ChannelBroken
 from .books import Entry
 from .files import CopyFile
 
-ANSWER_SECONDS = 120.0  # for an order, then its API server is ended: a large copy to a disk takes its time
-IN_LINE_SECONDS = 3.0  # that those who wish for room wait for an answer; more where there is to copy:
-BYTES_PER_SECOND = 64 << 20
+ANSWER_SECONDS = 120.0  # for an order, then its API server is ended
+IN_LINE_SECONDS = 3.0  # that those who wish for room wait for an answer
+BYTES_PER_SECOND = 64 << 20  # of a slow disk: where there is to copy, both are longer
 OVER = "the session is over"  # says an API server that has it no more
 
 log = structlog.get_logger()
@@ -65,9 +65,9 @@ class Orders:
         forget: node_pb2.Forget | None = None,
         demote: node_pb2.Demote | None = None,
     ) -> node_pb2.Resides | None:
-        """Give an order, for which `size` bytes must be copied. Returns what the API server says of it; None:
-        it is gone, or late. `hurry`: others wait in line, and what is said after their time is noted all the
-        same; `late` hears of that too.
+        """Give an order, for which `size` bytes at most must be copied. Returns what the API server says of
+        it; None: it is gone, or late. `hurry`: others wait in line, and what is said after their time is
+        noted all the same; `late` hears of that too.
         """
         server = self._servers.get(entry.server)
         if server is None:
@@ -86,22 +86,25 @@ class Orders:
         except ChannelBroken:
             del self._given[entry.server, number]
             return None
-        watch = asyncio.ensure_future(self._watch(server, number, given.answer))
+        copying = size / BYTES_PER_SECOND
+        watch = asyncio.ensure_future(self._watch(server, number, given.answer, ANSWER_SECONDS + copying))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
-        patience = IN_LINE_SECONDS + size / BYTES_PER_SECOND if hurry else None
+        patience = IN_LINE_SECONDS + copying if hurry else None
         try:
             await asyncio.wait({watch}, timeout=patience)
         finally:
             given.late = not watch.done() and not given.answer.done()
         return given.answer.result() if given.answer.done() else None
 
-    async def _watch(self, server: ApiServer, number: int, answer: asyncio.Future[node_pb2.Resides]) -> None:
-        """Wait for the answer to an order, however late; who owes it for too long is ended."""
+    async def _watch(
+        self, server: ApiServer, number: int, answer: asyncio.Future[node_pb2.Resides], limit: float
+    ) -> None:
+        """Wait for the answer to an order, however late; who owes it for longer than `limit` is ended."""
         gone = asyncio.ensure_future(server.over.wait())
         waiting: set[asyncio.Future[Any]] = {answer, gone}
         try:
-            await asyncio.wait(waiting, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone.cancel()
             self._given.pop((server.key, number), None)

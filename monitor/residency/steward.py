@@ -30,6 +30,7 @@ from .wishes import LOOK_SECONDS, Wishes
 ASK_SECONDS = 0.2  # for figures of sessions
 OPERATOR_ASK_SECONDS = 5.0  # the same, where a person waits for what comes of it
 AHEAD_SECONDS = 1.0  # without work, until a session's memory is copied ahead
+FILES_SECONDS = 1.0  # between looks how large the files of copies are
 LEAVE_ATTEMPTS = 4  # with more room for copies each time: its program may map more meanwhile
 FILES_MOST = 32  # on the disk, of one session: then its copies are made anew, in one
 
@@ -186,9 +187,16 @@ class Steward(PoolListener):
         """
         while True:
             await asyncio.sleep(AHEAD_SECONDS)
-            self._end_liars()
             for device in self.books.crowded():
                 await self._copy_ahead(device)
+
+    async def watch_files(self) -> None:
+        """End whoever makes a file of its copies larger than it may be, until cancelled. Not beside copies
+        ahead, for each of which an API server may take minutes.
+        """
+        while True:
+            await asyncio.sleep(FILES_SECONDS)
+            self._end_liars()
 
     def _end_liars(self) -> None:
         for server in [self._servers[key] for key in self.books.liars() if key in self._servers]:
@@ -384,8 +392,11 @@ class Steward(PoolListener):
     async def _leave(
         self, entry: Entry, wanted: int, insist: bool, copy_only: bool, hurry: bool, spare: int
     ) -> node_pb2.Resides:
-        most = entry.quota * len(entry.devices) - entry.copy_bytes
-        files = await self._copies.files(entry, min(wanted, most), copy_only, spare)
+        most = entry.quota * len(entry.devices)
+        files = await self._copies.files(entry, min(wanted, most - entry.copy_bytes), copy_only, spare)
+        # Copies that there are may all be untrue by now, whatever it says of itself.
+        server = self._servers.get(entry.server)
+        copied = min(server.stats.memory_mapped, most) if server else 0
         told = None
         try:
             order = node_pb2.Leave(
@@ -396,7 +407,7 @@ class Steward(PoolListener):
                 on_disk=[file.on_disk for file in files],
             )
             late = partial(self._left_late, entry, files)
-            told = await self._orders.give(entry, files, wanted, hurry, late=late, leave=order)
+            told = await self._orders.give(entry, files, copied, hurry, late=late, leave=order)
         finally:
             self._copies.keep(entry, files, told is not None)
         if told is None:

@@ -20,6 +20,7 @@ from .orders import Orders
 
 LOOK_SECONDS = 0.01  # until who works is looked at again
 STUCK_SECONDS = 0.1  # likewise, where nobody's memory finds a place
+FAILED_SECONDS = 1.0  # until it is tried again where that was a defect, which may be there for good
 SLACK = 64 << 20  # bytes
 CALL_SECONDS = 25.0  # that nothing comes of a call's wish, whatever was tried: then it is out of memory
 TRY_SECONDS = 3.0  # for one that has waited so long in vain behind others
@@ -109,6 +110,7 @@ class Wishes:
                     await asyncio.sleep(LOOK_SECONDS)
         except Exception:
             log.exception("room could not be made", gpu=device)
+            await asyncio.sleep(FAILED_SECONDS)
         finally:
             del self.tasks[device]
             if line:

@@ -7,6 +7,7 @@ from itertools import count
 
 from gpuferry.specs._generated.frames import SEATS
 
+from ..door.handshake import Labels
 from ..policy.portion import PLAIN
 from .book import Book
 
@@ -29,7 +30,9 @@ class Lease:
         self.book: Book | None = None
         self.began = time.monotonic()
         self.wall_limit = self.idle_limit = 0.0  # seconds; 0: none
-        self.portion = PLAIN  # of each of its devices, as its first process asked
+        # Of each of its devices, as its first process asked.
+        self.portion = PLAIN
+        self.labels: Labels = ()
 
     @property
     def processes(self) -> int:

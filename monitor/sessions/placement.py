@@ -142,13 +142,16 @@ class Placer:
         session: int,
         devices: Sequence[int],
         quota: int,
+        labels: frozenset[str] = frozenset(),
         function: str = "",
         tenant: str = "",
         portion: Portion = PLAIN,
     ) -> None:
         """Enter a session that an earlier monitor granted, whether there is room or not."""
-        request = Request(session, quota, function, len(devices), tenant=tenant, portion=portion)
+        request = Request(session, quota, function, len(devices), labels, tenant=tenant, portion=portion)
         self._policy.adopt(request, *devices)
+        if len(devices) == 1:  # which need not be the one that it asked for at first
+            self._policy.rehome(session, devices[0])
 
     def standing(self, tenant: str) -> Standing:
         """What the tenant has here: waiting, sessions, memory."""

@@ -84,6 +84,11 @@ class Session:
         return Names(function=self.hello.function, tenant=self.hello.tenant, portion=self.hello.portion)
 
     @property
+    def labels(self) -> frozenset[str]:
+        """Those that each of its devices must have, NAME=VALUE."""
+        return frozenset(f"{name}={value}" for name, value in self.hello.labels)
+
+    @property
     def resume_key(self) -> bytes:
         """The key with which the guest proves that the session is its own; empty: it has none yet."""
         return self.grant.resume_key if self.grant else b""

@@ -122,6 +122,15 @@ def _read_file(file: Path, known: Mapping[str, Option]) -> dict[str, tuple[Any, 
     return found
 
 
+def fits(table: type, program: str, file: Path) -> bool:
+    """Whether a settings file can be of this program."""
+    try:
+        _read_file(file, {option.name: option for option in options_of(table, program)})
+    except UsageError:
+        return False
+    return True
+
+
 def load(
     table: type[T], program: str, flags: Mapping[str, str | None] | None = None, config: str | None = None
 ) -> Settings[T]:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import grpc
 import pytest
@@ -292,6 +293,39 @@ def test_of_a_program_that_is_over_nothing_else_is_told() -> None:
         return [note.what for note in await notes.next()]
 
     assert asyncio.run(tell()) == [Note.OVER]
+
+
+def test_what_is_said_later_takes_nothing_back() -> None:
+    """A move was forgotten for what brings a program's memory, and so it came back to where it was; and that
+    a program stands, so nobody heard what had become of it.
+    """
+
+    async def tell() -> list[tuple[int, int]]:
+        notes = Notes()
+        notes.put(Note.STANDS, PROGRAM)
+        notes.put(Note.SEND, PROGRAM)
+        for gpu in (1, 2):
+            notes.put(Note.MOVE, PROGRAM, gpu)
+        notes.put(Note.BRING, PROGRAM)
+        return [(note.what, note.gpu) for note in await notes.next()]
+
+    assert asyncio.run(tell()) == [(Note.STANDS, 0), (Note.MOVE, 2), (Note.BRING, 0)]
+
+
+def test_each_time_that_nobody_hears_the_log_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After the second time of one kind its last word was that the GPU server hears."""
+    log = MagicMock()
+    monkeypatch.setattr(tried, "log", log)
+
+    async def tell() -> None:
+        async with heard_by(monkeypatch, tmp_path) as (monitor, _):
+            for calls in (1, 2, 3):
+                while log.info.call_count < calls:
+                    await asyncio.sleep(0)
+                assert log.warning.call_count == calls - 1
+                monitor.hang_up.set()
+
+    asyncio.run(tell())
 
 
 class Refusing(Exception):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
+import pytest
+from gpuferry.monitor.jail.command import Rules
 from gpuferry.monitor.jail.figures import Figures
+from gpuferry.monitor.jail.jail import Jail
 from gpuferry.monitor.service.processes import start_time
 
 
@@ -37,3 +41,22 @@ def test_what_a_killed_monitor_left_is_removed(tmp_path: Path) -> None:
     begun.with_name(f"new-{gone}-12345-01").touch()
     Figures(common)
     assert {path.name for path in begun.parent.iterdir()} == names
+
+
+def test_who_gets_no_file_takes_no_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each start that failed so took one of --jail-uids for good, and in the end no API server had any."""
+    rules = Rules("", True, [], [], {}, 0, b"")
+    jail = Jail(rules, rules, (4711,), None, Figures(tmp_path / "simdevice"))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "touch", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space"):
+                jail.enter(apart=True)
+    monkeypatch.setattr(os, "chown", lambda *_: None)
+    stay = jail.enter(apart=True)
+    assert stay.uid == 4711
+    stay.leave()

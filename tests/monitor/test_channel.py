@@ -7,10 +7,12 @@ import contextlib
 import math
 import socket
 import struct
+import tempfile
+import threading
 import time
 
 import pytest
-from gpuferry.monitor.pool.channel import ChannelBroken, channel_pair, read_message
+from gpuferry.monitor.pool.channel import ChannelBroken, Descriptor, channel_pair, read_message
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 MESSAGES = 100
@@ -162,3 +164,30 @@ def test_what_an_api_server_says_of_a_session_is_heard() -> None:
     stats = node_pb2.Stats(turn=node_pb2.TURN_STATE_HAS, turn_ago=-1.0, memory_mapped=1 << 40)
     message = node_pb2.FromServer(stats=stats)
     assert read_message(message.SerializeToString()) == message
+
+
+def test_what_came_beside_messages_is_closed_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file in memory that is the last hold, which takes a tenth of a second for each gigabyte: an API
+    server that was taken over kept everybody waiting for as long as it liked.
+    """
+    where: list[int] = []
+    close = Descriptor.close
+
+    def noted(descriptor: Descriptor) -> None:
+        where.append(threading.get_ident())
+        close(descriptor)
+
+    monkeypatch.setattr(Descriptor, "close", noted)
+
+    async def hear() -> None:
+        channel, theirs = channel_pair()
+        said = node_pb2.FromServer(stats=node_pb2.Stats()).SerializeToString()
+        with theirs, tempfile.TemporaryFile() as file:
+            for _ in range(2):
+                socket.send_fds(theirs, [said], [file.fileno()])
+                assert await channel.receive()
+        channel.close()
+
+    asyncio.run(hear())
+    assert len(where) == 2
+    assert threading.get_ident() not in where

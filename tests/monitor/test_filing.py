@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,31 @@ def test_who_makes_it_larger_than_a_session_is_ended(
         await until_it_is_closed(writer)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_what_is_given_up_is_given_back_on_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
+) -> None:
+    """A disk takes its time for a hundred gigabytes, in which the monitor did nothing else."""
+    threads = []
+    empty = NewFile.empty
+
+    def emptied(file: NewFile) -> None:
+        threads.append(threading.current_thread())
+        empty(file)
+
+    monkeypatch.setattr(NewFile, "empty", emptied)
+
+    async def main() -> None:
+        writer = Writer(tmp_path / "file", trusted)
+        writer.write(MOST // 2)
+        writer.end()
+        await until_it_is_closed(writer)
+
+    asyncio.run(main())
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 @pytest.mark.parametrize("published", [True, False])

@@ -141,6 +141,21 @@ def test_another_monitor_finds_them_again(monitor: harness.Monitor) -> None:
         assert guest.echo(b"still") == b"still"
 
 
+def test_another_monitor_keeps_them_where_they_asked_to_be() -> None:
+    options = ("--pool", "1", "--orphan-grace", "60")
+    with harness.monitor(*options, GPUFERRY_SIM_DEVICES="2", GPUFERRY_TOKEN=TOKEN) as monitor:
+        monitor.wait_idle(2)
+        with FakeGuest(monitor.tcp, TOKEN, extensions={handshake.Extension.LABELS: b"gpu=1"}):
+            session = monitor.wait_for(lambda s: s.sessions, "a session").sessions[0].id
+            monitor.process.kill()
+            successor = monitor.succeed(*options)
+            successor.wait_for(lambda s: s.sessions, "adoption")
+            successor.wait_idle(1)
+            moved = successor.run("migrate", str(session), "--to", "gpu:0")
+            assert moved.returncode
+            assert "GPU 0 lacks a label that it asked for" in moved.stderr
+
+
 def test_labels_of_two_tenants_meet_only_if_the_operator_says_so() -> None:
     for scope, place in (("tenant", 0), ("server", 1)):
         options = ("--pool", "2", "--label-scope", scope, "--policy", "kubeshare")

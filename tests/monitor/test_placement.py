@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from gpuferry.monitor.policy import build
+from gpuferry.monitor.policy.interface import Declined
 from gpuferry.monitor.sessions.decision import Impossible, Placement
 from gpuferry.monitor.sessions.placement import Placer
 from hypothesis import given
@@ -120,6 +122,13 @@ def test_labels() -> None:
     refused = made.next()
     assert isinstance(refused, Impossible)
     assert ("zone=a" in refused.reason, refused.memory) == (True, False)
+
+
+def test_a_session_of_an_earlier_monitor_asks_for_where_it_is() -> None:
+    made = placer(devices=2)
+    made.adopt(1, [1], 10, frozenset({"gpu=0"}))  # a function server took it from there
+    with pytest.raises(Declined, match="GPU 0 lacks a label"):
+        made.request_migration(1, 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 120), st.booleans()), max_size=40))

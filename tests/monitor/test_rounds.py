@@ -21,8 +21,10 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(returns, "LOOK_SECONDS", 0.01)
 
 
-def visited(folder: Path, pid: int, began: int, *, answer: bool) -> list[str]:
-    """What becomes of one API server with this record, whose socket is open here, whoever it is."""
+def visited(folder: Path, pid: int, began: int, *, answer: bool, ahead: int = 0) -> list[str]:
+    """What becomes of one API server with this record, whose socket is open here, whoever it is. `ahead`:
+    bytes that its guest had sent when the session was granted.
+    """
     found: list[str] = []
 
     async def main() -> None:
@@ -43,7 +45,8 @@ def visited(folder: Path, pid: int, began: int, *, answer: bool) -> list[str]:
             came, _ = await asyncio.get_running_loop().sock_accept(door)
             with contextlib.closing(came):
                 if answer:
-                    returned = node_pb2.FromServer(returned=node_pb2.Returned())
+                    order = kept.seal(name, node_pb2.ToServer(tls=bytes(ahead)).SerializeToString())
+                    returned = node_pb2.FromServer(returned=node_pb2.Returned(orders=[order]))
                     await asyncio.get_running_loop().sock_sendall(came, returned.SerializeToString())
                 await task
 
@@ -53,6 +56,12 @@ def visited(folder: Path, pid: int, began: int, *, answer: bool) -> list[str]:
 
 def test_one_that_answers_is_adopted(tmp_path: Path) -> None:
     assert visited(tmp_path, os.getpid(), start_time(os.getpid()), answer=True) == ["adopted"]
+
+
+def test_one_whose_guest_had_sent_much_is_adopted(tmp_path: Path) -> None:
+    """What it shows with its order was cut off, and its session was lost."""
+    me = os.getpid()
+    assert visited(tmp_path, me, start_time(me), answer=True, ahead=64 << 10) == ["adopted"]
 
 
 def test_one_whose_process_is_gone_is_not_waited_for(tmp_path: Path) -> None:

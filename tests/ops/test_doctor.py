@@ -20,7 +20,10 @@ from gpuferry.monitor.cli import doctor, quick
 from gpuferry.monitor.cli.checks import machine, monitor, settings
 from gpuferry.monitor.cli.checks.check import Check, python
 from gpuferry.monitor.cli.errors import CliError, Exit
+from gpuferry.monitor.functions.config import FunctionsConfig
+from gpuferry.monitor.functions.daemon import Daemon
 from gpuferry.monitor.service import authority
+from gpuferry.monitor.service.runtime import RuntimeDirectory
 from gpuferry.monitor.service.tls import read_certificates
 from gpuferry.monitor.service.versions import package_version
 from gpuferry.monitor.settings.errors import ConfigError
@@ -63,6 +66,43 @@ def test_a_file_with_an_unknown_key(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     check = the("settings of the monitor", settings.settings_checks(False))
     assert check.result == "failed"
     assert "m.toml:2: unknown key poool: did you mean pool?" in check.detail
+
+
+def test_the_file_of_one_program_is_no_mistake_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "f.toml").write_text('bodies = "1GiB"\nlisten = "0.0.0.0:7788"\n')
+    monkeypatch.setenv("GPUFERRY_CONFIG", str(tmp_path / "f.toml"))
+    found = list(settings.settings_checks(False))
+    assert the("settings of the functions", found).result == "ok"
+    assert not [check for check in found if check.name == "settings of the monitor"]
+    assert "--listen 0.0.0.0:7788" in the("in the clear", found).detail
+
+
+def test_the_function_servers_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GPUFERRY_CONTROL", "10.255.255.1:1")  # the monitor's, which it calls
+    monkeypatch.setenv("GPUFERRY_FUNCTIONS_TOKEN", "open sesame, open sesame")
+    assert "can be guessed" in the("GPUFERRY_FUNCTIONS_TOKEN", settings.settings_checks(False)).detail
+    assert said("in the clear") == []
+    folder = tmp_path / "config" / "gpuferry"
+    folder.mkdir(parents=True)
+    (folder / "functions.toml").write_text("qeue = 3\n")
+    check = the("settings of the functions", settings.settings_checks(False))
+    assert (check.result, "did you mean queue?" in check.detail) == ("failed", True)
+
+
+def test_a_function_server_that_runs(tmp_path: Path) -> None:
+    folder = settings.folder_of("functions")
+    config = FunctionsConfig(
+        listen="0.0.0.0:7788", runtime=folder, folder=tmp_path, token=token_of("functions").encode()
+    )
+    runtime = RuntimeDirectory(folder)
+    Daemon(config)._publish(runtime, config.listen, False)
+    found = list(settings.settings_checks(False))
+    runtime.close()
+    assert the("settings of the functions", found).detail == "those of the one that runs here"
+    assert the("token of the functions that runs", found).result == "ok"
+    assert "--listen 0.0.0.0:7788" in the("in the clear", found).detail
 
 
 def test_where_settings_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,6 +444,19 @@ def test_a_certificate_of_ones_own_that_is_not_there(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GPUFERRY_TOKEN", token_of("the monitor"))
     found = the("control", monitor._service(None, None))
     assert (found.result, "/no/such.crt" in found.detail) == ("failed", True)
+
+
+def test_a_monitor_whose_control_port_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(monitor._service(None, None)) == []  # of another machine: nobody knows where it is
+    monkeypatch.setenv("GPUFERRY_CONTROL", "unix:/no/such/control.sock")
+    monkeypatch.setenv("GPUFERRY_TOKEN", token_of("the monitor"))
+    found = the("control", monitor._service(None, None))
+    assert (found.result, "/no/such/control.sock" in found.detail) == ("failed", True)
+
+
+def test_a_child_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuferry.monitor.cli.checks.check.SECONDS", 0.1)
+    assert python("import time; time.sleep(60)", dict(os.environ)) == (1, "it did not end within 0.1 s")
 
 
 def test_what_a_child_says_need_not_be_text() -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from gpuferry.monitor.cli import server as commands
 from gpuferry.monitor.cli.cluster import Cluster
+from gpuferry.monitor.cli.errors import CliError
+from gpuferry.monitor.cluster.registry import daemon
+from gpuferry.monitor.cluster.registry.config import RegistryConfig
+from gpuferry.monitor.service.runtime import RuntimeDirectory
 from gpuferry.monitor.settings.errors import ConfigError
+from gpuferry.specs._generated import registry_pb2
 
 from tests.registry.running import Registry, registry
 
@@ -54,6 +63,52 @@ def test_the_life_of_a_server(running: Registry) -> None:
     assert (gone.returncode, address in gone.stderr) == (3, True)
 
 
+def drained(sequence: int, sessions: int = 0) -> registry_pb2.Server:
+    """What the registry says of a drained server whose heartbeat with this number was its last."""
+    return registry_pb2.Server(
+        registration=registry_pb2.Registration(address="gpu-a:7700", drained=True),
+        load=registry_pb2.Load(incarnation=bytes(16), sequence=sequence, sessions=sessions),
+        alive=True,
+    )
+
+
+def draining(monkeypatch: pytest.MonkeyPatch, said: Iterator[registry_pb2.Server], timeout: float) -> None:
+    """`gpuferry server drain --wait`, to which the registry says this."""
+
+    class Said:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def call(self, *_: Any) -> registry_pb2.Server:
+            return next(said)
+
+    monkeypatch.setattr("gpuferry.monitor.cli.cluster.Cluster", Said)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    commands.drain("gpu-a:7700", wait=True, timeout=timeout)
+
+
+def test_draining_waits_for_guests_that_are_on_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last heartbeat does not tell of who was sent there since."""
+    said = iter([drained(7), drained(7), drained(8, sessions=1), drained(9, sessions=1), drained(10)])
+    draining(monkeypatch, said, 60.0)
+    assert next(said, None) is None
+
+
+@pytest.mark.parametrize(
+    ("sessions", "why"), [(2, "gpu-a:7700 still has 2 sessions"), (0, "guests may yet come to gpu-a:7700")]
+)
+def test_what_a_server_is_not_drained_of(monkeypatch: pytest.MonkeyPatch, sessions: int, why: str) -> None:
+    with pytest.raises(CliError, match=why):
+        draining(monkeypatch, itertools.repeat(drained(7, sessions)), 0.0)
+
+
+def test_of_a_silent_server_nobody_knows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draining(monkeypatch, iter([drained(7), registry_pb2.Server()]), 60.0)
+    assert "gpu-a:7700 is silent" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "address",
     [
@@ -86,6 +141,17 @@ def test_replicas_with_blanks_between_them(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", str(tmp_path))
     cluster = Cluster("127.0.0.1:7701, localhost:7702 ", None, 1.0)
     assert cluster.where == "127.0.0.1:7701,localhost:7702"
+
+
+def test_a_second_registry_is_told_of_the_first(tmp_path: Path) -> None:
+    """It was told of a monitor, which there was not, and to look at `gpuferry status`."""
+    config = RegistryConfig(
+        runtime=tmp_path / "registry", token=bytes(32), cluster_key=bytes(32), cluster_key_path=""
+    )
+    first = RuntimeDirectory(config.runtime)
+    with pytest.raises(ConfigError, match=r"a registry already runs here .* see `gpuferry server list`"):
+        asyncio.run(daemon.Registry(config, True).run())
+    first.close()
 
 
 def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
 from pathlib import Path
 from typing import Any, cast
 
@@ -178,6 +180,20 @@ def test_the_machine_is_not_looked_at_all_the_time() -> None:
     assert [recent() for _ in range(50)] == [1] * 50
     now += RECENT_SECONDS
     assert [recent() for _ in range(50)] == [2] * 50
+
+
+def test_what_was_found_last_holds_where_nobody_can_look(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no descriptor was free the monitor ended, at its next heartbeat or copy."""
+    found = iter((7 * MIB,))
+
+    def look() -> int:
+        if (left := next(found, None)) is None:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return left
+
+    recent = Recent(look, itertools.count(step=RECENT_SECONDS).__next__)
+    assert [recent() for _ in range(3)] == [7 * MIB] * 3
+    assert "Too many open files" in capsys.readouterr().out
 
 
 def test_of_this_machine() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -14,10 +15,11 @@ from gpuferry.monitor.pool.api_server import ApiServer
 from gpuferry.monitor.pool.channel import Descriptor
 from gpuferry.monitor.residency import copies
 from gpuferry.monitor.residency import orders as tried
+from gpuferry.monitor.residency import steward as stewards
 from gpuferry.monitor.residency import wishes as governed
 from gpuferry.monitor.residency.books import AWAY, RESIDENT, Books
 from gpuferry.monitor.residency.copies import NoRoom
-from gpuferry.monitor.residency.files import on_disk
+from gpuferry.monitor.residency.files import CopyFile, on_disk
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
 
@@ -257,6 +259,34 @@ def test_a_demotion_that_is_interrupted_is_heard_to_its_end(tmp_path: Path) -> N
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+def test_a_file_that_is_not_wanted_is_emptied_on_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the disk."""
+    where: list[int] = []
+
+    def noted(file: CopyFile) -> None:
+        where.append(threading.get_ident())
+        file.close()
+
+    monkeypatch.setattr(CopyFile, "empty", noted)
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path, disk=GIB)
+        entry = steward.books.get(one.key)
+        assert entry
+        entry.host_bytes = SMALL
+        moving = asyncio.ensure_future(steward._copies._demote(entry))
+        number = (await one.told("demote")).number
+        steward.resides(one, node_pb2.Resides(session=1, number=number, reason="it is not away"))
+        await moving
+        steward.server_lost(one)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert len(where) == 1
+    assert threading.get_ident() not in where
+
+
 def test_copies_that_are_wanted_back_while_their_file_is_made_count_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +359,68 @@ def test_who_takes_more_of_the_disk_than_it_was_given_is_ended(tmp_path: Path) -
             os.close(file)
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_who_is_slow_to_make_copies_keeps_nobody_from_a_look_at_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that did not answer an order to make copies ahead kept files from being looked at for two minutes,
+    in which another could fill the disk.
+    """
+    monkeypatch.setattr(stewards, "AHEAD_SECONDS", 0.0)
+    monkeypatch.setattr(stewards, "FILES_SECONDS", 0.0)
+
+    async def main() -> None:
+        steward, slow, liar = await two(tmp_path, host=0, disk=4 * GIB)
+        asked = asyncio.ensure_future(steward.evict(liar.key))
+        number = (await liar.told("leave")).number
+        (file,) = (os.dup(each.fileno()) for each in liar.beside)
+        steward.resides(liar, node_pb2.Resides(session=2, number=number, where=AWAY[1], mapped=SMALL))
+        await asked
+        steward.begin(
+            cast(Any, Said(3, SMALL)), node_pb2.Grant(session=3, memory_quota=GIB)
+        )  # now it is crowded
+        slow.stats.idle_seconds = 5.0
+        jobs = [asyncio.ensure_future(job) for job in (steward.run(), steward.watch_files())]
+        assert (await slow.told("leave")).copy_only
+        os.ftruncate(file, 2 * SMALL)
+        while not liar.killed:
+            await asyncio.sleep(0)
+        os.close(file)
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        for one in (slow, liar):
+            steward.server_lost(one)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.parametrize("copies_are_there", [False, True])
+def test_who_has_much_to_copy_has_the_time_that_a_slow_disk_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies_are_there: bool
+) -> None:
+    """128 GiB on a disk that takes 500 MB a second: it was ended after two minutes, and its session lost. Of
+    one that had copies nothing was thought to be copied.
+    """
+    waited: list[float] = []
+
+    async def main() -> None:
+        steward, one, _ = await two(tmp_path)
+        entry = steward.books.get(one.key)
+        assert entry
+        entry.host_bytes = GIB if copies_are_there else 0
+
+        async def watch(server: ApiServer, number: int, answer: Any, limit: float) -> None:
+            waited.append(limit)
+
+        monkeypatch.setattr(steward._orders, "_watch", watch)
+        with pytest.raises(NoRoom):
+            await steward._send_away(entry)
+        steward.server_lost(one)
+
+    asyncio.run(main())
+    assert waited == [tried.ANSWER_SECONDS + GIB / tried.BYTES_PER_SECOND]
 
 
 @pytest.mark.parametrize("lie", ["", "grows", "hides", "is over", "hands back another", "folder is gone"])

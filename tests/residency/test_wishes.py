@@ -398,3 +398,25 @@ def test_what_is_promised_can_be_told(tmp_path: Path) -> None:
     """The simulated device may have a petabyte."""
     most = Steward(1e6, 0, 0, tmp_path, plenty).grantable(0, 1 << 50)
     assert 1 << 62 < control_pb2.Device(memory_grantable=most).memory_grantable < 1 << 63
+
+
+def test_a_defect_that_stays_keeps_no_core_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was tried again at once, as often as the event loop went round, and each time logged."""
+    tries = 0
+
+    def fails(*_: object) -> bool:
+        nonlocal tries
+        tries += 1
+        raise RuntimeError("a defect")
+
+    async def main(house: House) -> None:
+        one = house.begin(GIB, 0)
+        monkeypatch.setattr(house.steward.wishes, "fits", fails)
+        house.wants(one, GIB)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        house.ends(one)
+        house.steward.wishes.tasks[0].cancel()
+
+    run(main, tmp_path)
+    assert tries == 1

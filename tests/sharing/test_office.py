@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import socket
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from gpuferry.monitor.arbiter import office as offices
 from gpuferry.monitor.arbiter.office import Office
 from gpuferry.monitor.arbiter.process import Process
 from gpuferry.monitor.arbiter.words import Packet, Word, new_page, pack
 from gpuferry.monitor.policy.sharing import Sharing
+from gpuferry.monitor.pool.api_server import State
 from gpuferry.native.descriptors import receive
+from gpuferry.specs._generated import node_pb2
 
 from tests.monitor.harness import DEADLINE
 
@@ -131,3 +136,68 @@ async def readable(end: socket.socket) -> None:
     asyncio.get_running_loop().add_reader(end, found.set)
     await found.wait()
     asyncio.get_running_loop().remove_reader(end)
+
+
+def test_an_arbiter_that_cannot_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where there was no memory for another process the monitor ended, and with it all that waited."""
+    tries = 0
+
+    async def no_memory(*_: object, **__: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", no_memory)
+    monkeypatch.setattr(offices, "PAUSE_SECONDS", 0.0)
+
+    async def main() -> None:
+        running = asyncio.ensure_future(Office(Sharing(), 0, lambda: (), cast(Any, None)).run())
+        while tries < 3 and not running.done():
+            await asyncio.sleep(0)
+        assert not running.done()
+        running.cancel()
+
+    asyncio.run(main())
+    assert "Cannot allocate memory" in capsys.readouterr().out
+
+
+def test_who_finds_no_descriptor_for_its_turns_takes_them_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an API server had just said, or a guest that was granted a session, ended with an error."""
+    monkeypatch.setattr(offices, "AGAIN_SECONDS", 0.0)
+    told: list[node_pb2.ToServer] = []
+    server = SimpleNamespace(
+        key=1,
+        pid=1,
+        session=0,
+        restoring=0,
+        devices=(0,),
+        is_keeper=False,
+        outdated=False,
+        ready=node_pb2.Ready(),
+        state=State.IDLE,
+        send=lambda message, *_: told.append(message),
+    )
+
+    async def main() -> None:
+        made = Office(Sharing(), 0, lambda: (), cast(Any, None))
+        made._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, monkeypatch.context() as crowded:
+
+            def none_is_left() -> int:
+                crowded.undo()
+                raise OSError(errno.EMFILE, "Too many open files")
+
+            crowded.setattr(offices, "new_page", none_is_left)
+            made.server_returned(cast(Any, server), node_pb2.Returned())
+            assert not told
+            while not told:
+                await asyncio.sleep(0)
+            data, files = receive(theirs, 4096, 2)
+            assert json.loads(data)["do"] == "add"
+            for file in files:
+                os.close(file)
+            made._lose()
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE))

@@ -15,6 +15,8 @@ from gpuferry.monitor.cli import session as commands
 from gpuferry.monitor.door.handshake import Hello
 from gpuferry.monitor.sessions.session import Session
 from gpuferry.monitor.views.stats import plain
+from gpuferry.monitor.views.stats.accounting import Accounting
+from gpuferry.monitor.views.stats.metrics import Metrics
 from gpuferry.monitor.views.status import StatusReporter
 from gpuferry.specs._generated import control_pb2, node_pb2
 from rich.console import Console
@@ -196,6 +198,26 @@ def test_an_older_monitor_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> 
         raise Unimplemented
 
 
+def test_who_watches_asks_again_and_again_with_a_limit_for_each_answer() -> None:
+    """`top` showed for ever what a monitor that hung, or whose machine was gone, had said last."""
+    limits: list[float] = []
+
+    def answer(request: control_pb2.StatusRequest, metadata: object, timeout: float) -> object:
+        limits.append(timeout)
+        if len(limits) == 3:
+            raise Late
+        return busy()
+
+    stub: Any = SimpleNamespace(Status=answer)
+    with pytest.raises(Late):
+        list(client.looks(stub, (), 0.0, 7.0))
+    assert limits == [7.0] * 3
+
+
+class Late(grpc.RpcError):
+    pass
+
+
 class Unimplemented(grpc.RpcError):
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.UNIMPLEMENTED
@@ -253,3 +275,10 @@ def test_what_a_session_may_have_and_has_is_of_all_its_gpus() -> None:
     nothing: Any = None
     told = StatusReporter(nothing, nothing, broker, nothing, [], "", nothing)._session(one, None)
     assert (told.memory_mapped, told.memory_quota) == (5 * GIB, 6 * GIB)
+
+
+def test_sessions_that_are_elsewhere_are_not_counted_as_running() -> None:
+    states = ("RUNNING", "MIGRATING", "SUSPENDED", "MOVED")
+    sessions = [session(11, state=control_pb2.SessionState.Value(f"SESSION_STATE_{one}")) for one in states]
+    shown = Metrics().expose(control_pb2.StatusReply(sessions=sessions), Accounting())
+    assert b"\ngpuferry_sessions 2.0\n" in shown

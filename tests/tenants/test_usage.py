@@ -19,6 +19,7 @@ from gpuferry.monitor.cli import tenant
 from gpuferry.monitor.door.handshake import Hello, Restore
 from gpuferry.monitor.door.tokens.proof import is_tenant
 from gpuferry.monitor.policy.interface import Standing
+from gpuferry.monitor.pool.returns import SILENT_SECONDS
 from gpuferry.monitor.service.dial import dial
 from gpuferry.monitor.sessions import session as sessions
 from gpuferry.monitor.sessions.decision import Placement
@@ -167,6 +168,26 @@ def test_the_next_monitor_bills_the_rest_and_no_more(tmp_path: Path, clock: Cloc
     three.phase_began = 1009.0
     second.billing.happened(Event(Kind.ADOPTED, 3))
     assert second.of()[:2] == (3, 8 + 8 + 7 + 6)
+
+
+def test_a_session_that_comes_back_late_is_billed_once(tmp_path: Path, clock: Clock) -> None:
+    """Its API server may say nothing for two minutes. After one the session was taken for a new one, and all
+    of its time and calls were billed once more.
+    """
+    first = Stage(tmp_path)
+    first.start(1).server.stats = node_pb2.Stats(session=1, calls_sync=7)  # type: ignore[union-attr]
+    clock.now += 8
+    first.of()
+    first.book.write(first.book.content())  # then it is killed
+    second = Stage(tmp_path, inherited=True)
+    clock.now += SILENT_SECONDS
+    second.of()
+    one = second.begin(1)
+    one.server.stats = node_pb2.Stats(session=1, calls_sync=9)  # type: ignore[union-attr]
+    one.phase_began = 1000.0
+    second.billing.happened(Event(Kind.ADOPTED, 1))
+    seconds = 8 + SILENT_SECONDS
+    assert second.of() == (1, seconds, seconds, seconds, 9)
 
 
 def test_a_monitor_that_was_stopped_leaves_no_sessions_to_the_next(tmp_path: Path, clock: Clock) -> None:

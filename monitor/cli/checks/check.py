@@ -33,7 +33,9 @@ def python(code: str, environment: dict[str, str], interpreter: str = sys.execut
             timeout=SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:  # whose text is all of the code
+        return 1, f"it did not end within {SECONDS:g} s"
+    except OSError as error:
         return 1, str(error)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 NO_DEVICES = 0xFFFFFFFF  # more than any session has: the handshake is checked whole, and no session granted
 SECONDS = 5.0
+MAX_WAIT = 30  # seconds, for an API server: so the program says why there is none before it is ended
 
 
 def _read_refusal(connection: socket.socket) -> tuple[int, str]:
@@ -106,7 +108,9 @@ def _service(flag: str | None, token_file: str | None) -> Iterator[Check]:
     try:
         with monitor_client(None, token_file) as (stub, metadata):
             reply = stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=SECONDS)
-    except CliError:
+    except CliError as error:
+        if _is_its_own():
+            yield Check("control", "failed", error.what, error.hint or "see the monitor's log")
         return
     except ConfigError as error:  # what it should be spoken to with cannot be used
         yield Check("control", "failed", str(error), error.hint or "see `gpuferry config show`")
@@ -124,6 +128,15 @@ def _service(flag: str | None, token_file: str | None) -> Iterator[Check]:
         yield Check("API servers", "ok", f"{idle} of {total} idle")
     else:
         yield Check("API servers", "failed", f"none of {total} is ready", "see the monitor's log")
+
+
+def _is_its_own() -> bool:
+    """Whether the control port that is known here was named, or is that of the monitor that was looked at.
+    Guests on other machines know none.
+    """
+    if os.environ.get("GPUFERRY_CONTROL"):
+        return True
+    return not os.environ.get("GPUFERRY_MONITOR") and "GPUFERRY_CONTROL" in reach.published()
 
 
 def devices(reply: control_pb2.StatusReply) -> Iterator[Check]:
@@ -167,7 +180,8 @@ print(name)
 
 
 def _cuda_program(found: Endpoint) -> Check:
-    environment = launch.guest_environment(launch.guest_settings(found, function="gpuferry doctor"))
+    asked = launch.guest_settings(found, function="gpuferry doctor")
+    environment = launch.guest_environment(asked | {"GPUFERRY_MAX_WAIT": str(MAX_WAIT)})
     status, output = python(_PROGRAM, environment)
     if status:
         return Check(

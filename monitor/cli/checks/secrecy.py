@@ -24,6 +24,7 @@ SECURE = (TLS_SCHEME, "https://")
 WITH_TLS = "give it --tls-cert, --tls-key and --tls-ca: `gpuferry tls init`, `gpuferry tls issue NAME`"
 SECRETS = ("token_file", "cluster_key_file", "page_key_file")
 KEPT = ("snapshot_key_file", "etcd_password_file", "etcd_key")  # secrets that others made
+ROOMS = ("", REGISTRY, "functions")  # in the runtime folder: where daemons publish how they are reached
 
 
 def readable_by_others(what: str, file: Path) -> Check | None:
@@ -82,7 +83,7 @@ def warn_of_exposed(values: Any) -> None:
 
 def variables() -> Iterator[Check]:
     """Check the secrets in the environment."""
-    for variable in ("GPUFERRY_TOKEN", "GPUFERRY_CLUSTER_KEY"):
+    for variable in ("GPUFERRY_TOKEN", "GPUFERRY_CLUSTER_KEY", "GPUFERRY_FUNCTIONS_TOKEN"):
         try:
             if secret := first_line(os.environ.get(variable, "")):  # empty: as if it were not set
                 check_strength(f"what is in {variable}", secret)
@@ -123,9 +124,11 @@ def certificates(where: str, values: Any) -> Iterator[Check]:
             yield Check(name, "ok", detail)
 
 
-def asked_for(values: Any) -> Iterator[Check]:
-    """Say which ways that the settings ask for would be in the clear."""
-    addresses = {f"--{name}": getattr(values, name, None) for name in ("listen", "control", "http")}
+def asked_for(program: str, values: Any) -> Iterator[Check]:
+    """Say which ways that the settings of a program ask for would be in the clear."""
+    # The control address of a function server is a monitor's.
+    names = ("listen",) if program == "functions" else ("listen", "control", "http")
+    addresses = {f"--{name}": getattr(values, name, None) for name in names}
     for flag, address in addresses.items():
         if address and address != AUTO and not values.tls_cert and not stays_here(address):
             result = "note" if values.insecure else "failed"
@@ -149,10 +152,9 @@ def asked_for(values: Any) -> Iterator[Check]:
 
 def running() -> Iterator[Check]:
     """Say which ways to the daemons that run here are in the clear."""
-    base = runtime_directory()
-    for folder in (base, os.path.join(base, REGISTRY)):
-        found: Mapping[str, str] = reach.published(folder)
-        for what in ("TCP", "MONITOR", "CONTROL", "REGISTRY", "HTTP"):
+    for room in ROOMS:
+        found: Mapping[str, str] = reach.published(os.path.join(runtime_directory(), room))
+        for what in ("TCP", "MONITOR", "CONTROL", "REGISTRY", "HTTP", "FUNCTIONS"):
             address = found.get(f"GPUFERRY_{what}", "")
             if address and not address.startswith(SECURE) and not stays_here(address):
                 yield Check("in the clear", "note", f"{address} ({what.lower()}) has no TLS", WITH_TLS)

@@ -8,25 +8,30 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-from gpuferry.guest.endpoint import REGISTRY, runtime_directory
+from gpuferry.guest.endpoint import runtime_directory
 
 from ...cluster.registry.config import RegistryOptions
+from ...functions.config import FunctionsOptions
 from ...settings import inforce
 from ...settings.errors import ConfigError
 from ...settings.folders import state_directory
 from ...settings.monitor import resolve
 from ...settings.monitor_options import AUTO, MonitorOptions
-from ...settings.sources import Settings, load
+from ...settings.sources import Settings, fits, load
 from . import machine, secrecy
 from .check import Check
 
-_TABLES: dict[str, Any] = {"monitor": MonitorOptions, "registry": RegistryOptions}
+_TABLES: dict[str, Any] = {
+    "monitor": MonitorOptions,
+    "registry": RegistryOptions,
+    "functions": FunctionsOptions,
+}
 
 
 def folder_of(program: str) -> Path:
     """The runtime folder of a daemon of this user."""
     base = Path(runtime_directory())
-    return base / REGISTRY if program == "registry" else base
+    return base if program == "monitor" else base / program
 
 
 def in_force(program: str) -> inforce.InForce | None:
@@ -36,10 +41,11 @@ def in_force(program: str) -> inforce.InForce | None:
 
 
 def settings_checks(monitor_runs: bool) -> Iterator[Check]:
-    """Check the settings of the monitor and of the registry, and the secrets and ports that they name: those
-    of one that runs, else those that the next one would have.
+    """Check the settings of monitor, registry and function server, and the secrets and ports that they name:
+    those of one that runs, else those that the next one would have.
     """
     states = {state_directory()}
+    asked = _asked()
     for program in _TABLES:
         running = in_force(program)
         if running:
@@ -48,13 +54,13 @@ def settings_checks(monitor_runs: bool) -> Iterator[Check]:
             token = folder_of(program) / "token"
             yield secrecy.secret_file(f"token of the {program} that runs", token)
         else:
-            found = yield from _next_settings(program)
+            found = (yield from _next_settings(program)) if program in asked else None
             if found is None:
                 continue
             values = found
         yield from secrecy.secrets(values)
         yield from secrecy.certificates(program, values)
-        yield from secrecy.asked_for(values)
+        yield from secrecy.asked_for(program, values)
         states.add(state_directory(values.state))
         if program == "monitor" and not monitor_runs:
             yield from _ports(values)
@@ -62,6 +68,15 @@ def settings_checks(monitor_runs: bool) -> Iterator[Check]:
     for folder in sorted(states):
         yield from secrecy.state(folder)
     yield from secrecy.running()
+
+
+def _asked() -> list[str]:
+    """The programs whose settings are asked for: a file that GPUFERRY_CONFIG names is one program's."""
+    named = os.environ.get("GPUFERRY_CONFIG")
+    if not named:
+        return list(_TABLES)
+    found = [program for program, table in _TABLES.items() if fits(table, program, Path(named))]
+    return found or list(_TABLES)
 
 
 def _next_settings(program: str) -> Generator[Check, None, Any]:

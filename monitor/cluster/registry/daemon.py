@@ -56,7 +56,7 @@ class Registry:
         config = self._config
         async with contextlib.AsyncExitStack() as stack:
             identity = identity_of(config)
-            runtime = RuntimeDirectory(config.runtime)
+            runtime = RuntimeDirectory(config.runtime, whose="a registry", shows="gpuferry server list")
             stack.callback(runtime.close)
             store = store_of(config)
             stack.push_async_callback(store.close)

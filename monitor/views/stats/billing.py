@@ -13,6 +13,7 @@ from gpuferry.specs._generated import migration_pb2, node_pb2, tenants_pb2
 from ...broker.broker import Broker
 from ...policy.portion import FULL
 from ...pool.api_server import ApiServer, PoolListener
+from ...pool.returns import SILENT_SECONDS
 from ...service.rates import Sparing
 from ...sessions.events import Event, Kind
 from ...sessions.session import Session
@@ -23,7 +24,7 @@ from ...tenants.usage import DAYS_MOST, NOBODY, UsageBook
 
 TICK_SECONDS = 5.0  # who asks is told what holds at that moment
 SAVE_SECONDS = 10.0  # what a crash loses at most of sessions that end before the next monitor comes
-UNCLAIMED_SECONDS = 60.0  # for which a session of an earlier monitor may still come back
+UNCLAIMED_SECONDS = 60.0 + SILENT_SECONDS  # for which a session of an earlier monitor may still come back
 
 log = structlog.get_logger()
 

@@ -20,6 +20,7 @@ from .plain import word
 GPU_LABELS = ("gpu", "UUID", "modelName", "Hostname")
 STATES = ("starting", "idle", "busy", "stopping")
 MEMORY_KINDS = ("total", "used", "grantable", "granted", "resident")
+AWAY = (control_pb2.SESSION_STATE_SUSPENDED, control_pb2.SESSION_STATE_MOVED)  # their keepers are here alone
 RESIDENCES = ("resident", "leaving", "host", "disk", "returning")
 TENANT_COUNTERS = (
     ("sessions", "sessions", "Sessions that began"),
@@ -96,7 +97,8 @@ class Metrics:
 
     def _sessions(self) -> Iterator[Metric]:
         info, totals = self._status.monitor, self._totals
-        yield GaugeMetricFamily("gpuferry_sessions", "Running sessions", value=len(self._status.sessions))
+        running = sum(session.state not in AWAY for session in self._status.sessions)
+        yield GaugeMetricFamily("gpuferry_sessions", "Running sessions", value=running)
         yield GaugeMetricFamily("gpuferry_queue_depth", "Waiting guests", value=len(self._status.queue))
         where = GaugeMetricFamily(
             "gpuferry_sessions_by_residency", "Where the memory of running sessions is", labels=("residency",)
