@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="module")
 def paced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("pace") / "pace"
-    sources = [str(HERE / "pace.c"), str(ROOT / "guest/src/exchange.c")]
+    sources = [str(HERE / "pace.c"), *(f"{ROOT}/guest/src/{name}.c" for name in ("exchange", "thread"))]
     command = [
         compiler(),
         f"-I{ROOT}/guest/src",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -319,7 +320,11 @@ def test_an_order_has_room_for_all_that_was_said_ahead() -> None:
         order, (descriptor,) = control.receive()
         os.close(descriptor)
         control._socket.close()
-    channel.close()
+
+    async def close() -> None:
+        channel.close()
+
+    asyncio.run(close())
     assert order
     assert order.tls == state
 
