@@ -156,6 +156,7 @@ WAITING = {
     "graph_samples",
     "graph_updates",
     "graph_user_objects",
+    "green_contexts",
     "host_errors",
     "host_exit",
     "host_function",
