@@ -140,7 +140,8 @@ cdef int find_context(Session *s, Frame *f, uint64_t handle, Context **found) no
 
 
 cdef uint32_t devices_of_peers(Session *s, Context *context) noexcept nogil:
-    """Forgets those that are gone."""
+    """A bit for the device of each context that this one's kernels may reach; contexts that have ended are dropped from
+    its list on the way."""
     cdef vector[uint64_t] *peers = context.peers
     cdef Context *peer
     cdef uint32_t devices = 0
@@ -200,9 +201,10 @@ cdef int sessionPeerAccess_call(Session *s, Frame *f, gf_req_sessionPeerAccess *
         return status
     if q.enable:
         peers.push_back(q.peer)
-    for i in range(0 if q.enable else peers.size()):
-        if peers[0][i] == q.peer:
-            peers[0][i] = 0
+    else:
+        for i in range(peers.size()):
+            if peers[0][i] == q.peer:
+                peers[0][i] = 0     # names nobody: dropped with those that are gone
     return review_reach(s, f.context.gpu)
 
 

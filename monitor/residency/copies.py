@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -150,7 +149,7 @@ class Copies:
                 entry.files.append(file)
                 self._note(entry, entry.files)
             else:
-                _let_go([file])
+                let_go([file])
 
     def are_taken(self, entry: Entry, files: Sequence[CopyFile]) -> None:
         """The API server has answered at last, and has them."""
@@ -205,11 +204,11 @@ class Copies:
             self.keep(entry, [file], answered=False)
             raise
         if self._books.get(entry.server) is not entry:
-            _let_go([file])
+            let_go([file])
             return
         if told and told.reason:
             entry.disk_bytes -= size
-            _let_go([file])
+            let_go([file])
             log.info("copies stay in host memory", session=entry.session, reason=told.reason)
             return
         self.keep(entry, [file], told is not None)
@@ -256,9 +255,4 @@ class Copies:
             self._refused.discard(entry.server)
         if entry and entry.files:
             files, entry.files = entry.files, []
-            _let_go(files)
-
-
-def _let_go(files: Sequence[CopyFile]) -> None:
-    """On another thread: a disk may be slow, and memory takes a tenth of a second for each gigabyte."""
-    asyncio.get_running_loop().run_in_executor(None, let_go, files)
+            let_go(files)

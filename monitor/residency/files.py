@@ -59,7 +59,13 @@ class CopyFile:
 
 
 def let_go(files: Iterable[CopyFile]) -> None:
-    """Close them. Those on a disk give their room back, whoever else has them open. It may take its time."""
+    """Close them soon. Those on a disk give their room back, whoever else has them open. It is done on
+    another thread: a disk may be slow, and memory takes a tenth of a second for each gigabyte.
+    """
+    asyncio.get_running_loop().run_in_executor(None, _close, files)
+
+
+def _close(files: Iterable[CopyFile]) -> None:
     for file in files:
         if file.on_disk:
             file.empty()
@@ -118,7 +124,7 @@ async def on_disk(folder: Path, size: int) -> CopyFile:
 
 def _unmake(made: asyncio.Future[CopyFile]) -> None:
     if not (made.cancelled() or made.exception()):
-        asyncio.get_running_loop().run_in_executor(None, let_go, [made.result()])
+        let_go([made.result()])
 
 
 def _on_disk(folder: Path, size: int) -> CopyFile:

@@ -262,7 +262,7 @@ def test_a_demotion_that_is_interrupted_is_heard_to_its_end(tmp_path: Path) -> N
 def test_a_file_that_is_not_wanted_is_emptied_on_another_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for the disk."""
+    """Room of a session's files on the disk is given back while the monitor goes on with other things."""
     where: list[int] = []
 
     def noted(file: CopyFile) -> None:
