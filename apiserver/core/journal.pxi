@@ -53,10 +53,19 @@ cdef Kept *new_kept(Frame *f, const void *body, size_t size, uint32_t context, u
     return kept
 
 
+cdef Context *foreign_context(Session *s, Object *graph, Kept *kept) noexcept nogil:
+    """In which a node works that the graph may outlive; NULL: in its own, or in one that stays."""
+    cdef Context *context = context_in(s, header_of(kept).context)
+    if context == NULL or context == graph.context or context == context.gpu.primary:
+        return NULL
+    return context
+
+
 cdef void attach(Session *s, Object *object, Kept *kept) noexcept nogil:
     """Keeps a frame with an object. s.lock is held."""
     cdef Context *context = NULL
     spend(s, KEPT_COST + kept.size)
+    kept.of_graph = object.kind == GRAPH_EXEC
     kept.next = object.kept
     kept.link = &object.kept
     if kept.next != NULL:
@@ -66,6 +75,8 @@ cdef void attach(Session *s, Object *object, Kept *kept) noexcept nogil:
         context = <Context *>find(s, peer_access_of(kept).peer, CONTEXT)
     elif object.context == NULL and is_of_context(kept):
         context = context_in(s, header_of(kept).context)
+    elif kept.of_graph:
+        context = foreign_context(s, object, kept)
     if context != NULL:
         kept.next_change = context.changes
         kept.change_link = &context.changes
@@ -74,16 +85,22 @@ cdef void attach(Session *s, Object *object, Kept *kept) noexcept nogil:
         context.changes = kept
 
 
+cdef void detach_change(Kept *kept) noexcept nogil:
+    """The end of a context does not matter to it any more. s.lock is held."""
+    if kept.change_link != NULL:
+        kept.change_link[0] = kept.next_change
+        if kept.next_change != NULL:
+            kept.next_change.change_link = kept.change_link
+    kept.change_link = NULL
+
+
 cdef void detach_kept(Session *s, Kept *kept) noexcept nogil:
     """It is kept no longer. s.lock is held."""
     unspend(s, KEPT_COST + kept.size)
     kept.link[0] = kept.next
     if kept.next != NULL:
         kept.next.link = kept.link
-    if kept.change_link != NULL:
-        kept.change_link[0] = kept.next_change
-        if kept.next_change != NULL:
-            kept.next_change.change_link = kept.change_link
+    detach_change(kept)
     free(kept)
 
 
@@ -188,8 +205,7 @@ cdef uint32_t context_of(Replay *replay, Object *object, Frame *f) noexcept nogi
     """The context that is to be current when the frame is replayed: one that lives as long as the frame is kept."""
     if object == NULL:
         return 0
-    # A node of a graph works in a context of its own. Others than primary ones may be gone by then.
-    if object.kind == GRAPH_EXEC and f.context != NULL and f.context.gpu.primary == f.context:
+    if object.kind == GRAPH_EXEC and f.context != NULL:     # a node of a graph works in a context of its own
         return context_slot(f.context)
     if object.kind != CONTEXT and object.context != NULL:
         return context_slot(object.context)
@@ -272,7 +288,8 @@ cdef inline bint is_of_context(Kept *kept) noexcept nogil:
 
 cdef void forget_changes(Session *s, Context *context) noexcept nogil:
     """What was set in a context goes with it, whatever it was set on; who may reach it may so still if it is a
-    primary one, which is reset, and else need not be told again."""
+    primary one, which is reset, and else need not be told again. Graphs keep the nodes that worked there, though those
+    cannot be launched: made in the primary context they have the numbers that they had."""
     cdef Kept *kept
     cdef Kept *following
     cdef bint stays = context == context.gpu.primary
@@ -283,7 +300,10 @@ cdef void forget_changes(Session *s, Context *context) noexcept nogil:
     while following != NULL:
         kept = following
         following = kept.next_change
-        if not stays or peer_access_of(kept) == NULL:
+        if kept.of_graph:
+            header_of(kept).context = context_slot(context.gpu.primary)
+            detach_change(kept)
+        elif not stays or peer_access_of(kept) == NULL:
             detach_kept(s, kept)
     pthread_mutex_unlock(&s.lock)
 

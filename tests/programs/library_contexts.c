@@ -86,6 +86,38 @@ static void mismatched(CUcontext own, CUfunction mine) {
     OK(cuGraphDestroy(graph));
 }
 
+// A graph outlives a context in which a node of it works, and can be launched again once that works
+// elsewhere.
+static void outlived(CUstream stream) {
+    CUcontext there, next;
+    CUgraph graph;
+    CUgraphExec exec;
+    unsigned value = 0;
+    OK(cuCtxCreate(&there, NULL, CU_CTX_SCHED_AUTO, device));
+    QUIET(cuCtxSetCurrent(context));
+    graph = graph_in(there);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(&value, to, 4));
+    EXPECT(value == 1);
+    OK(cuCtxDestroy(there));
+    OK(cuCtxCreate(&next, NULL, CU_CTX_SCHED_AUTO, device)); // may be where the other one was
+    QUIET(cuCtxSetCurrent(context));
+    FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuGraphLaunch(exec, stream));
+    OK(cuGraphDestroy(graph));
+    graph = graph_in(next);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(&value, to, 4));
+    EXPECT(value == 1);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuCtxDestroy(next));
+}
+
 int main(void) {
     CUlibrary library;
     CUcontext own;
@@ -127,6 +159,7 @@ int main(void) {
     OK(cuGraphExecDestroy(exec));
     OK(cuCtxDestroy(own));
     EXPECT(bumped(context, ours) == 7);
+    outlived(ours);
     OK(cuLibraryUnload(library));
     return check_failed;
 }

@@ -10,11 +10,12 @@
 cdef struct Kept:               # the frame follows
     Kept *next
     Kept **link                 # what points to it
-    Kept *next_change           # of those that end with the same context
+    Kept *next_change           # of those that end with the same context, or are a graph's
     Kept **change_link          # NULL: it ends with what it is kept with, and not before
     uint64_t sequence
     uint64_t answer             # digest of what was answered; 0: nothing was
     uint32_t size
+    bint of_graph
 
 ctypedef Kept *PKept
 
