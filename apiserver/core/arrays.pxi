@@ -36,17 +36,23 @@ cdef inline bint box_lies_in(Array *array, uint64_t x, uint64_t y, uint64_t z, u
 
 
 cdef int clear_array(Session *s, Frame *f, Array *array) noexcept nogil:
-    """Whatever the driver finds there, the session does not see it. In no stream of the program's where that can be
-    helped: one may be waiting for a function of the program."""
+    """Whatever the driver finds there, the session does not see it. In no stream of the program's: one may be waiting
+    for a function of the program."""
     cdef Gpu *gpu = f.context.gpu
-    cdef Stream *stream = gpu.order if f.context == gpu.primary else f.context.legacy
+    cdef Stream *stream = gpu.order
+    cdef Stream aside           # of a context that has none of ours
     cdef cu.CUDA_MEMCPY3D copy
     cdef uint64_t width = min(array.row, <uint64_t>ZEROES_SIZE)
     cdef uint64_t rows = max(<uint64_t>1, ZEROES_SIZE // array.row)
-    cdef int status = ready_stream(s, stream)
-    if stream != gpu.order:
-        stream.dirty = True
-        stream.active = True
+    cdef int status
+    if f.context != gpu.primary:
+        stream = &aside
+        memset(stream, 0, sizeof(Stream))
+        stream.base.context = f.context
+        status = enter(s, f.context) or cu.cuStreamCreate(&stream.cu, cu.CU_STREAM_NON_BLOCKING)
+        if status != cu.CUDA_SUCCESS:
+            return status
+    status = ready_stream(s, stream)
     memset(&copy, 0, sizeof(copy))
     copy.srcMemoryType = cu.CU_MEMORYTYPE_HOST
     copy.srcHost = zeroes
@@ -68,8 +74,9 @@ cdef int clear_array(Session *s, Frame *f, Array *array) noexcept nogil:
             copy.dstZ += 1
     if stream != gpu.order:
         status = status or join(s, stream, gpu.order)
+        cu.cuStreamDestroy(stream.cu)   # what it was given goes on
     status = status or publish(s, gpu)
-    stream.epoch = gpu.epoch
+    gpu.order.epoch = gpu.epoch
     return status
 
 

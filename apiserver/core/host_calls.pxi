@@ -144,11 +144,12 @@ cdef int sessionHostCopyIn_call(Session *s, Frame *f, gf_req_sessionHostCopyIn *
     waits = find_host_call(s, q.ticket) != NULL
     pthread_mutex_unlock(&s.lock)
     waits = waits and (may_write(s, q.address, span) or is_there_still(s, q.address, span))
-    if waits and not rows_overlap(q.pitch, q.width, q.rows):
+    waits = waits and not rows_overlap(q.pitch, q.width, q.rows)
+    if waits:
         data = <uint8_t *>malloc(size)
     status = read_payload(s, data, size)
     if status == cu.CUDA_SUCCESS and data == NULL:
-        status = cu.CUDA_ERROR_INVALID_VALUE
+        status = cu.CUDA_ERROR_OUT_OF_MEMORY if waits else cu.CUDA_ERROR_INVALID_VALUE
     status = status or enter(s, s.device.primary)
     status = status or copy_rows_in(q.address, q.pitch, data, q.width, q.rows, s.streams.feed)
     status = status or cu.cuStreamSynchronize(s.streams.feed)
@@ -170,6 +171,8 @@ cdef int sessionHostCopyOut_call(Session *s, Frame *f, gf_req_sessionHostCopyOut
         return cu.CUDA_ERROR_INVALID_VALUE
     piece.slot = -1
     piece.data = <uint8_t *>malloc(size)
+    if piece.data == NULL:
+        return cu.CUDA_ERROR_OUT_OF_MEMORY
     rows_copy(&copy, q.width, q.rows)
     copy.srcDevice = q.address
     copy.srcPitch = q.pitch

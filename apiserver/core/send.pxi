@@ -138,6 +138,10 @@ cdef void push(Session *s, uint8_t *head, size_t head_size, size_t payload_size,
                 cannot_write(s)
             return
     cdef Outgoing *rest = <Outgoing *>calloc(1, sizeof(Outgoing))
+    if rest == NULL:            # the guest would miss what comes first
+        release_piece(s, piece)
+        cannot_write(s)
+        return
     if head_size > 0:
         memcpy(rest.head, head, head_size)
     rest.head_size = head_size
@@ -221,6 +225,8 @@ cdef void refuse(Session *s, uint32_t reason) noexcept nogil:
     refused.cuda_error = cu.CUDA_ERROR_UNKNOWN
     text.slot = -1
     text.data = <uint8_t *>malloc(length + 1)
+    if text.data == NULL:
+        return
     memcpy(text.data, s.state.reason, length)
     pthread_mutex_lock(&s.sending.lock)
     push(s, head, size, length, text)
@@ -307,6 +313,9 @@ cdef void pass_on(Session *s, const uint8_t *data, size_t size, bint torn) noexc
         return
     piece.slot = -1
     piece.data = <uint8_t *>malloc(size)
+    if piece.data == NULL:
+        cannot_write(s)
+        return
     memcpy(piece.data, data, size)
     push(s, NULL, 0, size, piece)
     if s.sending.queue != NULL and s.sending.queue_tail == s.sending.queue:

@@ -5,6 +5,8 @@ cdef int answer_map(Session *s, Frame *f, const cu.CUtensorMap *made) noexcept n
     cdef Piece piece
     piece.slot = -1
     piece.data = <uint8_t *>malloc(sizeof(made[0]))
+    if piece.data == NULL:
+        return cu.CUDA_ERROR_OUT_OF_MEMORY
     memcpy(piece.data, made, sizeof(made[0]))
     reply(s, f, cu.CUDA_SUCCESS, sizeof(made[0]), piece)
     return DEFERRED

@@ -41,7 +41,7 @@ static void free_plain(const struct gf_host_range *range) {
     if (range->in_window) {
         madvise(memory, size, MADV_DONTNEED);
         mprotect(memory, size, PROT_NONE);
-        gf_window_unreserve(range->address, size);
+        gf_window_unreserve(range->address, granules(range->size));
     } else {
         munmap(memory, size);
     }
@@ -73,9 +73,10 @@ static CUresult alloc_plain(void **memory, size_t bytes, unsigned flags) {
     if (size < bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    range.in_window = gf_window_reserve(size, 0, &range.address) == CUDA_SUCCESS;
+    range.in_window = size <= gf_session.window_size &&
+                      gf_window_reserve(granules(size), 0, &range.address) == CUDA_SUCCESS;
     if (range.in_window && !gf_window_touchable(range.address, size)) {
-        gf_window_unreserve(range.address, size);
+        gf_window_unreserve(range.address, granules(size));
         range.in_window = false;
     }
     if (!range.in_window) {
@@ -120,8 +121,8 @@ CUresult gf_cuMemFreeHost(void *p) {
     bool reached = is_mapped(&range) || range.shared;
     CUresult waited = reached ? gf_free_shared_begins() : gf_free_begins(gf_context_device(range.owner));
     if (is_mapped(&range)) {
-        waited =
-            gf_shared_end(range.address, false) ? gf_window_free(range.address, 0) : CUDA_ERROR_INVALID_VALUE;
+        gf_shared_end(range.address, false);
+        gf_window_free(range.address, 0);
     } else {
         gf_pending_wait(p, range.size);
         free_plain(&range);

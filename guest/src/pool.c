@@ -102,16 +102,21 @@ CUresult gf_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
     return CUDA_SUCCESS;
 }
 
-static CUresult set_access(struct gf_memory_pool *pool, const CUmemAccessDesc *one) {
+static CUresult check_access(const struct gf_memory_pool *pool, const CUmemAccessDesc *one) {
     int device = one->location.id;
     bool none = one->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
     if (one->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         (!none && one->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!gf_is_device(device) || (none && device == pool->device)) {
-        return CUDA_ERROR_INVALID_DEVICE; /* its own device's access cannot be taken away */
-    }
+    /* Its own device's access cannot be taken away. */
+    return gf_is_device(device) && !(none && device == pool->device) ? CUDA_SUCCESS
+                                                                     : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static CUresult set_access(struct gf_memory_pool *pool, const CUmemAccessDesc *one) {
+    int device = one->location.id;
+    bool none = one->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
     struct gf_req_sessionReach request = {.device = device, .owner = pool->device};
     bool opens = !none && gf_session.links[device][pool->device].can_access;
     CUresult result = opens ? gf_send_struct(GF_OP_sessionReach, &request) : CUDA_SUCCESS;
@@ -124,6 +129,9 @@ static CUresult set_access(struct gf_memory_pool *pool, const CUmemAccessDesc *o
 CUresult gf_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
     struct gf_memory_pool *found = gf_memory_pool_find(pool);
     CUresult result = found == NULL || (map == NULL && count > 0) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        result = check_access(found, &map[i]);
+    }
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         result = set_access(found, &map[i]);
     }

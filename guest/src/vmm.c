@@ -270,15 +270,17 @@ static CUresult import(const struct gf_ipc_handle *told, CUmemGenericAllocationH
 CUresult gf_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                            CUmemAllocationHandleType shHandleType) {
     struct gf_ipc_handle told;
-    if (handle == NULL || osHandle == NULL || shHandleType == CU_MEM_HANDLE_TYPE_NONE) {
+    if (handle == NULL || shHandleType == CU_MEM_HANDLE_TYPE_NONE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    CUresult result = gf_descriptor_read((int)(intptr_t)osHandle, &told)
-                          ? gf_ipc_check(&told, GF_IPC_PHYSICAL)
-                          : CUDA_ERROR_INVALID_VALUE;
+    bool is_one = gf_descriptor_read((int)(intptr_t)osHandle, &told);
+    if (!is_one && osHandle == NULL) { /* NULL is descriptor 0 as well */
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = is_one ? gf_ipc_check(&told, GF_IPC_PHYSICAL) : CUDA_ERROR_INVALID_VALUE;
     return result == CUDA_ERROR_INVALID_CONTEXT ? import_own(&told, handle)
            : result == CUDA_SUCCESS             ? import(&told, handle)
                                                 : CUDA_ERROR_UNKNOWN; /* as NVIDIA's driver calls it */
@@ -458,9 +460,6 @@ static CUresult send_access(CUdeviceptr ptr, size_t size, CUmemAccess_flags acce
 static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t first,
                            size_t changed) {
     int device = desc->location.id;
-    if (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && !reaches(device, first, changed)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
     CUresult result = send_access(ptr, size, desc->flags, device);
     for (size_t i = first; result == CUDA_SUCCESS && i < first + changed; i++) {
         mappings[i].access[device] = (uint8_t)desc->flags;
@@ -474,6 +473,11 @@ CUresult gf_mapping_set_access(uint64_t ptr, uint64_t size, const CUmemAccessDes
     pthread_mutex_lock(&lock);
     size_t changed = whole(ptr, size, locked, &first);
     CUresult result = changed == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
+        bool none = desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        result =
+            none || reaches(desc[i].location.id, first, changed) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    }
     for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
         result = set_access(ptr, size, &desc[i], first, changed);
     }

@@ -414,7 +414,9 @@ static void end_export(struct gf_block *block) {
 static struct gf_block *reserved(uint64_t address, uint64_t size) {
     struct gf_block *block =
         gf_window_contains(address) ? gf_blocks_find(&area_of(address)->blocks, address) : NULL;
-    bool within = block != NULL && block->reserved && size <= block->size - (address - block->address);
+    uint64_t offset = block == NULL ? 0 : address - block->address;
+    bool within =
+        block != NULL && block->reserved && offset < block->requested && size <= block->requested - offset;
     return within ? block : NULL;
 }
 

@@ -65,7 +65,7 @@ static CUresult drain_and_remove(void *pointer, bool (*accept)(struct sim_range 
     if (!removed)
         return otherwise;
     sim_memory_dispose(removed);
-    return CUDA_SUCCESS;
+    return sim_context_error(context);
 }
 
 CUresult cuMemFreeHost(void *pointer) {

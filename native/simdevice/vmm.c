@@ -250,11 +250,13 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     struct sim_device *device;
     uint64_t size;
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(handle && shareable && type != CU_MEM_HANDLE_TYPE_NONE);
+    SIM_REQUIRE(handle && type != CU_MEM_HANDLE_TYPE_NONE);
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
     int fd = (int)(intptr_t)shareable;
-    if (!sim_shareable_check(fd, "", &device, &size) || !granular(size))
+    bool is_one = sim_shareable_check(fd, "", &device, &size) && granular(size);
+    SIM_REQUIRE(is_one || shareable); /* NULL is descriptor 0 as well */
+    if (!is_one)
         return CUDA_ERROR_UNKNOWN; /* NVIDIA's driver calls whatever is no such descriptor that */
     if (!device)
         return CUDA_ERROR_INVALID_DEVICE;
@@ -503,15 +505,16 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
         drain_devices_of(pointer, size);
     pthread_mutex_lock(&lock);
     CUresult result = covered(pointer, size, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+        if (descriptions[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+            !reaches(pointer, size, descriptions[i].location.id))
+            result = CUDA_ERROR_INVALID_DEVICE;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         const CUmemAccessDesc *one = &descriptions[i];
-        if (one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && !reaches(pointer, size, one->location.id))
-            result = CUDA_ERROR_INVALID_DEVICE;
-        else
-            result = set_access(pointer, size,
-                                (struct rights){.device = UINT64_C(1) << one->location.id,
-                                                .read = one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE,
-                                                .write = one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+        result = set_access(pointer, size,
+                            (struct rights){.device = UINT64_C(1) << one->location.id,
+                                            .read = one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                                            .write = one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
     }
     pthread_mutex_unlock(&lock);
     return result;

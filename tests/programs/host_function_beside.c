@@ -198,6 +198,43 @@ static void threads(void) {
     EXPECT(last == 5);
 }
 
+// An array of another context is there at once, whatever that context's blocking streams wait for.
+static void array_elsewhere(void) {
+    static unsigned char row[16] = {7}, back[16];
+    const CUDA_ARRAY_DESCRIPTOR line = {sizeof row, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1};
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = row,
+                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .WidthInBytes = sizeof row,
+                          .Height = 1};
+    CUcontext second;
+    CUstream held, free_one;
+    CUarray array;
+    const int before = atomic_load(&begun);
+    OK(cuCtxCreate(&second, NULL, 0, device));
+    OK(cuStreamCreate(&held, CU_STREAM_DEFAULT));
+    OK(cuStreamCreate(&free_one, CU_STREAM_NON_BLOCKING));
+    atomic_store(&released, 0);
+    OK(cuLaunchHostFunc(held, hold, NULL));
+    while (atomic_load(&begun) == before)
+        usleep(100);
+    OK(cuArrayCreate(&array, &line));
+    copy.dstArray = array;
+    OK(cuMemcpy2DAsync(&copy, free_one));
+    OK(cuStreamSynchronize(free_one));
+    atomic_store(&released, 1);
+    copy = (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                           .srcArray = array,
+                           .dstMemoryType = CU_MEMORYTYPE_HOST,
+                           .dstHost = back,
+                           .WidthInBytes = sizeof row,
+                           .Height = 1};
+    OK(cuMemcpy2D(&copy));
+    EXPECT(memcmp(row, back, sizeof row) == 0);
+    OK(cuCtxDestroy(second));
+    OK(cuCtxSetCurrent(context));
+}
+
 int main(void) {
     start();
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -207,8 +244,9 @@ int main(void) {
     mappings();
     graphs();
     threads();
+    array_elsewhere();
     code();
     contexts();
-    EXPECT(atomic_load(&begun) == 63);
+    EXPECT(atomic_load(&begun) == 64);
     return check_failed;
 }

@@ -241,9 +241,12 @@ static void pools(void) {
     use(1);
     EXPECT(holds_wanted(address));
     OK(cuMemFreeAsync(address, NULL));
-    access.location.id = 1;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    FAILS(CUDA_ERROR_INVALID_DEVICE, cuMemPoolSetAccess(pool, &access, 1));
+    CUmemAccessDesc both[2] = {access, access}; // a wrong one, and what comes before it is not done either
+    both[1].location.id = 1;
+    both[0].flags = both[1].flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    FAILS(CUDA_ERROR_INVALID_DEVICE, cuMemPoolSetAccess(pool, both, 2));
+    OK(cuMemPoolGetAccess(&flags, pool, &access.location));
+    EXPECT(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuDeviceSetMemPool(0, pool));
     OK(cuMemPoolDestroy(pool));
 }

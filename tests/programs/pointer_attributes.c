@@ -83,6 +83,10 @@ int main(void) {
     EXPECT(host_pointer == NULL && base == 0);
     OK(cuPointerGetAttributes(2, pointers, both, memory));
     EXPECT(host_pointer == NULL && base == memory);
+    CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
+    CUpointer_attribute token = CU_POINTER_ATTRIBUTE_P2P_TOKENS;
+    void *told = &tokens;
+    CALL(cuPointerGetAttributes(1, &token, &told, memory)); // there is nobody to whom they could be given
     static unsigned registered[64];
     unsigned stored = 0x4321;
     OK(cuMemHostRegister(registered, sizeof registered, CU_MEMHOSTREGISTER_DEVICEMAP));

@@ -82,6 +82,13 @@ static void wrong_maps(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, 2 * granule, 0, handle, 0));
     OK(cuMemRelease(other));
     OK(cuMemAddressFree(base, 4 * granule));
+    CUdeviceptr odd = reserve(granule + 4096); // what is reserved is what was asked for
+    handle = create(granule);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(odd + granule, granule, 0, handle, 0));
+    OK(cuMemMap(odd, granule, 0, handle, 0));
+    OK(cuMemUnmap(odd, granule));
+    OK(cuMemRelease(handle));
+    OK(cuMemAddressFree(odd, granule + 4096));
     CUdeviceptr plain = allocate(granule);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&found, (void *)plain));
     store_at(plain, 7);

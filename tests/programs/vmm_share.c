@@ -126,6 +126,10 @@ int main(int count, char **arguments) {
     EXPECT(word_at(twice) == 7);
     OK(cuMemRelease(own));
     OK(cuMemUnmap(twice, SIZE));
+    EXPECT(dup2(descriptor, 0) == 0); // a process without standard input has descriptor 0
+    OK(cuMemImportFromShareableHandle(&own, told(0), DESCRIPTOR));
+    OK(cuMemRelease(own));
+    close(0);
 
     int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     EXPECT(close(descriptor) == 0);
