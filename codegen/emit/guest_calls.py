@@ -7,7 +7,8 @@
     decode    the answer is given to the program
 
 A function that is made of another one ends with that call; one that the guest answers has no `send`. A step
-that is overridden becomes a call of `gf_<symbol>_<step>`, which is written by hand.
+that is overridden becomes a call of `gf_<symbol>_<step>`, which is written by hand; behind a `check` by hand
+handles are looked up and `early` results asked all the same.
 """
 
 from __future__ import annotations
@@ -180,8 +181,8 @@ class Body:
             for arg in self.variant.args:
                 if arg.kind is Kind.HANDLE and arg.use is not Use.CREATE:
                     lines += self.look_up(arg)
-            return lines
-        lines = [line for arg in self.variant.args for line in self.check_arg(arg)]
+        else:
+            lines = [line for arg in self.variant.args for line in self.check_arg(arg)]
         for early in self.variant.early:
             lines += refuse(self.names.value(early.condition, early.where), early.result)
         return lines

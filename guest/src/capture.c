@@ -19,8 +19,10 @@ uint64_t gf_capture_thread(void) {
 }
 
 bool gf_places_add(struct gf_places *places, struct gf_node *node, const CUgraphEdgeData *data) {
+    const struct gf_edge edge = {node, data == NULL ? (CUgraphEdgeData){0} : *data};
     for (unsigned i = 0; i < places->count; i++) {
-        if (places->edges[i].from == node) {
+        if (places->edges[i].from == node &&
+            memcmp(&places->edges[i].data, &edge.data, sizeof edge.data) == 0) {
             return true;
         }
     }
@@ -33,7 +35,7 @@ bool gf_places_add(struct gf_places *places, struct gf_node *node, const CUgraph
         places->edges = edges;
         places->room = room;
     }
-    places->edges[places->count++] = (struct gf_edge){node, data == NULL ? (CUgraphEdgeData){0} : *data};
+    places->edges[places->count++] = edge;
     return true;
 }
 

@@ -7,23 +7,23 @@
 #include "launch.h"
 #include "objects.h"
 
-/* Edges from kernels become those of a launch that need not wait for the end of what comes before it. */
-static void make_programmatic(const struct gf_places *places) {
-    for (unsigned i = 0; i < places->count; i++) {
-        if (places->edges[i].from->params.type != CU_GRAPH_NODE_TYPE_KERNEL) {
-            return;
-        }
-    }
-    for (unsigned i = 0; i < places->count; i++) {
-        places->edges[i].data = (CUgraphEdgeData){.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+/* A launch that need not wait for the end of the kernel before it in its stream waits for the end of all
+ * else. */
+static void make_programmatic(const struct gf_captured *captured) {
+    const struct gf_places *places = &captured->places;
+    if (places->count == 1 && places->edges[0].from == captured->last &&
+        captured->last->params.type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        places->edges[0].data = (CUgraphEdgeData){.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
                                                   .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
     }
 }
 
 /* Only kernels begin before the end of what they wait for. */
-static void make_plain(const struct gf_places *places) {
-    for (unsigned i = 0; i < places->count; i++) {
-        places->edges[i].data = (CUgraphEdgeData){0};
+static void make_plain(struct gf_places *places) {
+    unsigned count = places->count;
+    places->count = 0;
+    for (unsigned i = 0; i < count; i++) { /* they need no more room than they had */
+        gf_places_add(places, places->edges[i].from, NULL);
     }
 }
 
@@ -50,6 +50,7 @@ static CUresult add_node(struct gf_captured *captured, enum gf_form form, const 
         return gf_capture_invalidate(capture, result);
     }
     places->count = 0;
+    captured->last = *added;
     return gf_places_add(places, *added, NULL) ? CUDA_SUCCESS
                                                : gf_capture_invalidate(capture, CUDA_ERROR_OUT_OF_MEMORY);
 }
@@ -81,7 +82,7 @@ static bool takes(CUstream handle, enum gf_form form, const void *params, void *
     gf_graphs_lock();
     struct gf_captured *captured = stream == NULL ? NULL : stream->captured;
     if (captured != NULL && config != NULL && gf_launch_is_programmatic(config)) {
-        make_programmatic(&captured->places);
+        make_programmatic(captured);
     }
     if (captured != NULL && form != GF_FORM_KERNEL) {
         make_plain(&captured->places);

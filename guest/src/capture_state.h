@@ -26,7 +26,8 @@ struct gf_captured {
     struct gf_capture *capture;
     struct gf_stream *stream;
     struct gf_places places;
-    CUgraphNode *nodes; /* the same for cuStreamGetCaptureInfo */
+    struct gf_node *last; /* that the stream itself was given; NULL: none */
+    CUgraphNode *nodes;   /* the same for cuStreamGetCaptureInfo */
     CUgraphEdgeData *data;
     struct gf_captured *next;
 };
@@ -48,7 +49,8 @@ static inline CUresult gf_capture_invalidate(struct gf_capture *capture, CUresul
     return error;
 }
 
-/* Adds a node that the next one comes behind; `data` NULL: by a plain edge. False: no memory. */
+/* Adds a node that the next one comes behind, if it is not there by such an edge; `data` NULL: a plain one.
+ * False: no memory. */
 bool gf_places_add(struct gf_places *places, struct gf_node *node, const CUgraphEdgeData *data);
 /* The same for nodes that the program names. */
 CUresult gf_places_read(struct gf_places *places, const struct gf_model *model, const CUgraphNode *nodes,

@@ -78,6 +78,13 @@ CUresult gf_cuGraphExecDestroy(CUgraphExec handle) {
     return result;
 }
 
+/* The event that a node records or waits for; 0: its work is another. */
+static CUevent event_of(const struct gf_node *node) {
+    return node->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? node->params.eventRecord.event
+           : node->params.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT ? node->params.eventWait.event
+                                                                : NULL;
+}
+
 /* Appends what a launch must look at to the list, child graphs included; without a list it only counts.
  * Bodies of conditional nodes have nothing of it. */
 static unsigned attend(struct gf_model *model, struct gf_node **list) {
@@ -85,9 +92,8 @@ static unsigned attend(struct gf_model *model, struct gf_node **list) {
     for (struct gf_node *n = model->first; n != NULL; n = n->next) {
         if (n->params.type == CU_GRAPH_NODE_TYPE_GRAPH) {
             count += attend(n->bodies[0], list == NULL ? NULL : list + count);
-        } else if (n->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ||
-                   n->params.type == CU_GRAPH_NODE_TYPE_HOST || gf_params_reads_host(n) ||
-                   gf_params_writes_host(n)) {
+        } else if (event_of(n) != NULL || n->params.type == CU_GRAPH_NODE_TYPE_HOST ||
+                   gf_params_reads_host(n) || gf_params_writes_host(n)) {
             if (list != NULL) {
                 list[count] = n;
             }
@@ -373,11 +379,24 @@ static CUresult check_contexts(struct gf_exec *exec) {
     return result;
 }
 
+/* A graph runs as a whole or not at all. */
+static CUresult check_events(const struct gf_exec *exec) {
+    CUresult result = CUDA_SUCCESS;
+    gf_graphs_lock();
+    for (unsigned i = 0; i < exec->attended_count && result == CUDA_SUCCESS; i++) {
+        CUevent event = event_of(exec->attended[i]);
+        result = event == NULL || gf_event_find(event) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
 CUresult gf_graph_launch(struct gf_exec *exec, CUstream cuda_stream) {
     struct gf_req_sessionGraphLaunch request = {.exec = exec->handle};
     CUresult result = gf_wire_stream(cuda_stream, &request.stream);
     if (result != CUDA_SUCCESS || (result = check_contexts(exec)) != CUDA_SUCCESS ||
-        (gf_capture_any() && (result = gf_capture_launch(cuda_stream)) != CUDA_SUCCESS)) {
+        (gf_capture_any() && (result = gf_capture_launch(cuda_stream)) != CUDA_SUCCESS) ||
+        (exec->attended_count > 0 && (result = check_events(exec)) != CUDA_SUCCESS)) {
         return result;
     }
     if (exec->memory &&

@@ -281,7 +281,7 @@ static void compare_priorities(const struct gf_exec *exec, const struct gf_model
 CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExecUpdateResultInfo *info) {
     *info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_ERROR};
     gf_graphs_lock();
-    if (want->parent != NULL) {
+    if (want->parent != NULL || want->captured) {
         gf_graphs_unlock();
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -149,20 +149,23 @@ static CUresult check_context(struct sim_context *context, const struct sim_gree
 
 /* ---- nodes ---- */
 
-/* Edges from kernels become those of a launch that need not wait for the end of what comes before it. */
-static void make_programmatic(struct sim_links *links) {
-    for (size_t i = 0; i < links->count; i++)
-        if (links->items[i].from->params.type != CU_GRAPH_NODE_TYPE_KERNEL)
-            return;
-    for (size_t i = 0; i < links->count; i++)
-        links->items[i].data = (CUgraphEdgeData){.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+/* A launch that need not wait for the end of the kernel before it in its stream waits for the end of all
+ * else. */
+static void make_programmatic(struct sim_captured *captured) {
+    const struct sim_links *links = &captured->dependencies;
+    if (links->count == 1 && links->items[0].from == captured->last &&
+        captured->last->params.type == CU_GRAPH_NODE_TYPE_KERNEL)
+        links->items[0].data = (CUgraphEdgeData){.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
                                                  .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
 }
 
 /* Only kernels begin before the end of what they wait for. */
 static void make_plain(struct sim_links *links) {
-    for (size_t i = 0; i < links->count; i++)
-        links->items[i].data = (CUgraphEdgeData){0};
+    static const CUgraphEdgeData plain;
+    size_t count = links->count;
+    links->count = 0;
+    for (size_t i = 0; i < count; i++) /* they need no more room than they had */
+        sim_links_include(links, links->items[i].from, &plain);
 }
 
 /* A kernel has the priority of its stream, unless its launch has one. `room` is for one attribute more. */
@@ -196,7 +199,7 @@ static CUresult add(struct sim_captured *captured, struct sim_node_work *work) {
     else if (work->params.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)
         work->params.memOp.ctx = context;
     if (work->programmatic)
-        make_programmatic(&captured->dependencies);
+        make_programmatic(captured);
     if (work->params.type != CU_GRAPH_NODE_TYPE_KERNEL)
         make_plain(&captured->dependencies);
     struct sim_node_work whole = *work;
@@ -207,6 +210,7 @@ static CUresult add(struct sim_captured *captured, struct sim_node_work *work) {
     if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
         work->params.alloc.dptr = node->params.alloc.dptr;
     captured->dependencies.count = 0;
+    captured->last = node;
     if (!sim_links_add(&captured->dependencies, node, NULL))
         return invalidate(capture, CUDA_ERROR_OUT_OF_MEMORY);
     return CUDA_SUCCESS;
@@ -283,10 +287,8 @@ static CUresult merge(struct sim_captured *captured, const struct sim_capture_ma
     struct sim_links *links = &captured->dependencies;
     for (size_t i = 0; i < mark->count; i++) {
         struct sim_node *node = sim_node_find((CUgraphNode)(uintptr_t)mark->nodes[i]);
-        bool known = !node || node->graph != captured->capture->graph;
-        for (size_t j = 0; j < links->count; j++)
-            known |= links->items[j].from == node;
-        if (!known && !sim_links_add(links, node, &mark->edges[i]))
+        bool there = node && node->graph == captured->capture->graph;
+        if (there && !sim_links_include(links, node, &mark->edges[i]))
             return invalidate(captured->capture, CUDA_ERROR_OUT_OF_MEMORY);
     }
     return CUDA_SUCCESS;

@@ -183,14 +183,9 @@ static CUresult update(struct sim_stream *stream, const CUgraphNode *nodes, cons
     CUresult result = sim_links_read(captured->capture->graph, nodes, data, count, &links);
     if (result == CUDA_SUCCESS && flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES)
         captured->dependencies.count = 0;
-    for (size_t i = 0; result == CUDA_SUCCESS && i < links.count; i++) {
-        struct sim_links *own = &captured->dependencies;
-        bool known = false;
-        for (size_t j = 0; j < own->count; j++)
-            known |= own->items[j].from == links.items[i].from;
-        if (!known && !sim_links_add(own, links.items[i].from, &links.items[i].data))
+    for (size_t i = 0; result == CUDA_SUCCESS && i < links.count; i++)
+        if (!sim_links_include(&captured->dependencies, links.items[i].from, &links.items[i].data))
             result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
     free(links.items);
     return result;
 }

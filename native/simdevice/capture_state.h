@@ -9,6 +9,7 @@ struct sim_captured {
     struct sim_capture *capture;
     struct sim_stream *stream;     /* with a reference */
     struct sim_links dependencies; /* of the next node */
+    struct sim_node *last;         /* that the stream itself was given; NULL: none */
     CUgraphNode *nodes;            /* the same for cuStreamGetCaptureInfo */
     CUgraphEdgeData *edges;
     struct sim_captured *next; /* of the capture */

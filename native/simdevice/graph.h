@@ -121,6 +121,8 @@ CUresult sim_node_copy(struct sim_node *to, const struct sim_node *from);
 
 /* ---- graph_edges.c ---- */
 bool sim_links_add(struct sim_links *links, struct sim_node *from, const CUgraphEdgeData *data);
+/* The same, if there is no such link. */
+bool sim_links_include(struct sim_links *links, struct sim_node *from, const CUgraphEdgeData *data);
 /* Links to nodes of a graph as an API call lists them; the caller frees the items, also after an error. */
 CUresult sim_links_read(struct sim_graph *graph, const CUgraphNode *nodes, const CUgraphEdgeData *data,
                         size_t count, struct sim_links *links);

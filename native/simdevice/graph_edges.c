@@ -40,6 +40,10 @@ static struct sim_link *find_link(struct sim_links *links, const struct sim_node
     return NULL;
 }
 
+bool sim_links_include(struct sim_links *links, struct sim_node *from, const CUgraphEdgeData *data) {
+    return find_link(links, from, data) || sim_links_add(links, from, data);
+}
+
 CUresult sim_links_read(struct sim_graph *graph, const CUgraphNode *nodes, const CUgraphEdgeData *data,
                         size_t count, struct sim_links *links) {
     static const CUgraphEdgeData plain;

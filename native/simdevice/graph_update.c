@@ -238,7 +238,8 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphE
     pthread_mutex_lock(&exec->lock);
     sim_graphs_lock();
     struct sim_graph *graph = sim_graph_find(graph_handle);
-    CUresult result = graph && !graph->parent ? update(exec, graph, info) : CUDA_ERROR_INVALID_VALUE;
+    bool is_whole = graph && !graph->parent && !graph->capture;
+    CUresult result = is_whole ? update(exec, graph, info) : CUDA_ERROR_INVALID_VALUE;
     sim_graphs_unlock();
     pthread_mutex_unlock(&exec->lock);
     sim_release(exec);
@@ -266,6 +267,8 @@ static CUresult set_child(struct sim_exec *exec, struct sim_node *node, CUgraph 
     CUgraphExecUpdateResultInfo info;
     struct sim_graph *child = sim_graph_find(handle);
     SIM_REQUIRE(child);
+    if (sim_graph_has_memory(child)) /* it cannot be copied */
+        return CUDA_ERROR_NOT_SUPPORTED;
     SIM_REQUIRE(compare_graphs(node->bodies[0], child, &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS);
     return take_over(exec, node->bodies[0], child);
 }

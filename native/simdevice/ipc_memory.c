@@ -44,6 +44,12 @@ static bool take_file(struct sim_range *range, void *argument) {
     return true;
 }
 
+static bool leave_file(struct sim_range *range, void *unused) {
+    (void)unused;
+    range->file = 0;
+    return true;
+}
+
 /* The pages become those of the file. Nothing is at work but kernels, of which those that write there
  * meanwhile wait. */
 static void exchange_pages(void *argument) {
@@ -59,6 +65,8 @@ static void exchange_pages(void *argument) {
         memcpy(copy, (void *)base, size);
         exchange->done = mmap((void *)base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                               exchange->file, 0) != MAP_FAILED;
+        if (!exchange->done)
+            sim_ranges_change(&sim_memory, base, leave_file, NULL);
     }
     if (held && !exchange->done)
         mprotect((void *)base, size, PROT_READ | PROT_WRITE);

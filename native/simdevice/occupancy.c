@@ -31,7 +31,8 @@ uint32_t sim_occupancy_blocks(const struct sim_kernel_info *info, uint32_t threa
 
 /* What the function may not have at a launch fits nowhere (cuda_occupancy.h). */
 static uint32_t blocks_of(const struct sim_function *function, uint32_t threads, uint64_t dynamic_shared) {
-    bool allowed = dynamic_shared <= sim_function_max_dynamic(function->info, function->attributes);
+    bool allowed = threads <= function->info->max_threads &&
+                   dynamic_shared <= sim_function_max_dynamic(function->info, function->attributes);
     return allowed ? sim_occupancy_blocks(function->info, threads, dynamic_shared) : 0;
 }
 
@@ -40,9 +41,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfun
     struct sim_function *function;
     SIM_REQUIRE(blocks && block_size > 0 && (flags & ~(unsigned)CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) == 0);
     SIM_TRY(sim_function_acquire(handle, &function));
-    *blocks = (uint32_t)block_size <= function->info->max_threads
-                  ? (int)blocks_of(function, (uint32_t)block_size, dynamic_shared)
-                  : 0;
+    *blocks = (int)blocks_of(function, (uint32_t)block_size, dynamic_shared);
     sim_release(function);
     return CUDA_SUCCESS;
 }
@@ -149,7 +148,7 @@ CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction handle, const CU
     SIM_TRY(sim_function_acquire(handle, &function));
     CUresult result = cluster_blocks(function, config, &blocks);
     if (result == CUDA_SUCCESS)
-        *clusters = (int)(sim_occupancy_blocks(function->info, (uint32_t)threads, config->sharedMemBytes) *
+        *clusters = (int)(blocks_of(function, (uint32_t)threads, config->sharedMemBytes) *
                           sim_multiprocessors() / blocks);
     sim_release(function);
     return result;

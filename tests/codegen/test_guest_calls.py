@@ -181,3 +181,8 @@ def test_at_most_sixty_functions_are_by_hand() -> None:
     by_hand = written.of_guest(spec)
     assert sum(v.guest is By.CUSTOM for v in before) <= 60
     assert sum(by_hand[v.symbol] for v in before) <= 747
+
+
+def test_early_results_are_asked_behind_a_check_by_hand() -> None:
+    asked = body(load(), "cuEventElapsedTime_v2")
+    assert asked.index("_check(") < asked.index("hEnd_object->recorded") < asked.index("GF_OP_")

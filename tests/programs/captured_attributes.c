@@ -145,6 +145,44 @@ static void programmatic(void) {
     OK(cuGraphDestroy(graph));
 }
 
+// An event that waits for a kernel's end is waited for to the end, also by a launch that may begin early, and
+// where another event of that kernel is waited for besides.
+static void full_beside_early(void) {
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    CUevent begun, ended;
+    CUgraph graph;
+    OK(cuEventCreate(&begun, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventCreate(&ended, CU_EVENT_DISABLE_TIMING));
+    CUlaunchAttribute records = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT,
+                                 .value.programmaticEvent = {begun, 0, 1}};
+    for (int which = 0; which < 3; which++) {
+        OK(cuStreamBeginCapture(origin, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        OK(launch(origin, 2, &records, 1));
+        OK(cuEventRecord(ended, origin));
+        if (which > 0)
+            OK(cuStreamWaitEvent(other, begun, 0));
+        OK(cuStreamWaitEvent(other, ended, 0));
+        if (which == 2)
+            OK(cuMemsetD32Async(data, 3, THREADS, other));
+        else
+            OK(launch(other, 3, &early, which == 0));
+        OK(cuEventRecord(ended, other));
+        OK(cuStreamWaitEvent(origin, ended, 0));
+        OK(cuStreamEndCapture(origin, &graph));
+        CUgraphNode from[4], to[4];
+        CUgraphEdgeData edges[4];
+        size_t count = 4, plain = 0;
+        OK(cuGraphGetEdges(graph, from, to, edges, &count));
+        for (size_t i = 0; i < count; i++)
+            plain += edges[i].type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT;
+        EXPECT(plain == 1 && count == (which == 1 ? 2 : 1));
+        OK(cuGraphDestroy(graph));
+    }
+    OK(cuEventDestroy(begun));
+    OK(cuEventDestroy(ended));
+}
+
 static void events(void) {
     CUevent event, timed;
     CUgraph graph;
@@ -216,6 +254,7 @@ int main(void) {
     priorities();
     of_launches_alone();
     programmatic();
+    full_beside_early();
     events();
     return check_failed;
 }

@@ -94,6 +94,17 @@ static void occupancy(const char *what, CUfunction function, CUlaunchAttribute *
     printf("%s: %d, size %d; %d, clusters %d\n", what, of_size, size, of_clusters, clusters);
 }
 
+// What the function may not have at a launch fits nowhere.
+static void of_too_much(CUfunction function) {
+    CUlaunchConfig config = {BLOCKS, 1, 1, 32, 1, 1, 50 << 10, NULL, NULL, 0};
+    int clusters = -1;
+    OK(cuOccupancyMaxActiveClusters(&clusters, function, &config));
+    EXPECT(clusters == 0);
+    OK(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 50 << 10));
+    OK(cuOccupancyMaxActiveClusters(&clusters, function, &config));
+    EXPECT(clusters > 0);
+}
+
 static void of_no_grid(CUfunction function) {
     CUlaunchConfig config = {1, 0, 1, 256, 1, 1, 0, NULL, NULL, 0};
     int found;
@@ -284,6 +295,7 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuFuncSetAttribute(plain, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, 1));
 
     CUlaunchAttribute two = cluster_of(2, 1, 1), nine = cluster_of(9, 1, 1);
+    of_too_much(few);
     of_no_grid(plain);
     occupancy("no attribute", plain, NULL, 0);
     occupancy("of two", plain, &two, 1);

@@ -111,8 +111,62 @@ static void upload_where_work_is_captured(void) {
     OK(cuStreamDestroy(stream));
 }
 
+// A graph with an event that was destroyed runs not even in part, wherever the event stands.
+static void destroyed_events(void) {
+    CUdeviceptr word = allocate(4);
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = word, .value = 9, .elementSize = 4, .width = 1, .height = 1};
+    unsigned value;
+    for (int records = 0; records < 2; records++) {
+        CUgraph graph, child;
+        CUgraphExec exec;
+        CUgraphNode first, node;
+        CUevent event;
+        OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+        OK(cuMemsetD32(word, 4, 1));
+        OK(cuGraphCreate(&graph, 0));
+        OK(cuGraphCreate(&child, 0));
+        if (records)
+            OK(cuGraphAddEventRecordNode(&node, child, NULL, 0, event));
+        else
+            OK(cuGraphAddEventWaitNode(&node, child, NULL, 0, event));
+        OK(cuGraphAddMemsetNode(&first, graph, NULL, 0, &fill, context));
+        OK(cuGraphAddChildGraphNode(&node, graph, &first, 1, child));
+        OK(cuGraphInstantiate(&exec, graph, 0));
+        OK(cuEventDestroy(event));
+        FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphLaunch(exec, NULL));
+        OK(cuMemcpyDtoH(&value, word, 4));
+        EXPECT(value == 4);
+        OK(cuGraphExecDestroy(exec));
+        OK(cuGraphDestroy(child));
+        OK(cuGraphDestroy(graph));
+    }
+    OK(cuMemFree(word));
+}
+
+// What is not finished is neither made executable nor does it change what is.
+static void update_while_captured(void) {
+    CUgraphExecUpdateResultInfo info;
+    CUgraph graph, captured;
+    CUgraphExec exec;
+    CUgraphNode node;
+    CUstream stream;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddEmptyNode(&node, graph, NULL, 0));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuStreamBeginCaptureToGraph(stream, graph, &node, NULL, 1, CU_STREAM_CAPTURE_MODE_RELAXED));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecUpdate(exec, graph, &info));
+    OK(cuStreamEndCapture(stream, &captured));
+    OK(cuGraphExecUpdate(exec, graph, &info));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamDestroy(stream));
+}
+
 int main(void) {
     start();
+    destroyed_events();
+    update_while_captured();
     CUdeviceptr data = allocate(256);
     CUgraph graph, other, clone;
     CUgraphExec exec = NULL;

@@ -177,6 +177,11 @@ static void moved(void) {
     EXPECT(updated(exec, parent, &result) == CU_GRAPH_EXEC_UPDATE_SUCCESS && result == CUDA_SUCCESS);
     updated(exec, child, &result);
     EXPECT(result == CUDA_ERROR_INVALID_VALUE);
+    CUdeviceptr its_own;
+    CUgraph alike = captured(BYTES, 62, true, &its_own); // it stays its own graph's, so it is in no other
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphExecChildGraphNodeSetParams(exec, node, alike));
+    OK(cuGraphDestroy(alike));
+    EXPECT(launched(exec) == 60);
     params.graph = (CUDA_CHILD_GRAPH_NODE_PARAMS){busy, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE};
     OK(cuGraphAddNode(&node, parent, &node, NULL, 1, &params));
     OK(cuGraphExecDestroy(exec));
