@@ -115,6 +115,10 @@ CUresult gf_params_check_context(const CUgraphNodeParams *params);
 /* Whether the contexts that nodes work in, those of graphs within it too, are the ones that they were given,
  * and sound. Nodes that are switched off need none. */
 CUresult gf_model_check_contexts(const struct gf_model *model);
+/* Whether the functions and events that nodes name, those of graphs within it too, are there still. */
+CUresult gf_model_check_named(const struct gf_model *model);
+/* The event that a node records or waits for; NULL: its work is another. */
+CUevent gf_node_event(const struct gf_node *node);
 void gf_params_free(struct gf_node *node);
 CUresult gf_node_params(const struct gf_node *node, enum gf_form form, void *params);
 /* The whole parameters of a copy, a fill or operations on words, in that context. */

@@ -78,13 +78,6 @@ CUresult gf_cuGraphExecDestroy(CUgraphExec handle) {
     return result;
 }
 
-/* The event that a node records or waits for; 0: its work is another. */
-static CUevent event_of(const struct gf_node *node) {
-    return node->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? node->params.eventRecord.event
-           : node->params.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT ? node->params.eventWait.event
-                                                                : NULL;
-}
-
 /* Appends what a launch must look at to the list, child graphs included; without a list it only counts.
  * Bodies of conditional nodes have nothing of it. */
 static unsigned attend(struct gf_model *model, struct gf_node **list) {
@@ -92,7 +85,7 @@ static unsigned attend(struct gf_model *model, struct gf_node **list) {
     for (struct gf_node *n = model->first; n != NULL; n = n->next) {
         if (n->params.type == CU_GRAPH_NODE_TYPE_GRAPH) {
             count += attend(n->bodies[0], list == NULL ? NULL : list + count);
-        } else if (event_of(n) != NULL || n->params.type == CU_GRAPH_NODE_TYPE_HOST ||
+        } else if (gf_node_event(n) != NULL || n->params.type == CU_GRAPH_NODE_TYPE_HOST ||
                    gf_params_reads_host(n) || gf_params_writes_host(n)) {
             if (list != NULL) {
                 list[count] = n;
@@ -259,6 +252,7 @@ static CUresult instantiate(CUgraphExec *handle, struct gf_model *model, uint64_
     uint64_t made;
     gf_graphs_lock();
     CUresult result = may_instantiate(model, why);
+    result = result == CUDA_SUCCESS ? gf_model_check_named(model) : result;
     struct gf_exec *exec = result == CUDA_SUCCESS ? new_exec(model, flags) : NULL;
     struct gf_graph_exec *object = exec == NULL ? NULL : gf_graph_exec_new(&made);
     if (result == CUDA_SUCCESS && object == NULL) {
@@ -384,7 +378,7 @@ static CUresult check_events(const struct gf_exec *exec) {
     CUresult result = CUDA_SUCCESS;
     gf_graphs_lock();
     for (unsigned i = 0; i < exec->attended_count && result == CUDA_SUCCESS; i++) {
-        CUevent event = event_of(exec->attended[i]);
+        CUevent event = gf_node_event(exec->attended[i]);
         result = event == NULL || gf_event_find(event) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     }
     gf_graphs_unlock();

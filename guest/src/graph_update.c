@@ -295,7 +295,10 @@ CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExec
         want->instances > 0) { /* memory, and a value, belong to one executable graph */
         info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
     } else if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
-        result = remake ? gf_exec_remake(exec, want) : adopt(exec, exec->model, want);
+        result = gf_model_check_named(want);
+        result = result != CUDA_SUCCESS ? result
+                 : remake               ? gf_exec_remake(exec, want)
+                                        : adopt(exec, exec->model, want);
         result = result == CUDA_SUCCESS ? gf_exec_recheck(exec) : result;
         info->result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR;
     }

@@ -1,5 +1,6 @@
 #include "graph_exec.h"
 #include "conditional.h"
+#include "event.h"
 #include "graph_user.h"
 #include "stream.h"
 #include <stdlib.h>
@@ -53,14 +54,26 @@ static CUresult complete(struct sim_exec *exec, struct sim_graph *graph, struct 
     return CUDA_SUCCESS;
 }
 
-/* Whether the functions that a graph's kernels are of are there still. */
-static CUresult check_functions(const struct sim_graph *graph) {
+CUresult sim_exec_check_event(const CUgraphNodeParams *params) {
+    struct sim_context *context;
+    if (params->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
+        return sim_event_context(params->eventRecord.event, &context);
+    return params->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT
+               ? sim_event_context(params->eventWait.event, &context)
+               : CUDA_SUCCESS;
+}
+
+CUresult sim_exec_check_named(const struct sim_graph *graph) {
     for (size_t i = 0; i < graph->node_count; i++) {
+        const struct sim_node *node = graph->nodes[i];
         struct sim_function *function;
-        if (graph->nodes[i]->params.type == CU_GRAPH_NODE_TYPE_KERNEL) {
-            SIM_TRY(sim_function_acquire(graph->nodes[i]->function, &function));
+        SIM_TRY(sim_exec_check_event(&node->params));
+        if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL) {
+            SIM_TRY(sim_function_acquire(node->function, &function));
             sim_release(function);
         }
+        for (unsigned j = 0; j < node->body_count; j++)
+            SIM_TRY(sim_exec_check_named(node->bodies[j]));
     }
     return CUDA_SUCCESS;
 }
@@ -174,7 +187,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
         SIM_REQUIRE(!(flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    SIM_TRY(check_functions(graph));
+    SIM_TRY(sim_exec_check_named(graph));
     SIM_TRY(make(graph, flags, context, &exec, why));
     *why = CUDA_GRAPH_INSTANTIATE_SUCCESS;
     *out = SIM_POINTER(CUgraphExec, exec);

@@ -48,6 +48,10 @@ struct sim_exec {
 
 /* The executable graph of a handle, with a reference for the caller. */
 CUresult sim_exec_acquire(CUgraphExec handle, struct sim_exec **exec);
+/* Whether the event that a node names, or all functions and events that a graph and those within it name, are
+ * there still. */
+CUresult sim_exec_check_event(const CUgraphNodeParams *params);
+CUresult sim_exec_check_named(const struct sim_graph *graph);
 /* INVALID_VALUE if the graph has a cycle. */
 CUresult sim_plan_make(struct sim_plan *plan, const struct sim_graph *graph, struct sim_context *context);
 void sim_plan_free(struct sim_plan *plan);

@@ -21,16 +21,6 @@ static void drop_end(struct sim_op *op) {
 static const struct sim_op_class marker = {.run = NULL};
 static const struct sim_op_class end_class = {.drop = drop_end};
 
-/* The launch itself records events and waits for them; one that was destroyed lets nothing of it run. */
-static CUresult check_event(const CUgraphNodeParams *params) {
-    struct sim_context *context;
-    if (params->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
-        return sim_event_context(params->eventRecord.event, &context);
-    return params->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT
-               ? sim_event_context(params->eventWait.event, &context)
-               : CUDA_SUCCESS;
-}
-
 static CUresult make_ops(struct sim_exec *exec, struct sim_op **ops) {
     SIM_TRY(sim_graph_check_contexts(exec->graph));
     for (uint32_t i = 0; i < exec->plan.step_count; i++) {
@@ -39,7 +29,7 @@ static CUresult make_ops(struct sim_exec *exec, struct sim_op **ops) {
             continue;
         if (!node->context)
             SIM_TRY(sim_context_check(exec->plan.lanes[exec->plan.steps[i].lane].context));
-        SIM_TRY(check_event(&node->params));
+        SIM_TRY(sim_exec_check_event(&node->params)); /* the launch itself records it, or waits for it */
         SIM_TRY(sim_exec_op(node, &ops[i]));
     }
     return CUDA_SUCCESS;

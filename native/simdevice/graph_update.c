@@ -226,6 +226,9 @@ static CUresult update(struct sim_exec *exec, struct sim_graph *graph, CUgraphEx
         info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
     if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
         return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    info->result = CU_GRAPH_EXEC_UPDATE_ERROR;
+    SIM_TRY(sim_exec_check_named(graph));
+    info->result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
     /* bodies are read while they run, so those of launches that are under way stay as they are */
     return single ? sim_exec_remake(exec, graph) : take_over(exec, exec->graph, graph);
 }

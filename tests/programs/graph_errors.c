@@ -118,7 +118,8 @@ static void destroyed_events(void) {
     unsigned value;
     for (int records = 0; records < 2; records++) {
         CUgraph graph, child;
-        CUgraphExec exec;
+        CUgraphExec exec, another;
+        CUgraphExecUpdateResultInfo info;
         CUgraphNode first, node;
         CUevent event;
         OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -134,12 +135,49 @@ static void destroyed_events(void) {
         OK(cuGraphInstantiate(&exec, graph, 0));
         OK(cuEventDestroy(event));
         FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphLaunch(exec, NULL));
+        FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphInstantiate(&another, graph, 0));
+        FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphExecUpdate(exec, graph, &info));
+        EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR);
         OK(cuMemcpyDtoH(&value, word, 4));
         EXPECT(value == 4);
         OK(cuGraphExecDestroy(exec));
         OK(cuGraphDestroy(child));
         OK(cuGraphDestroy(graph));
     }
+    OK(cuMemFree(word));
+}
+
+// Nor is it made executable, or made another one, with a kernel whose module is gone.
+static void unloaded_kernels(void) {
+    CUdeviceptr word = allocate(4);
+    CUgraph graphs[2], child;
+    CUgraphExec exec, another;
+    CUgraphExecUpdateResultInfo info;
+    CUgraphNode node;
+    CUmodule own;
+    CUfunction functions[2] = {kernel("count_up")};
+    OK(cuModuleLoadData(&own, kernels_ptx));
+    OK(cuModuleGetFunction(&functions[1], own, "count_up"));
+    for (int i = 0; i < 2; i++) {
+        CUDA_KERNEL_NODE_PARAMS launch = launch_of(functions[i], 1, 1, (void *[]){&word});
+        OK(cuGraphCreate(&graphs[i], 0));
+        OK(cuGraphCreate(&child, 0));
+        OK(cuGraphAddKernelNode(&node, child, NULL, 0, &launch));
+        OK(cuGraphAddChildGraphNode(&node, graphs[i], NULL, 0, child));
+        OK(cuGraphDestroy(child));
+    }
+    OK(cuGraphInstantiate(&exec, graphs[0], 0));
+    OK(cuModuleUnload(own));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphInstantiate(&another, graphs[1], 0));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphExecUpdate(exec, graphs[1], &info));
+    OK(cuMemsetD32(word, 4, 1));
+    OK(cuGraphLaunch(exec, NULL)); // it is what it was
+    unsigned value;
+    OK(cuMemcpyDtoH(&value, word, 4));
+    EXPECT(value == 5);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graphs[0]));
+    OK(cuGraphDestroy(graphs[1]));
     OK(cuMemFree(word));
 }
 
@@ -166,6 +204,7 @@ static void update_while_captured(void) {
 int main(void) {
     start();
     destroyed_events();
+    unloaded_kernels();
     update_while_captured();
     CUdeviceptr data = allocate(256);
     CUgraph graph, other, clone;
