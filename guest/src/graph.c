@@ -45,9 +45,9 @@ CUresult gf_graph_destroy_node(struct gf_graph_node *object) {
     gf_graphs_lock();
     struct gf_node *node = object->node;
     bool captured = node->model->captured || gf_node_is_captured(node);
-    CUresult result = captured                   ? CUDA_ERROR_INVALID_VALUE
-                      : node->allocation != NULL ? CUDA_ERROR_NOT_SUPPORTED
-                                                 : CUDA_SUCCESS;
+    CUresult result = captured                           ? CUDA_ERROR_INVALID_VALUE
+                      : gf_model_has_memory(node->model) ? CUDA_ERROR_NOT_SUPPORTED
+                                                         : CUDA_SUCCESS;
     struct gf_object *ended = result == CUDA_SUCCESS ? gf_object_end(object, node->handle) : NULL;
     gf_objects_release(ended);
     if (ended != NULL) {

@@ -119,7 +119,10 @@ CUresult gf_node_attributes_copy(struct gf_node *to, const struct gf_node *from)
         return CUDA_ERROR_INVALID_VALUE;
     }
     gf_graphs_lock();
-    CUresult result = to == from ? CUDA_SUCCESS : check_kernel(to, from->attributes, from->attribute_count);
+    CUresult result = to == from ? CUDA_SUCCESS
+                      : to->context != from->context
+                          ? CUDA_ERROR_INVALID_VALUE
+                          : check_kernel(to, from->attributes, from->attribute_count);
     if (result == CUDA_SUCCESS && to != from) {
         result = gf_params_attributes(to, from->attributes, from->attribute_count);
     }

@@ -15,9 +15,11 @@
 struct gf_graph_memory {
     uint64_t address, bytes;
     int device;
-    unsigned nodes; /* that name it */
-    bool live;      /* the program may use it */
-    bool reserved;  /* it has been live since the last trim */
+    uint64_t graph;                    /* whose node makes it */
+    unsigned nodes;                    /* that name it */
+    bool freed_there, freed_elsewhere; /* by a node of that graph, or of others */
+    bool live;                         /* the program may use it */
+    bool reserved;                     /* it has been live since the last trim */
     struct gf_graph_memory *next;
 };
 
@@ -112,6 +114,7 @@ static CUresult allocate(struct gf_node *node) {
     params->dptr = memory->address;
     memory->bytes = (params->bytesize + PAGE - 1) / PAGE * PAGE;
     memory->device = params->poolProps.location.id;
+    memory->graph = node->model->handle;
     memory->next = all;
     all = memory;
     node->allocation = memory;
@@ -119,7 +122,7 @@ static CUresult allocate(struct gf_node *node) {
     return CUDA_SUCCESS;
 }
 
-/* Memory is freed once in a graph at most. */
+/* Memory is freed once in a graph at most, and either in its own or in others. */
 static CUresult refer(struct gf_node *node) {
     CUdeviceptr address = node->params.free.dptr;
     struct gf_graph_memory *memory = address == 0 ? NULL : find(address);
@@ -128,8 +131,13 @@ static CUresult refer(struct gf_node *node) {
             memory = NULL;
         }
     }
+    bool there = memory != NULL && memory->graph == node->model->handle;
+    if (memory == NULL || (there ? memory->freed_elsewhere : memory->freed_there)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *(there ? &memory->freed_there : &memory->freed_elsewhere) = true;
     node->allocation = memory;
-    return memory == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    return CUDA_SUCCESS;
 }
 
 CUresult gf_graph_memory_take(struct gf_node *node) {

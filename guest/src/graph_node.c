@@ -5,6 +5,7 @@
 
 #include "copy.h"
 #include "driver_interop/launch_attribute.h"
+#include "driver_interop/word_update.h"
 #include "graph.h"
 #include "launch.h"
 #include "module.h"
@@ -406,6 +407,10 @@ static bool is_cooperative(const struct gf_node *node) {
         &(CUlaunchConfig){.attrs = node->attributes, .numAttrs = node->attribute_count});
 }
 
+static bool batches_alike(const struct gf_node *before, const struct gf_node *after) {
+    return before->context == after->context && words_alike(&before->params.memOp, &after->params.memOp);
+}
+
 static bool allocates_alike(const struct gf_node *before, const struct gf_node *after) {
     const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *b = &before->params.alloc, *a = &after->params.alloc;
     return b->bytesize == a->bytesize && memcmp(&b->poolProps, &a->poolProps, sizeof b->poolProps) == 0 &&
@@ -418,7 +423,8 @@ CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const 
     if (node->params.type != by->params.type) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
     }
-    if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !allocates_alike(node, by)) {
+    if ((node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !allocates_alike(node, by)) ||
+        (node->params.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP && !batches_alike(node, by))) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     if (gf_params_reads_host(node) != gf_params_reads_host(by) ||

@@ -21,6 +21,12 @@ static const char *const dot_names[] = {
     [CU_GRAPH_NODE_TYPE_CONDITIONAL] = "CONDITIONAL",
 };
 
+/* By which letters a copy's direction is told. */
+static const char dot_ends[] = {[CU_MEMORYTYPE_HOST] = 'H',
+                                [CU_MEMORYTYPE_DEVICE] = 'D',
+                                [CU_MEMORYTYPE_ARRAY] = 'A',
+                                [CU_MEMORYTYPE_UNIFIED] = 'U'};
+
 struct dot_node {
     unsigned graph, id;
     unsigned long long handle;
@@ -38,10 +44,12 @@ static void dot_node(FILE *file, const struct dot_node *node, unsigned flags) {
                 p->kernel.gridDimY, p->kernel.gridDimZ, p->kernel.blockDimX, p->kernel.blockDimY,
                 p->kernel.blockDimZ, p->kernel.sharedMemBytes);
     }
-    if (p->type == CU_GRAPH_NODE_TYPE_MEMCPY &&
-        (all || (flags & CU_GRAPH_DEBUG_DOT_FLAGS_MEMCPY_NODE_PARAMS) != 0)) {
-        fprintf(file, "\\n%zu x %zu x %zu bytes", p->memcpy.copyParams.WidthInBytes,
-                p->memcpy.copyParams.Height, p->memcpy.copyParams.Depth);
+    if (p->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+        const CUDA_MEMCPY3D *copy = &p->memcpy.copyParams;
+        fprintf(file, "\\n%cto%c", dot_ends[copy->srcMemoryType], dot_ends[copy->dstMemoryType]);
+        if (all || (flags & CU_GRAPH_DEBUG_DOT_FLAGS_MEMCPY_NODE_PARAMS) != 0) {
+            fprintf(file, "\\n%zu x %zu x %zu bytes", copy->WidthInBytes, copy->Height, copy->Depth);
+        }
     }
     if (p->type == CU_GRAPH_NODE_TYPE_MEMSET &&
         (all || (flags & CU_GRAPH_DEBUG_DOT_FLAGS_MEMSET_NODE_PARAMS) != 0)) {

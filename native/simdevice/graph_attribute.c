@@ -99,7 +99,7 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to_handle, CUgraphNode from
     SIM_TRY(sim_enter());
     SIM_GRAPHS_LOCKED();
     struct sim_node *to = find_kernel(to_handle), *from = find_kernel(from_handle);
-    SIM_REQUIRE(to && from);
+    SIM_REQUIRE(to && from && to->context == from->context);
     if (to == from)
         return CUDA_SUCCESS;
     CUlaunchAttribute *attributes = copy_of(from);

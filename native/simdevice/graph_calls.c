@@ -27,7 +27,7 @@ CUresult cuGraphDestroyNode(CUgraphNode handle) {
     SIM_GRAPHS_LOCKED();
     struct sim_node *node = sim_node_find(handle);
     SIM_REQUIRE(node && !node->graph->capture && !sim_node_is_captured(node));
-    if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->params.type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+    if (sim_graph_has_memory(node->graph))
         return CUDA_ERROR_NOT_SUPPORTED;
     sim_node_remove(node);
     return CUDA_SUCCESS;

@@ -6,7 +6,9 @@ struct sim_graph_memory {
     struct sim_graph_memory *next;
     struct sim_device *device;
     uint64_t base, bytes;
-    unsigned nodes; /* that refer to it */
+    uint64_t graph;                    /* whose node makes it */
+    unsigned nodes;                    /* that refer to it */
+    bool freed_there, freed_elsewhere; /* by a node of that graph, or of others */
     bool live;
     bool reserved; /* has been live since the last trim */
 };
@@ -115,6 +117,7 @@ static CUresult allocate(struct sim_node *node) {
     }
     memory->base = range->base;
     memory->device = device;
+    memory->graph = node->graph->object.handle;
     memory->bytes = sim_round_up(p->bytesize, SIM_PAGE);
     memory->nodes = 1;
     memory->next = all;
@@ -124,7 +127,7 @@ static CUresult allocate(struct sim_node *node) {
     return CUDA_SUCCESS;
 }
 
-/* Memory is freed once in a graph at most. */
+/* Memory is freed once in a graph at most, and either in its own or in others. */
 static CUresult refer(struct sim_node *node) {
     uint64_t base = node->params.free.dptr;
     struct sim_graph_memory *memory = base ? find(base) : NULL;
@@ -133,6 +136,9 @@ static CUresult refer(struct sim_node *node) {
         const CUgraphNodeParams *p = &node->graph->nodes[i]->params;
         SIM_REQUIRE(p->type != CU_GRAPH_NODE_TYPE_MEM_FREE || p->free.dptr != base);
     }
+    bool there = memory->graph == node->graph->object.handle;
+    SIM_REQUIRE(!(there ? memory->freed_elsewhere : memory->freed_there));
+    *(there ? &memory->freed_there : &memory->freed_elsewhere) = true;
     node->memory = memory;
     memory->nodes++;
     return CUDA_SUCCESS;

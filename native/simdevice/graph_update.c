@@ -1,4 +1,5 @@
 /* Changing an executable graph: one node, or all by another graph of the same shape. */
+#include "driver_interop/word_update.h"
 #include "graph_exec.h"
 #include "graph_params.h"
 #include "memory.h"
@@ -74,6 +75,10 @@ static CUgraphExecUpdateResult compare(const struct sim_node *before, const stru
                    : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
         return b->conditional.type == a->conditional.type && before->context == after->context
+                   ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                   : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        return before->context == after->context && words_alike(&b->memOp, &a->memOp)
                    ? CU_GRAPH_EXEC_UPDATE_SUCCESS
                    : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:

@@ -72,6 +72,14 @@ int main(void) {
     QUIET(cuGraphDebugDotPrint(graph, path, CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE));
     EXPECT(holds(path, "digraph dot {") && holds(path, "KERNEL\\naffine\\n<<<(1,1,1),(64,1,1),0>>>"));
     EXPECT(holds(path, "EMPTY") && holds(path, "_node_0\" -> \"graph_"));
+    CUDA_MEMCPY3D copy = copy_to_device(data, path, 4);
+    CUgraph drawn;
+    CUgraphNode copies;
+    OK(cuGraphCreate(&drawn, 0));
+    OK(cuGraphAddMemcpyNode(&copies, drawn, NULL, 0, &copy, context));
+    QUIET(cuGraphDebugDotPrint(drawn, path, 0));
+    EXPECT(holds(path, "MEMCPY\\nHtoD\""));
+    OK(cuGraphDestroy(drawn));
     close(file);
     unlink(path);
 

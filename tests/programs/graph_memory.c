@@ -95,6 +95,7 @@ int main(void) {
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphClone(&other, graph));
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphRemoveDependencies(graph, &allocation, &fill, NULL, 1));
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphDestroyNode(free_node));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphDestroyNode(copy));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemFreeNode(&free_node, graph, NULL, 0, params.dptr));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemFreeNode(&free_node, graph, NULL, 0, 0));
     OK(cuGraphCreate(&other, 0));
@@ -105,6 +106,14 @@ int main(void) {
     bad.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_INVALID;
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemAllocNode(&allocation, other, NULL, 0, &bad));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree(params.dptr));
+    /* memory is freed by its own graph or by others */
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemFreeNode(&free_node, other, NULL, 0, params.dptr));
+    params = parameters(64);
+    OK(cuGraphAddMemAllocNode(&allocation, other, NULL, 0, &params));
+    OK(cuGraphCreate(&captured, 0));
+    OK(cuGraphAddMemFreeNode(&free_node, captured, NULL, 0, params.dptr));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemFreeNode(&free_node, other, &allocation, 1, params.dptr));
+    OK(cuGraphDestroy(captured));
     OK(cuGraphExecDestroy(exec));
     OK(cuGraphDestroy(graph));
     OK(cuGraphDestroy(other));

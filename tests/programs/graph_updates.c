@@ -197,6 +197,44 @@ static void without_memory(void) {
 }
 
 // Copies and fills stay in the context that they work in.
+// Of operations on words addresses, values and what is waited for may change, and nothing else.
+static void other_words(void) {
+    CUstreamBatchMemOpParams words[2] = {
+        {.waitValue = {CU_STREAM_MEM_OP_WAIT_VALUE_32, data, {0}, CU_STREAM_WAIT_VALUE_GEQ, 0}},
+        {.writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_32, data, {1}, 0, 0}}};
+    CUDA_BATCH_MEM_OP_NODE_PARAMS batch = {.ctx = context, .count = 2, .paramArray = words};
+    CUgraph graph, changed;
+    CUgraphExec exec;
+    CUgraphExecUpdateResultInfo info;
+    CUgraphNode node, another;
+    unsigned value = 0;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, &batch));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    words[0].waitValue.flags = CU_STREAM_WAIT_VALUE_NOR;
+    words[1].writeValue.value = 9;
+    OK(cuGraphExecBatchMemOpNodeSetParams(exec, node, &batch));
+    batch.count = 1;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecBatchMemOpNodeSetParams(exec, node, &batch));
+    OK(cuGraphCreate(&changed, 0));
+    OK(cuGraphAddBatchMemOpNode(&another, changed, NULL, 0, &batch));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, changed, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED && info.errorNode == another);
+    batch.count = 2;
+    words[0].waitValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    words[0].waitValue.flags = 0;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecBatchMemOpNodeSetParams(exec, node, &batch));
+    words[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    words[1].writeValue.flags = CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecBatchMemOpNodeSetParams(exec, node, &batch));
+    OK(cuGraphLaunch(exec, NULL));
+    OK(cuMemcpyDtoH(&value, data, 4));
+    EXPECT(value == 9);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphDestroy(changed));
+}
+
 static void in_another_context(void) {
     CUcontext another;
     CUgraph graph;
@@ -223,6 +261,17 @@ static void in_another_context(void) {
     FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(copies, graph, &info));
     EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED && info.errorNode == node);
     OK(cuGraphExecUpdate(copies, of_copies, &info));
+    // Kernels of two contexts do not share attributes either.
+    CUmodule loaded;
+    CUfunction functions[2] = {kernel("count_up")};
+    CUgraphNode kernels[2];
+    OK(cuModuleLoadData(&loaded, kernels_ptx));
+    OK(cuModuleGetFunction(&functions[1], loaded, "count_up"));
+    for (int i = 0; i < 2; i++) {
+        CUDA_KERNEL_NODE_PARAMS launch = launch_of(functions[i], 1, 1, (void *[]){&data});
+        OK(cuGraphAddKernelNode(&kernels[i], graph, NULL, 0, &launch));
+    }
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphKernelNodeCopyAttributes(kernels[0], kernels[1]));
     OK(cuCtxDestroy(another));
     OK(cuCtxSetCurrent(context));
     OK(cuGraphExecDestroy(fills));
@@ -278,6 +327,7 @@ int main(void) {
     within_the_program();
     without_memory();
     in_another_context();
+    other_words();
     EXPECT(first_after(exec, other) == 35);
 
     // What may not change.
