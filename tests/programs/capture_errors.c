@@ -129,6 +129,12 @@ int main(void) {
         if (i < 2) {
             FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuMemAlloc(&memory, 256));
             ends_invalidated();
+            static char page[4096];
+            OK(cuMemHostRegister(page, sizeof page, 0));
+            begin(modes[i]);
+            FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuMemHostUnregister(page)); // it would wait
+            ends_invalidated();
+            OK(cuMemHostUnregister(page));
             begin(modes[i]);
             FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuEventSynchronize(before));
             ends_invalidated();
