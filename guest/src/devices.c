@@ -1,5 +1,6 @@
 #include "devices.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +11,9 @@
 #include "log.h"
 #include "session.h"
 
-static int granted;                 /* devices that the session has */
-static int visible[GF_VISIBLE_MAX]; /* of them, by the program's numbers */
+static int granted;                                    /* devices that the session has */
+static struct gf_visible_device known[GF_DEVICES_MAX]; /* what the program knows them by */
+static int visible[GF_VISIBLE_MAX];                    /* of them, by the program's numbers */
 
 uint32_t gf_devices_wanted(void) {
     const char *text = getenv("GPUFERRY_GPUS");
@@ -36,21 +38,20 @@ static void show(int number, const struct gf_device *device) {
 }
 
 bool gf_devices_take(const struct gf_device *devices, const struct gf_device_link *links, int count) {
-    struct gf_visible_device named[GF_DEVICES_MAX];
     for (int i = 0; i < count; i++) {
         if (devices[i].attribute_count != GF_ATTRIBUTE_COUNT) {
             return false;
         }
         const int32_t *attributes = devices[i].attributes;
-        named[i] = (struct gf_visible_device){.pci_domain = attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID],
+        known[i] = (struct gf_visible_device){.pci_domain = attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID],
                                               .pci_bus = attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID],
                                               .pci_device = attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID],
                                               .instance =
                                                   devices[i].name[sizeof devices[i].name - 1] == GF_INSTANCE};
-        memcpy(named[i].uuid, devices[i].uuid, sizeof named[i].uuid);
+        memcpy(known[i].uuid, devices[i].uuid, sizeof known[i].uuid);
     }
     granted = count;
-    gf_session.device_count = gf_visible_devices(named, count, visible);
+    gf_session.device_count = gf_visible_devices(known, count, visible);
     for (int i = 0; i < gf_session.device_count; i++) {
         show(i, &devices[visible[i]]);
         for (int j = 0; count > 1 && j < gf_session.device_count; j++) {
@@ -69,5 +70,27 @@ void gf_devices_tell(void) {
     }
     if (otherwise && request.count > 0) {
         gf_send_struct(GF_OP_sessionDevices, &request);
+    }
+}
+
+static bool is_shown(const struct gf_visible_device *device, const struct gf_look_device *shown) {
+    bool is = false;
+    for (int i = 0; i < granted && !is; i++) {
+        is = memcmp(shown[i].uuid, device->uuid, sizeof device->uuid) == 0;
+    }
+    return is;
+}
+
+void gf_devices_keep(struct gf_devices *said) {
+    struct gf_look_device *shown = (struct gf_look_device *)(said + 1);
+    bool moved = false;
+    for (int i = 0; said->device_count == (uint32_t)granted && i < granted; i++) {
+        moved = moved || !is_shown(&known[i], shown);
+    }
+    for (int i = 0; moved && i < granted; i++) {
+        memcpy(shown[i].uuid, known[i].uuid, sizeof known[i].uuid);
+        shown[i].instance = known[i].instance;
+        snprintf(shown[i].pci, sizeof shown[i].pci, "%08X:%02X:%02X.0", (unsigned)known[i].pci_domain,
+                 (unsigned)known[i].pci_bus, (unsigned)known[i].pci_device);
     }
 }

@@ -11,3 +11,6 @@ uint32_t gf_devices_wanted(void);
 bool gf_devices_take(const struct gf_device *devices, const struct gf_device_link *links, int count);
 /* Tells the server by which numbers the program calls them, unless that is how it counts them itself. */
 void gf_devices_tell(void);
+/* A program that was moved knows its devices by what they were when it began: what NVML is told of others is
+ * told of those. */
+void gf_devices_keep(struct gf_devices *said);

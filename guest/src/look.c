@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "credential.h"
+#include "devices.h"
 #include "handshake.h"
 #include "hello.h"
 #include "log.h"
@@ -115,5 +116,8 @@ __attribute__((visibility("default"))) struct gf_devices *gpuferry_look(void) {
         }
     }
     free(asked);
+    if (body != NULL && gf_session_state() == GF_READY) {
+        gf_devices_keep((struct gf_devices *)body);
+    }
     return (struct gf_devices *)body;
 }

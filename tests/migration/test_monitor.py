@@ -23,6 +23,7 @@ PROGRAMS = (
     "moving_streams",
     "moving_settings",
     "moving_contexts",
+    "moving_identity",
 )
 ROUNDS = 4
 STRATEGIES = (1, 2, 3)
