@@ -76,6 +76,13 @@ class Several:
                 return True
         return False
 
-    def sessions(self) -> list[Session]:
-        """Those whose API server is being started."""
-        return [session for session, _ in self._starting.values()]
+    def sessions(self) -> dict[int, Session]:
+        """Those whose API server is being started, by number."""
+        return {session.id: session for session, _ in self._starting.values()}
+
+    def reasons(self) -> dict[int, str]:
+        """What they wait for, by number."""
+        return {
+            session.id: f"its API server on {named(placement.devices)} is being started"
+            for session, placement in self._starting.values()
+        }

@@ -111,7 +111,7 @@ class View:
                 texts.append(f"GPU {device.ordinal} is lost: the driver cannot reach it")
             if device.state == control_pb2.DEVICE_STATE_FAILING:
                 why = device.problem or "the monitor's log says why"
-                texts.append(f"GPU {device.ordinal} has no API server: {why}")
+                texts.append(f"GPU {device.ordinal} starts no API server: {why}")
         if reply.monitor.gpu_stats_problem:
             texts.append(f"no figures of the devices: {reply.monitor.gpu_stats_problem}")
         return [Panel(Text("\n".join(texts)), style="yellow", expand=False)] if texts else []

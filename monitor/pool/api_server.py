@@ -230,11 +230,12 @@ class ApiServer:
         assert self._process
         process, stay = self._process, self._process.stay
         try:
+            began = start_time(process.pid)
             name, door = returns.enter()
         except OSError as error:
             self._complain(error)
             return
-        self._record = Record(name, process.pid, start_time(process.pid), process.group)
+        self._record = Record(name, process.pid, began, process.group)
         if stay:
             self._record.uid, self._record.cgroup = stay.uid, stay.cgroup
         self._returns = returns

@@ -241,12 +241,17 @@ class Pool:
         return found
 
     def problems(self) -> dict[int, str]:
-        """Why no API server lives on a device, by ordinal; without those on which one does."""
+        """Why no more API servers live on a device, by ordinal; without those on which they do."""
         return {device: health.reason for device, health in self._health.items() if health.reason is not None}
 
-    def is_failing(self, device: int) -> bool:
-        """Whether the device was taken out because no API server lives there."""
-        return self._health[device].out
+    def takes_guests(self, device: int) -> bool:
+        """Whether a guest could have an API server of the device: one is idle, or whoever ends a session is
+        followed by another.
+        """
+        here = [server for server in self.servers.values() if server.device == device and server.ready]
+        return any(one.state is State.IDLE for one in here) or (
+            bool(here) and self._health[device].reason is None
+        )
 
     def _fill_soon(self, device: int) -> None:
         if device not in self._to_fill:
@@ -362,11 +367,11 @@ class Pool:
         if not pause:
             self._fill(device)
             return
-        if not any(s.ready for s in self.servers.values() if s.device == device):
-            if health.hopeless:
-                self._take_out(device, server.end_reason)
-            elif not health.out:
-                health.reason = server.end_reason
+        alone = not any(s.ready for s in self.servers.values() if s.device == device)
+        if alone and health.hopeless:
+            self._take_out(device, server.end_reason)
+        elif (alone or health.hopeless) and not health.out:
+            health.reason = server.end_reason
         self._rest(device, pause)
 
     def lose(self, device: int, reason: str) -> None:

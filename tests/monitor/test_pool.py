@@ -8,17 +8,20 @@ import os
 import sys
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 from gpuferry.monitor.pool import api_server
 from gpuferry.monitor.pool import pool as pool_module
-from gpuferry.monitor.pool.api_server import ApiServer, Neighbourhood, PoolListener
+from gpuferry.monitor.pool.api_server import ApiServer, Neighbourhood, PoolListener, State
 from gpuferry.monitor.pool.channel import Channel
-from gpuferry.monitor.pool.health import Health
+from gpuferry.monitor.pool.health import HOPELESS, Health
 from gpuferry.monitor.pool.pool import Pool
 from gpuferry.monitor.pool.process import Child, Launch
 from gpuferry.monitor.settings.monitor import Config
-from gpuferry.specs._generated import node_pb2
+from gpuferry.monitor.views.stats.observatory import Observatory
+from gpuferry.monitor.views.status import StatusReporter
+from gpuferry.specs._generated import control_pb2, node_pb2
 
 from tests.monitor.harness import DEADLINE
 
@@ -194,6 +197,34 @@ def test_a_device_without_api_servers_is_a_problem_even_without_words(tmp_path: 
         return pool.problems()
 
     assert asyncio.run(life()) == {0: ""}
+
+
+def test_where_sessions_go_on_and_no_more_api_servers_start_the_device_is_failing(tmp_path: Path) -> None:
+    """It was up and the server ready, whoever came waited, and only the log said why."""
+    config = Config(runtime=tmp_path, token=b"", simulated=True, devices=1)
+
+    def said(pool: Pool) -> tuple[object, bool, list[str]]:
+        mocks = {"broker": MagicMock(draining=False), "reporter": MagicMock(), "accounting": MagicMock()}
+        status = StatusReporter(config, pool, MagicMock(), MagicMock(), [], "", MagicMock())
+        return status._device_state(0), *Observatory(pool=pool, announcer=MagicMock(), **mocks).readiness()
+
+    async def life() -> None:
+        pool = Pool(config, {}, None, None, lambda device, uuid: 0, PoolListener())
+        busy, failed = (
+            ApiServer((0,), pool._health[0], lambda _: None, PoolListener(), Neighbourhood(False))
+            for _ in range(2)
+        )
+        busy.ready, busy.state, failed.end_reason = node_pb2.Ready(), State.BUSY, "no memory"
+        pool.servers[busy.key] = busy
+        for _ in range(HOPELESS):
+            assert said(pool) == (control_pb2.DEVICE_STATE_UP, True, [])
+            pool._replace(failed)
+        why = ["no API server is ready for a guest", "gpu 0: no memory"]
+        assert said(pool) == (control_pb2.DEVICE_STATE_FAILING, False, why)
+        busy.state = State.IDLE  # its session is over: it takes another
+        assert said(pool) == (control_pb2.DEVICE_STATE_UP, True, why[1:])
+
+    asyncio.run(life())
 
 
 def test_between_the_grants_of_a_crowd_nobody_looks_at_all_api_servers(

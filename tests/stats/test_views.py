@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -198,6 +199,26 @@ def test_an_older_monitor_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> 
         raise Unimplemented
 
 
+def test_a_call_without_a_limit_ends_where_the_monitor_answers_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`session evict`, `recall` and `migrate` waited for ever where it hung, or its machine was gone."""
+    monkeypatch.setattr(client, "PROBE_SECONDS", 0.001)
+    cancelled = threading.Event()
+    answers = iter([busy()])
+
+    def answer(request: control_pb2.StatusRequest, metadata: object, timeout: float) -> object:
+        if found := next(answers, None):
+            return found
+        raise Late
+
+    call: Any = SimpleNamespace(cancel=cancelled.set)
+    stub: Any = SimpleNamespace(Status=answer)
+    with client.attended(call, stub, ()):
+        assert cancelled.wait(30)
+    assert next(answers, None) is None
+
+
 def test_who_watches_asks_again_and_again_with_a_limit_for_each_answer() -> None:
     """`top` showed for ever what a monitor that hung, or whose machine was gone, had said last."""
     limits: list[float] = []
@@ -215,7 +236,8 @@ def test_who_watches_asks_again_and_again_with_a_limit_for_each_answer() -> None
 
 
 class Late(grpc.RpcError):
-    pass
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class Unimplemented(grpc.RpcError):

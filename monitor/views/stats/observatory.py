@@ -81,9 +81,9 @@ class Observatory:
     def readiness(self) -> tuple[bool, list[str]]:
         """Whether a guest could have a session, and everything that is wrong here, as text."""
         problems = [f"gpu {device}: {reason}" for device, reason in self._pool.problems().items()]
-        warm = any(server.ready for server in self._pool.servers.values())
+        warm = any(map(self._pool.takes_guests, range(self._pool.devices)))
         if not warm:
-            problems.insert(0, "no API server is ready")
+            problems.insert(0, "no API server is ready for a guest")
         if self._broker.draining:
             problems.insert(0, "draining: no new sessions")
         return warm and not self._broker.draining, problems
