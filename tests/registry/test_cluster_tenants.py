@@ -83,6 +83,15 @@ def redirector(limits: Limits, *servers: registry_pb2.Server, max_wait: float = 
 
 
 class Connection:
+    """Nothing is said on it until it is gone."""
+
+    gone = False
+
+    def recv(self, size: int, flags: int) -> bytes:
+        if self.gone:
+            return b""
+        raise BlockingIOError
+
     def close(self) -> None:
         pass
 
@@ -195,6 +204,35 @@ def test_those_who_wait_ask_once_for_all_who_want_the_same(monkeypatch: pytest.M
         await made.close()
 
     asyncio.run(main())
+
+
+def test_who_hangs_up_while_it_waits_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stood in line until its time was over, with its descriptor, and was sent to a server in its turn:
+    that was as good as occupied for two heartbeats, and so was its tenant's limit.
+    """
+    changes: list[asyncio.Event] = []
+
+    def next_change(_: Servers) -> asyncio.Event:
+        changes.append(asyncio.Event())
+        return changes[-1]
+
+    monkeypatch.setattr(Servers, "next_change", next_change)
+
+    async def main() -> None:
+        made = redirector(Limits(), max_wait=120.0)
+        guests = [guest(), guest(tenant="b")]
+        made.arrive(guests)
+        while len(changes) < 2:
+            await asyncio.sleep(0)
+        guests[0].connection.gone = True
+        for change in changes[:2]:
+            change.set()
+        await asyncio.wait(list(made._waiting), return_when=asyncio.FIRST_COMPLETED)
+        assert [one.guest for one in made._waiting.values()] == guests[1:]
+        assert made.refused == []
+        await made.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def test_who_has_to_go_before_anything_was_done_for_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -206,6 +207,9 @@ class Redirector:
         except Refusal as refusal:
             self.turn_away(guest.connection, guest.peer, refusal)
             return
+        except ConnectionError:
+            guest.connection.close()
+            return
         address, hello = way_to(server), guest.hello
         session_key = tickets.session_key(self._key, ticket)
         frame = handshake.redirect(guest.key, guest.nonces, session_key, ticket, address)
@@ -297,6 +301,7 @@ class Redirector:
                 self._dead.add(_beat(server))
             self._note_that_waits(waiting)
             await change.wait()
+            _check_waits_still(guest.connection)
 
     def _ticket(self, server: registry_pb2.Server, tenant: str) -> bytes:
         now = self._directory.clocks.of(server)
@@ -379,6 +384,19 @@ class Redirector:
 
 def _no_place() -> Refusal:
     return Refusal(Reason.NO_CAPACITY, all_places_taken(WAITING_MOST))
+
+
+def _check_waits_still(connection: Connection) -> None:
+    """Raise ConnectionError for a guest that hung up: a place is no more for it to have. Raises Refusal if it
+    said anything.
+    """
+    try:
+        said = connection.recv(1, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return
+    if not said:
+        raise ConnectionResetError
+    raise Refusal(Reason.MALFORMED, "bytes between HELLO and REDIRECT")
 
 
 def _wish(guest: Guest) -> Wish:
