@@ -23,6 +23,7 @@ from ..door.tickets import issue, restore_key
 from ..moves.migration import CannotMove
 from ..moves.orders import Link
 from ..service.dial import dial_async
+from ..service.texts import shown
 from ..service.waiting import within
 from ..sessions.session import Session
 from .cluster import Cluster
@@ -257,7 +258,7 @@ async def _shake_hands(
     while op == Frame.QUEUED:
         op, body = await _read(connection)
     if op == Frame.REFUSED:
-        raise CannotMove(f"it refuses: {body[frames.Refused.SIZE :].decode(errors='replace')}")
+        raise CannotMove(f"it refuses: {shown(body[frames.Refused.SIZE :].decode(errors='replace'))}")
     if op == Frame.REDIRECT:
         raise CannotMove("that is a registry, not a GPU server")
     proof = handshake.server_proof(key, server_nonce, nonce)

@@ -149,6 +149,19 @@ def test_names_are_no_markup(
     assert capsys.readouterr().out.count(name) == 4
 
 
+def test_no_monitor_steers_the_terminal() -> None:
+    """Whoever answers there may say what it likes."""
+    found = busy()
+    found.monitor.version = found.devices[0].problem = found.devices[0].name = "\x1b[2J"
+    found.queue[0].reason = found.sessions[0].function = "\x1b]0;mine\x07"
+    found.migrations.add(session=11, reason="\x1b[31m", source="\x9b")
+    found.devices[0].state = control_pb2.DEVICE_STATE_FAILING
+    console = terminal.plain(200)
+    with console.capture() as capture:
+        console.print(status.render(found), top.View().render(found))
+    assert not set("\x1b\x07\x9b") & set(capture.get())
+
+
 NEWER: Any = 77  # a state that only a newer monitor knows
 
 
