@@ -22,8 +22,8 @@ from ..door.agreement import UNTOLD, Agreement, names, offer
 from ..door.tickets import issue, restore_key
 from ..moves.migration import CannotMove
 from ..moves.orders import Link
+from ..pool.channel import shown
 from ..service.dial import dial_async
-from ..service.texts import shown
 from ..service.waiting import within
 from ..sessions.session import Session
 from .cluster import Cluster

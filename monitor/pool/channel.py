@@ -18,14 +18,13 @@ from gpuferry.native.descriptors import receive
 from gpuferry.native.tls.stream import state_of
 from gpuferry.specs._generated import node_pb2
 
-from ..service.texts import shown
-
 PACKET_MAX = 64 * 1024
 RETURNED_MAX = 512 * 1024  # of Returned, with orders in which is what TLS holds of a connection
 BACKLOG = 4
 DESCRIPTORS = 64  # beside one message, at most
 # Messages with figures of a session, or texts, which people read.
 TOLD = frozenset(("stats", "ended", "moving", "moved", "resides", "failed"))
+TEXT_MOST = 1000  # characters
 COUNT_MOST = 1 << 53  # of bytes or calls: a session gets nowhere near, and sums of a thousand fit 64 bits
 SECONDS_MOST = 1e10
 BELOW_0 = ("turn_ago",)  # seconds that say by their sign that there are none
@@ -79,6 +78,11 @@ def _check(said: Message) -> None:
         elif field.cpp_type in NUMBERS:
             for each in values:
                 _check_number(field.name, each)
+
+
+def shown(text: str) -> str:
+    """What others say, without what would steer a terminal, and no longer than anybody reads."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:TEXT_MOST])
 
 
 def _check_number(name: str, value: float) -> None:
