@@ -72,7 +72,7 @@ class Several:
         for key, (one, _) in self._starting.items():
             if one is session:
                 del self._starting[key]
-                self._pool.servers[key].kill()
+                self._pool.servers[key].abandon("its session does not wait any more")
                 return True
         return False
 

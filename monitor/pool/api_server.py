@@ -560,6 +560,11 @@ class ApiServer:
         self._must_clear(f"{reason}, and it did not end by itself")
         self.state = State.STOPPING
 
+    def abandon(self, reason: str) -> None:
+        """End the process now, for which there is no use any more: nothing is amiss with it."""
+        self.dismissed = True
+        self.kill(reason)
+
     def takes_too_much(self) -> bool:
         """Whether it has filled the disk with a file that its jail lets it write. Then that is gone."""
         stay = self._process.stay if self._process else None

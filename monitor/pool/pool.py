@@ -16,6 +16,7 @@ from gpuferry.specs._generated import node_pb2
 from ..devices.choice import CHECKED, INSTANCE_PREFIX
 from ..jail.jail import Jail
 from ..policy.portion import FULL
+from ..service.rates import Sparing
 from ..settings.monitor import Config
 from . import mps
 from .api_server import NOWHERE, ApiServer, Neighbourhood, PoolListener, State
@@ -74,6 +75,7 @@ class Pool:
         self._to_fill: set[int] = set()
         self.servers: dict[int, ApiServer] = {}
         self.keepers: dict[int, ApiServer] = {}
+        self._notes = Sparing(log.info)  # of what a guest may bring about all the time
         self.failures = 0  # API servers that were never ready
         self.last_failure = ""
 
@@ -350,16 +352,24 @@ class Pool:
             del self.servers[server.key]
             for device in server.devices:
                 self._withhold_contexts(device)
-            if not server.ready:
+            if not server.ready and not server.dismissed:
                 self.failures += 1
                 self.last_failure = server.end_reason
             self._events.server_lost(server)
-        tell = log.info if server.dismissed else log.warning
-        tell("server ended", server=server.pid, gpu=server.device, reason=server.end_reason)
+        self._tell_end(server)
         if crowded_out:  # no fault of the device: connections that wait have all descriptors
             asyncio.get_running_loop().call_later(CROWDED_SECONDS, self._fill, server.device)
         elif not server.own:
             self._replace(server)
+
+    def _tell_end(self, server: ApiServer) -> None:
+        fields = {"server": server.pid, "gpu": server.device, "reason": server.end_reason}
+        if not server.dismissed:
+            log.warning("server ended", **fields)
+        elif server.ready:
+            log.info("server ended", **fields)
+        else:
+            self._notes.say("server ended", server.device, **fields)
 
     def _replace(self, server: ApiServer) -> None:
         device, health = server.device, self._health[server.device]

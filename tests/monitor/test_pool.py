@@ -227,6 +227,25 @@ def test_where_sessions_go_on_and_no_more_api_servers_start_the_device_is_failin
     asyncio.run(life())
 
 
+def test_who_comes_and_goes_while_its_api_server_starts_fills_no_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each time wrote a warning, and was a failure that others were told of."""
+    config = Config(runtime=tmp_path, token=b"", simulated=False, devices=2, server_command=("sleep", "600"))
+
+    async def life() -> Pool:
+        pool = Pool(config, {}, None, None, lambda device, uuid: 0, PoolListener())
+        for _ in range(20):
+            pool.start_own((0, 1), 0).abandon("its session does not wait any more")
+        while pool.servers:
+            await asyncio.sleep(0.001)
+        return pool
+
+    pool = asyncio.run(life())
+    assert (pool.failures, pool.last_failure) == (0, "")
+    assert capsys.readouterr().out.count("server ended") <= 5
+
+
 def test_between_the_grants_of_a_crowd_nobody_looks_at_all_api_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
