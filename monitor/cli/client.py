@@ -42,6 +42,8 @@ def monitor_client(
         address = (here.get("GPUFERRY_CONTROL_HERE") if ours else None) or found.address
         with dial(address, identity, insecure()) as channel:
             yield control_pb2_grpc.MonitorStub(channel), (("authorization", f"Bearer {found.token}"),)
+    except grpc.FutureCancelledError:  # by `attended`
+        raise unreachable(found, why_unreachable(grpc.StatusCode.CANCELLED, None)) from None
     except grpc.RpcError as error:
         code = error.code()
         if code is grpc.StatusCode.UNAUTHENTICATED:
