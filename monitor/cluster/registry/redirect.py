@@ -35,6 +35,7 @@ PROBE_SECONDS = 1.0
 BEATS_TO_COME = 2  # heartbeats after which a guest that none of them knows will not come
 
 log = structlog.get_logger()
+_errors = Sparing(lambda event, **fields: log.error(event, **fields))
 
 
 async def _greets(way: str, identity: Identity | None) -> bool:
@@ -43,7 +44,7 @@ async def _greets(way: str, identity: Identity | None) -> bool:
     context = None
     if way.startswith(TLS_SCHEME):
         if identity is None:
-            log.error("server has TLS, and this registry has no certificate", address=way, hint=NEW)
+            _errors.say("server has TLS, and this registry has no certificate", way, address=way, hint=NEW)
             return False
         context = identity.client_context()
     opening = (
@@ -139,6 +140,7 @@ class Redirector:
         self._max_wait = max_wait
         self._farewells = Farewells()
         self._lines = Sparing(log.info)  # of what a guest may do all the time
+        self._complaints = Sparing(log.warning)  # of what all who wait find out
         self._waiting: dict[asyncio.Task[None], Waiting] = {}  # oldest first
         self._sent: dict[bytes, Sent] = {}  # by the number of its ticket
         self._dead: set[tuple[str, int]] = set()  # by heartbeat: the next one knows better
@@ -297,7 +299,8 @@ class Redirector:
                 ticket = self._ticket(server, guest.hello.tenant)
                 if await self._take(server, tickets.number_of(ticket), guest):
                     return server, ticket
-                log.warning("server does not answer", address=server.registration.address)
+                address = server.registration.address
+                self._complaints.say("server does not answer", address, address=address)
                 self._dead.add(_beat(server))
             self._note_that_waits(waiting)
             await change.wait()
