@@ -84,6 +84,14 @@ class Pool:
         return [*self.servers.values(), *self.keepers.values()]
 
     @property
+    def _program(self) -> str:
+        """What is started, as tenants and whoever reads `/readyz` may know it: where ours is, is the
+        operator's affair.
+        """
+        program = self._config.server_command[0]
+        return program if self._config.own_command else os.path.basename(program)
+
+    @property
     def devices(self) -> int:
         """How many devices the pool has."""
         return self._config.devices
@@ -345,7 +353,7 @@ class Pool:
             await life
         except OSError as error:
             crowded_out = error.errno in (errno.EMFILE, errno.ENFILE)
-            server.end_reason = f"{self._config.server_command[0]}: {error.strerror or error}"
+            server.end_reason = f"{self._program}: {error.strerror or error}"
         except ChannelBroken as error:
             server.end_reason = str(error)
         finally:

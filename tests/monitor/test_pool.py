@@ -227,6 +227,22 @@ def test_where_sessions_go_on_and_no_more_api_servers_start_the_device_is_failin
     asyncio.run(life())
 
 
+def test_why_no_api_server_starts_does_not_say_where_ours_is(tmp_path: Path) -> None:
+    """Guests of several GPUs and everybody who reaches `/readyz` are told."""
+    config = Config(
+        runtime=tmp_path, token=b"", simulated=False, devices=1, server_command=("/opt/of/operator/python",)
+    )
+
+    async def life() -> str:
+        pool = Pool(config, {}, None, None, lambda device, uuid: 0, PoolListener())
+        await pool.start_own((0,), 0).ready_or_gone.wait()
+        while pool.servers:
+            await asyncio.sleep(0.001)
+        return pool.last_failure
+
+    assert asyncio.run(life()) == "python: No such file or directory"
+
+
 def test_who_comes_and_goes_while_its_api_server_starts_fills_no_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
