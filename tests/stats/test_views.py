@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import grpc
 import pytest
@@ -16,9 +17,11 @@ from gpuferry.monitor.cli import client, errors, smi, status, terminal, top
 from gpuferry.monitor.cli import session as commands
 from gpuferry.monitor.door.handshake import Hello
 from gpuferry.monitor.sessions.session import Session
+from gpuferry.monitor.views.callers import OPERATOR, Caller
 from gpuferry.monitor.views.stats import plain
 from gpuferry.monitor.views.stats.accounting import Accounting
 from gpuferry.monitor.views.stats.metrics import Metrics
+from gpuferry.monitor.views.stats.observatory import Observatory
 from gpuferry.monitor.views.status import StatusReporter
 from gpuferry.specs._generated import control_pb2, node_pb2
 from rich.console import Console
@@ -202,6 +205,42 @@ def test_sessions_are_listed_with_their_ids(
     monkeypatch.setattr(terminal, "console", lambda: Console(width=60, force_terminal=False))
     commands.show_all()
     assert capsys.readouterr().out.splitlines()[1].startswith("12345 ")
+
+
+def test_a_tenants_page_has_its_own_api_servers_asked_alone() -> None:
+    """All were, each second for as long as it was open."""
+    asked: list[str | None] = []
+
+    async def report(tenant: str | None = None) -> control_pb2.StatusReply:
+        asked.append(tenant)
+        return busy()
+
+    async def main() -> None:
+        reporter: Any = SimpleNamespace(report=report, ask_arbiter=AsyncMock(), devices=list)
+        pool: Any = SimpleNamespace(servers={})
+        watched = Observatory(MagicMock(), pool, reporter, MagicMock(), MagicMock())
+        pages = [watched.events(caller) for caller in (Caller("a"), Caller("a"), Caller("b"), OPERATOR)]
+
+        async def read(page: AsyncIterator[str]) -> str:
+            return await asyncio.wait_for(anext(page), 30)
+
+        for page in pages[:3]:
+            await read(page)
+        asked.clear()
+        await watched.tick()
+        assert sorted(asked, key=str) == ["a", "b"]
+        one, other, anothers = [await read(page) for page in pages[:3]]
+        assert one == other != ""
+        assert "train[red].py" not in anothers
+        for _ in ("history", "status"):
+            await read(pages[3])
+        asked.clear()
+        await watched.tick()
+        assert asked == [None]
+        for page in pages:
+            assert "event: status" in await read(page)
+
+    asyncio.run(main())
 
 
 def test_an_older_monitor_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
