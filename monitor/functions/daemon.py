@@ -22,9 +22,9 @@ from ..service.waiting import cancel_all, until
 from ..settings import inforce
 from ..settings.errors import ConfigError
 from ..settings.folders import store_path
+from ..store.access import access_of
 from ..store.choose import open_store
 from ..store.interface import StoreError
-from ..store.settings import access_of
 from .bodies import Bodies
 from .catalogue import Catalogue
 from .config import FunctionsConfig, FunctionsOptions

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from gpuferry.guest.endpoint import TLS_SCHEME, split_address
 
 from ..settings.errors import ConfigError
-from .tls import Identity
+
+if TYPE_CHECKING:
+    from .tls import Identity
 
 Options = Sequence[tuple[str, Any]]
 # An account of 92 days of a thousand tenants is longer than the 4 MiB that gRPC takes; so is what a registry

@@ -546,20 +546,32 @@ def test_completion(nowhere: str, shell: str) -> None:
     assert "gpuferry" in completed.stdout
 
 
-def test_starting_a_program_imports_little(monitor: harness.Monitor) -> None:
-    """Every import delays the program; these would cost more than all the rest."""
+def loaded(monitor: harness.Monitor, *arguments: str) -> set[str]:
+    """The modules that a verb has imported when it is done, or becomes the program that it starts."""
     code = (
-        "import os, sys; os.execvpe = lambda *_: (print(*sys.modules, sep='\\n'), sys.exit(0));"
-        "sys.argv = ['gpuferry', 'run', '--', 'true'];"
+        "import os, sys; os.execvpe = lambda *_: sys.exit(0); sys.argv = ['gpuferry', *sys.argv[1:]];"
+        "import atexit; atexit.register(lambda: print('modules:', *sys.modules));"
         "from gpuferry.monitor.cli.main import main; main()"
     )
     completed = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *arguments],
         env=harness.environment(monitor.runtime),
         capture_output=True,
         text=True,
         check=False,
     )
     assert completed.returncode == 0, completed.stderr
-    loaded = set(completed.stdout.split())
-    assert not loaded & {"typer", "rich", "grpc", "google.protobuf", "asyncio", "structlog"}
+    return set(completed.stdout.rpartition("modules:")[2].split())
+
+
+def test_starting_a_program_imports_little(monitor: harness.Monitor) -> None:
+    """Every import delays the program; these would cost more than all the rest."""
+    found = loaded(monitor, "run", "--", "true")
+    assert not found & {"typer", "rich", "grpc", "google.protobuf", "asyncio", "structlog"}
+
+
+def test_a_look_imports_what_it_needs(monitor: harness.Monitor) -> None:
+    """A monitor of this machine is asked in the clear, and what daemons log and keep is theirs."""
+    found = loaded(monitor, "status")
+    assert "grpc" in found
+    assert not found & {"structlog", "cryptography", "gpuferry.specs._generated.etcd_pb2", "aiohttp"}

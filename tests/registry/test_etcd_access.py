@@ -12,9 +12,9 @@ import pytest
 from gpuferry.monitor.cluster.registry.config import RegistryOptions
 from gpuferry.monitor.cluster.registry.storage import store_of
 from gpuferry.monitor.settings.errors import ConfigError
+from gpuferry.monitor.store.access import access_of
 from gpuferry.monitor.store.etcd import EtcdStore
 from gpuferry.monitor.store.interface import StoreError
-from gpuferry.monitor.store.settings import access_of
 from gpuferry.specs._generated import etcd_pb2
 
 from tests.helpers.certificates import Certificates

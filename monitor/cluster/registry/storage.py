@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...settings.folders import store_path
+from ...store.access import access_of
 from ...store.choose import open_store
 from ...store.interface import Store
-from ...store.settings import access_of
 from .config import RegistryOptions
 
 
