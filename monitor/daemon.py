@@ -15,6 +15,7 @@ from .assembly import Monitor, Premises, build, occupy
 from .pool.adoption import RETURN_SECONDS
 from .service.descriptors import raise_limit
 from .service.notify import Notifier
+from .service.processes import let_children_be_ordinary
 from .service.stopping import Stopping, heed_signals
 from .service.tls import identity_entries
 from .service.waiting import cancel_all, until
@@ -168,6 +169,7 @@ def _make_way() -> None:
 def run(config: Config) -> None:
     """The whole life of a monitor process."""
     raise_limit()
+    let_children_be_ordinary()
 
     async def main() -> None:
         await Daemon(config).run()

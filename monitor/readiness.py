@@ -27,7 +27,9 @@ class Readiness(PoolListener):
         self._parent = None if parent_descriptor is None else Parent(parent_descriptor, stopping.ask)
 
     async def report(self, set_serving: Callable[[bool], Awaitable[None]]) -> None:
-        """Say whether there is a ready API server, now and at every change of the pool, until cancelled."""
+        """Say whether a guest could have an API server, now and at every change of the pool, until
+        cancelled.
+        """
         await set_serving(False)
         while True:
             await set_serving(await self._health.get())
@@ -45,7 +47,7 @@ class Readiness(PoolListener):
         self._look()
 
     def _look(self) -> None:
-        ready = any(server.ready for server in self._pool.servers.values())
+        ready = any(map(self._pool.takes_guests, range(self._pool.devices)))
         self._health.put_nowait(ready)
         if ready and not self._was_ready:
             self._was_ready = True

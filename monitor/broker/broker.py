@@ -45,6 +45,7 @@ from .several import Several
 
 OBSTACLES_MOST = 100  # of a long queue, those whose reasons are worked out for a status
 LOSSES_MOST = 3  # API servers that may end before they serve a guest
+JOINS = "another API server on its program's GPU is not ready yet"
 LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
 
 log = structlog.get_logger()
@@ -74,6 +75,7 @@ class Broker(PoolListener):
         self._announcer = announcer
         self._next_session = next_session
         self._servers: dict[int, ApiServer] = {}
+        self._complete_at = complete_at
         self._closing = False
         self._session_over = asyncio.Event()
         self.drained = False  # by the registry: only guests that it sent may still come
@@ -109,7 +111,7 @@ class Broker(PoolListener):
         self.returning = Returning(
             self.sessions,
             self.refusals,
-            lambda: time.monotonic() >= complete_at and pool.all_back,
+            self.all_back,
             self._handover.flush,
         )
         self._queue = Queue(
@@ -134,6 +136,10 @@ class Broker(PoolListener):
     def draining(self) -> bool:
         """Whether no new sessions are taken; running ones may end."""
         return self._closing or self.drained
+
+    def all_back(self) -> bool:
+        """Whether no session of an earlier monitor is unknown any more."""
+        return time.monotonic() >= self._complete_at and self._pool.all_back
 
     # -- guests
 
@@ -561,7 +567,7 @@ class Broker(PoolListener):
     async def drain(self, grace: float) -> None:
         """Take no new sessions, and give running ones `grace` seconds before they are ended."""
         self._closing = True
-        for session in [*self._programs.joining, *self._several.sessions(), *self.queue()]:
+        for session in self.waiting():
             self._queue.turn_out(session, Reason.SHUTTING_DOWN, "the monitor is shutting down")
         if not await self._sessions_over(grace):
             for session in self.running():
@@ -587,12 +593,18 @@ class Broker(PoolListener):
         return self._placer.standing(tenant)
 
     def obstacles(self) -> Mapping[int, str]:
-        """Why no device takes those that wait, of the first OBSTACLES_MOST; see Placer."""
-        return self._placer.obstacles(OBSTACLES_MOST)
+        """Why they wait, by number: of a long queue only the first OBSTACLES_MOST (see Placer), and nothing
+        of those who wait only for others to go first.
+        """
+        joining = {session.id: JOINS for session in self._programs.joining}
+        return joining | self._several.reasons() | dict(self._placer.obstacles(OBSTACLES_MOST))
 
-    def queue(self) -> list[Session]:
-        """Sessions that wait, in the order in which they stand in the queue."""
-        return [holder(self.sessions, number) for number in self._placer.waiting()]
+    def waiting(self) -> list[Session]:
+        """Sessions that wait for an API server: those that share a program's lease, those for which it is
+        being started, then the others as they stand in the queue.
+        """
+        queue = [holder(self.sessions, number) for number in self._placer.waiting()]
+        return [*self._programs.joining, *self._several.sessions().values(), *queue]
 
     def running(self) -> list[Session]:
         """Sessions that have an API server, or a keeper."""

@@ -72,10 +72,17 @@ class Several:
         for key, (one, _) in self._starting.items():
             if one is session:
                 del self._starting[key]
-                self._pool.servers[key].kill()
+                self._pool.servers[key].abandon("its session does not wait any more")
                 return True
         return False
 
-    def sessions(self) -> list[Session]:
-        """Those whose API server is being started."""
-        return [session for session, _ in self._starting.values()]
+    def sessions(self) -> dict[int, Session]:
+        """Those whose API server is being started, by number."""
+        return {session.id: session for session, _ in self._starting.values()}
+
+    def reasons(self) -> dict[int, str]:
+        """What they wait for, by number."""
+        return {
+            session.id: f"its API server on {named(placement.devices)} is being started"
+            for session, placement in self._starting.values()
+        }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from .errors import CliError, Exit
 from .identity import insecure, known_identity
-from .reach import check_token, locate, published, unreachable
+from .reach import ANSWER_SECONDS, check_token, locate, published, unreachable
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
 
@@ -19,6 +21,8 @@ from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 from ..service.dial import dial, why_unreachable
 
 NOT_FOUND = "see `gpuferry session list`"
+SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+PROBE_SECONDS = 10.0  # between looks whether the monitor still answers
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -38,6 +42,8 @@ def monitor_client(
         address = (here.get("GPUFERRY_CONTROL_HERE") if ours else None) or found.address
         with dial(address, identity, insecure()) as channel:
             yield control_pb2_grpc.MonitorStub(channel), (("authorization", f"Bearer {found.token}"),)
+    except grpc.FutureCancelledError:  # by `attended`
+        raise unreachable(found, why_unreachable(grpc.StatusCode.CANCELLED, None)) from None
     except grpc.RpcError as error:
         code = error.code()
         if code is grpc.StatusCode.UNAUTHENTICATED:
@@ -46,7 +52,7 @@ def monitor_client(
                 f"the monitor at {found.address} does not accept this token",
                 "see `gpuferry doctor`",
             ) from None
-        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        if code in (*SILENT, grpc.StatusCode.CANCELLED):  # as `attended` does
             raise unreachable(found, why_unreachable(code, error.details())) from None
         if code is grpc.StatusCode.PERMISSION_DENIED:
             hint = "use the operator's token (GPUFERRY_TOKEN_FILE)"
@@ -63,6 +69,31 @@ def monitor_client(
         if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
             raise CliError(Exit.FAILED, error.details() or "") from None
         raise CliError(Exit.FAILED, f"the monitor answered {code.name}: {error.details()}") from None
+
+
+@contextmanager
+def attended(call: Any, stub: control_pb2_grpc.MonitorStub, metadata: Metadata) -> Iterator[None]:
+    """While a call lasts that may take as long as it likes: it is cancelled when the monitor answers no other
+    call any more, as one that hangs, or whose machine is gone.
+    """
+    over = threading.Event()
+
+    def attend() -> None:
+        while not over.wait(PROBE_SECONDS):
+            try:
+                stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=ANSWER_SECONDS)
+            except grpc.RpcError as error:
+                if error.code() in SILENT:
+                    call.cancel()
+            except ValueError:  # the channel was closed meanwhile
+                return
+
+    attendant = threading.Thread(target=attend, daemon=True)
+    attendant.start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def looks(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,20 +65,12 @@ class Cluster:
 
     def call(self, method: str, request: Any) -> Any:
         """Call a method that has one answer. Raises CliError."""
-        (answer,) = self._ask(method, request, self._timeout)
-        return answer
-
-    def follow(self, method: str, request: Any) -> Iterator[Any]:
-        """Call a method that goes on answering, until the caller has enough or the registry ends."""
-        return self._ask(method, request, None)
-
-    def _ask(self, method: str, request: Any, timeout: float | None) -> Iterator[Any]:
         failure = CallFailed(grpc.StatusCode.UNAVAILABLE, "it has no address", False)
         for where in self.where.split(","):
             with dial(where, self._identity, self._insecure) as channel:
                 try:
-                    yield from answers(channel, self._caller, where, method, request, timeout)
-                    return
+                    (answer,) = answers(channel, self._caller, where, method, request, self._timeout)
+                    return answer
                 except CallFailed as error:
                     failure = error
             if failure.genuine:

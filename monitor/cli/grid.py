@@ -11,6 +11,8 @@ from rich.console import Console, ConsoleOptions, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from .errors import plain
+
 Cell = str | Text
 BETWEEN = 2  # characters between two columns
 
@@ -63,7 +65,7 @@ class Grid:
 
     def add_row(self, *cells: Cell) -> None:
         """Add a row, with a cell for each column."""
-        self._rows.append(cells)
+        self._rows.append([_tame(cell) for cell in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
         widths = self._widths()
@@ -113,6 +115,13 @@ def _cut(columns: Sequence[Column], widths: Sequence[int], shown: Sequence[int],
 
 def _sum(widths: Sequence[int], shown: Sequence[int]) -> int:
     return sum(widths[index] for index in shown) + BETWEEN * (len(shown) - 1)
+
+
+def _tame(cell: Cell) -> Cell:
+    """What a monitor says is text: nothing of it steers the terminal."""
+    if isinstance(cell, str):
+        return plain(cell)
+    return cell if cell.plain.isprintable() else Text(plain(cell.plain), style=cell.style)
 
 
 def _width(cell: Cell) -> int:

@@ -16,7 +16,7 @@ from gpuferry.specs._generated import control_pb2, migration_pb2
 
 from ..service.dial import stays_here
 from ..views.stats.plain import as_json, word
-from .client import NOT_FOUND, Metadata, monitor_client
+from .client import NOT_FOUND, Metadata, attended, monitor_client
 from .errors import CliError, Exit, say
 from .reach import locate
 
@@ -28,7 +28,7 @@ GPU = re.compile(r"gpu:(\d{1,9}(?:,\d{1,9})*)")
 ANY = "gpu:any"
 
 Stub = Any
-Call = Callable[[Stub, Metadata], Iterator[control_pb2.Migration]]
+Call = Callable[[Stub, Metadata], Any]  # of whose answers each is a Migration
 
 
 def target(text: str) -> dict[str, Any]:
@@ -118,12 +118,13 @@ def follow(
     with monitor_client(control, token_file, not_found) as (stub, metadata):
         steps = call(stub, metadata)
         try:
-            if json_wanted:
-                last = _with_json(steps)
-            elif sys.stderr.isatty():
-                last = _with_bar(steps)
-            else:
-                (*_, last) = (None, *steps)
+            with attended(steps, stub, metadata):
+                if json_wanted:
+                    last = _with_json(steps)
+                elif sys.stderr.isatty():
+                    last = _with_bar(steps)
+                else:
+                    last = next(reversed(list(steps)), None)
         except KeyboardInterrupt:
             say("not waiting any longer; it goes on", "see `gpuferry session list` for how it ended")
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMA, SCHEMA_ONE = "gpuferry.servers/1", "gpuferry.server/1"
 SCHEMA_PROGRAMS = "gpuferry.server.programs/1"
+WATCH_SECONDS = 0.5
 
 app = typer.Typer(name="server", help="The GPU servers of a cluster.", no_args_is_help=True)
 
@@ -52,9 +53,11 @@ def _one(address: str) -> registry_pb2.ServerRequest:
 
 
 def _state(server: registry_pb2.Server) -> str:
+    if not server.alive:
+        return "silent"
     if server.registration.drained:
         return "draining" if server.load.sessions or server.load.waiting else "drained"
-    return "up" if server.alive else "silent"
+    return "up"
 
 
 def _plain(server: registry_pb2.Server) -> dict[str, Any]:
@@ -108,7 +111,7 @@ def _print_list(reply: registry_pb2.ListReply, as_json: bool, indent: int | None
         rows.append(
             (
                 server.registration.address,
-                _state(server),
+                _state(server) + (", drained" if server.registration.drained and not server.alive else ""),
                 str(len(devices)) if server.alive else "-",
                 f"{server.load.sessions}" if server.alive else "-",
                 f"{server.load.waiting}" if server.alive else "-",
@@ -162,17 +165,30 @@ def list_servers(
     from gpuferry.specs._generated import registry_pb2
 
     if watch:
-        from .cluster import Cluster
-
-        for reply in Cluster(registry, key, timeout).follow("Watch", registry_pb2.WatchRequest()):
-            _print_list(reply, as_json, None)
-        return
+        _watch(registry, key, as_json, timeout)
     reply = _call("List", registry_pb2.ListRequest(), registry, key, timeout)
     if quiet:
         for server in reply.servers:
             print(server.registration.address)
         return
     _print_list(reply, as_json)
+
+
+def _watch(registry: str | None, key: str | None, as_json: bool, timeout: float) -> NoReturn:
+    """Print them again whenever anything of it has changed. Each time it is asked for anew: on a stream a
+    registry that hangs, or whose machine is gone, would show what once was.
+    """
+    from gpuferry.specs._generated import registry_pb2
+
+    from .cluster import Cluster
+
+    cluster, shown = Cluster(registry, key, timeout), None
+    while True:
+        reply = cluster.call("List", registry_pb2.ListRequest())
+        if (now := [_plain(server) for server in reply.servers]) != shown:
+            shown = now
+            _print_list(reply, as_json, None)
+        time.sleep(WATCH_SECONDS)
 
 
 @app.command()
@@ -293,27 +309,29 @@ def drain(
     cluster = Cluster(registry, key, timeout)
     server = cluster.call("Drain", _one(address))
     drained = server.load
-    while wait and (_state(server) == "draining" or _may_come(server, drained)):
+    while wait and (_state(server) != "drained" or _may_come(server, drained)):
         if time.monotonic() > deadline:
             raise CliError(Exit.FAILED, f"{_not_drained(server)} after {timeout:g} s")
         time.sleep(0.25)
         server = cluster.call("Show", registry_pb2.ServerRequest(address=address))
-    if wait and not server.alive:
-        say(f"{address} is silent: nobody knows whether it has sessions")
 
 
 def _may_come(server: registry_pb2.Server, drained: registry_pb2.Load) -> bool:
-    """Whether guests may yet come that were sent there before it was drained, when it said this of itself."""
+    """Whether guests may yet come that were sent there before it was drained, when it said this of itself.
+    Of one that is silent nobody knows.
+    """
     from ..cluster.registry.redirect import BEATS_TO_COME
 
     load = server.load
     known = load.incarnation != drained.incarnation or load.sequence >= drained.sequence + BEATS_TO_COME
-    return server.alive and not known
+    return not known
 
 
 def _not_drained(server: registry_pb2.Server) -> str:
     """What keeps it from being drained."""
     address, count = server.registration.address, server.load.sessions + server.load.waiting
+    if not server.alive:
+        return f"{address} is silent, so that nobody knows whether it has sessions,"
     return f"{address} still has {count} sessions" if count else f"guests may yet come to {address}"
 
 

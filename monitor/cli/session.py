@@ -173,10 +173,12 @@ def evict(session: Number, control: Control = None, token_file: TokenFile = None
     """Send a session's memory away from its GPU. It is back there before its program's next work."""
     from gpuferry.specs._generated import control_pb2
 
-    from .client import monitor_client
+    from .client import attended, monitor_client
 
     with monitor_client(control, token_file) as (stub, metadata):
-        reply = stub.EvictSession(control_pb2.EvictSessionRequest(session=session), metadata=metadata)
+        call = stub.EvictSession.future(control_pb2.EvictSessionRequest(session=session), metadata=metadata)
+        with attended(call, stub, metadata):
+            reply = call.result()
     print(
         f"session {session} left its GPU: {format_size(reply.bytes)}, of which "
         f"{format_size(reply.copied_bytes)} had to be copied, in {1000 * reply.seconds:.1f} ms"
@@ -198,11 +200,13 @@ def recall(
     """Bring a session's memory back to its GPU."""
     from gpuferry.specs._generated import control_pb2
 
-    from .client import monitor_client
+    from .client import attended, monitor_client
 
     with monitor_client(control, token_file) as (stub, metadata):
         request = control_pb2.RecallSessionRequest(session=session, timeout_seconds=timeout)
-        reply = stub.RecallSession(request, metadata=metadata)
+        call = stub.RecallSession.future(request, metadata=metadata)
+        with attended(call, stub, metadata):
+            reply = call.result()
     print(f"session {session} is on its GPU again, after {1000 * reply.seconds:.1f} ms")
 
 

@@ -15,6 +15,7 @@ from ..policy.portion import FULL, Portion
 from ..views.stats.plain import status_json, word
 from . import terminal, turns
 from .client import looks, monitor_client
+from .errors import plain
 from .grid import Gives, Grid, left, names, right
 
 
@@ -200,8 +201,8 @@ def render(reply: control_pb2.StatusReply) -> Group:
     info = reply.monitor
     where = ", ".join(info.listening)
     head = f"monitor {info.pid}, gpuferry {info.version}, up {_age(info.uptime_seconds)}, on {where}"
-    parts: list[Text | Grid] = [Text(head), Text(), _devices(reply), Text(), _servers(reply)]
-    parts[3:3] = [Text(f"device {d.ordinal}: {d.problem}") for d in reply.devices if d.problem]
+    parts: list[Text | Grid] = [Text(plain(head)), Text(), _devices(reply), Text(), _servers(reply)]
+    parts[3:3] = [Text(plain(f"device {d.ordinal}: {d.problem}")) for d in reply.devices if d.problem]
     parts += [Text(), _sessions(reply)] if reply.sessions else [Text(), Text("no sessions")]
     parts += _turns(reply)
     if reply.queue:

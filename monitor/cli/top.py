@@ -16,6 +16,7 @@ from rich.text import Text
 from ..views.stats.plain import status_json
 from . import terminal, turns
 from .client import looks, monitor_client
+from .errors import plain
 from .grid import Gives, Grid, left, names, right
 from .status import place_of
 
@@ -111,10 +112,10 @@ class View:
                 texts.append(f"GPU {device.ordinal} is lost: the driver cannot reach it")
             if device.state == control_pb2.DEVICE_STATE_FAILING:
                 why = device.problem or "the monitor's log says why"
-                texts.append(f"GPU {device.ordinal} has no API server: {why}")
+                texts.append(f"GPU {device.ordinal} starts no API server: {why}")
         if reply.monitor.gpu_stats_problem:
             texts.append(f"no figures of the devices: {reply.monitor.gpu_stats_problem}")
-        return [Panel(Text("\n".join(texts)), style="yellow", expand=False)] if texts else []
+        return [Panel(Text(plain("\n".join(texts))), style="yellow", expand=False)] if texts else []
 
     def _gpus(self, reply: control_pb2.StatusReply) -> Grid:
         table = Grid(

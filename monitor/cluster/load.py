@@ -32,7 +32,7 @@ def describe(config: Config, broker: Broker, pool: Pool, steward: Steward) -> re
         version=package_version(),
         devices=_devices(config, broker.rooms(), pool, steward, host + disk),
         sessions=len(broker.running()),
-        waiting=len(broker.queue()),
+        waiting=len(broker.waiting()),
         away_memory_left=host,
         away_disk_left=disk,
         labels_of_all=config.label_scope == SERVER,

@@ -204,7 +204,7 @@ class Membership:
     async def _remember(self, limits: Mapping[str, Limits]) -> None:
         """For the next start of this monitor, if no registry answers then."""
         try:
-            await LimitBook(self._local.made(), CLUSTERS).replace(limits)
+            await LimitBook(await self._local.made(), CLUSTERS).replace(limits)
         except StoreError as error:
             log.warning("the cluster's limits are not kept for the next start", error=str(error))
 
@@ -228,7 +228,7 @@ class Membership:
         """Do what the state folder says now. Where it cannot be read the log says so, once."""
         trouble = ""
         try:
-            if book := self._local.book:
+            if book := await self._local.book():
                 self._kill(await book.kills())
             await self.read_limits()
         except StoreError as error:
@@ -243,7 +243,7 @@ class Membership:
         """Let the limits hold that the state folder has: set here, or as the registry told them last. Which
         tenants have tokens there is known then, too.
         """
-        if store := self._local.store:
+        if store := await self._local.store():
             self._know(Source.MACHINE, await TokenBook(store).tenants())
             self._heed(Source.MACHINE, await LimitBook(store).all())
             if not self._told:
@@ -263,7 +263,8 @@ class Membership:
 
     async def holds(self, tenant: str, known: proof.Verifier) -> bool:
         """Whether the tenant has the token that this checks. Raises StoreError."""
-        found = await self._local.book.verifiers(tenant) if self._local.book else ()
+        book = await self._local.book()
+        found = await book.verifiers(tenant) if book else ()
         matching = [one for one in found if hmac.compare_digest(one.stored_key, known.stored_key)]
         return bool(matching) or (tenant, proof.fingerprint(known)) in self._digests
 
@@ -278,7 +279,8 @@ def lets_somebody_in(config: MonitorOptions) -> bool:
     async def any_token() -> bool:
         local = LocalTenants(store_path(config.state))
         try:
-            return bool(local.book and await local.book.all())
+            book = await local.book()
+            return bool(book and await book.all())
         finally:
             await local.close()
 

@@ -22,6 +22,7 @@ from ..door.agreement import UNTOLD, Agreement, names, offer
 from ..door.tickets import issue, restore_key
 from ..moves.migration import CannotMove
 from ..moves.orders import Link
+from ..pool.channel import shown
 from ..service.dial import dial_async
 from ..service.waiting import within
 from ..sessions.session import Session
@@ -257,7 +258,7 @@ async def _shake_hands(
     while op == Frame.QUEUED:
         op, body = await _read(connection)
     if op == Frame.REFUSED:
-        raise CannotMove(f"it refuses: {body[frames.Refused.SIZE :].decode(errors='replace')}")
+        raise CannotMove(f"it refuses: {shown(body[frames.Refused.SIZE :].decode(errors='replace'))}")
     if op == Frame.REDIRECT:
         raise CannotMove("that is a registry, not a GPU server")
     proof = handshake.server_proof(key, server_nonce, nonce)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,26 +76,27 @@ class LocalTenants:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._store: SqliteStore | None = None
+        self._opening = asyncio.Lock()
 
-    @property
-    def store(self) -> SqliteStore | None:
+    async def store(self) -> SqliteStore | None:
         """The file's store; None as long as there is no file. Raises StoreError."""
         try:
             there = bool(self._store or self._path.exists())
         except OSError as error:  # the folder is another user's, or its disk is gone
             raise StoreError(f"{self._path}: {error.strerror}") from None
-        return self.made() if there else None
+        return await self.made() if there else None
 
-    def made(self) -> SqliteStore:
+    async def made(self) -> SqliteStore:
         """The file's store; the file is made if need be. Raises StoreError."""
-        if self._store is None:
-            self._store = SqliteStore(self._path)
+        async with self._opening:
+            if self._store is None:  # SQLite may wait for another process, or for the disk
+                self._store = await asyncio.to_thread(SqliteStore, self._path)
         return self._store
 
-    @property
-    def book(self) -> TokenBook | None:
+    async def book(self) -> TokenBook | None:
         """The tokens; None as long as there is no file. Raises StoreError."""
-        return TokenBook(self.store) if self.store else None
+        store = await self.store()
+        return TokenBook(store) if store else None
 
     def at_once(self, claim: Claim) -> Proven | None:
         """Always None: tokens are in a file, and looking there takes time."""
@@ -102,7 +104,8 @@ class LocalTenants:
 
     async def judge(self, claim: Claim) -> Proven | None:
         """The tenant, if the proof fits one of its tokens."""
-        return await Tenants(self.book).judge(claim) if self.book else None
+        book = await self.book()
+        return await Tenants(book).judge(claim) if book else None
 
     async def close(self) -> None:
         """Close the file, if it was opened."""

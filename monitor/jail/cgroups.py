@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,21 +32,20 @@ class Cgroups:
         self._numbers = itertools.count(1)
 
     def make(self, pid: int) -> str:
-        """Put a process into a group of its own. Returns its name. Raises OSError; then it is in none."""
+        """Put a process into a group of its own. Returns its name. Raises OSError, which says where; then it
+        is in none.
+        """
         while True:
             name = f"{os.getpid()}-{next(self._numbers)}"
             if not any((folder.path / name).exists() for folder in self._folders):
                 break  # or a killed monitor with our pid left it, maybe with somebody in it
-        try:
-            for folder in self._folders:
-                group = folder.path / name
-                group.mkdir()
-                for file, limit in folder.limits.items():
-                    (group / file).write_text(str(limit))
-                (group / "cgroup.procs").write_text(str(pid))
-        except OSError:
-            self.remove(name)
-            raise
+        for folder in self._folders:
+            try:
+                _put(folder.path / name, folder.limits, pid)
+            except OSError as error:
+                self.remove(name)
+                text = f"its control group in {folder.path}: {error.strerror}"
+                raise OSError(error.errno, text) from None
         return name
 
     def remove(self, name: str) -> None:
@@ -75,6 +74,14 @@ class Cgroups:
                     if not _anothers(group.name):
                         with contextlib.suppress(OSError):
                             group.rmdir()
+
+
+def _put(group: Path, limits: Mapping[str, int], pid: int) -> None:
+    """Make a group with these limits and put the process into it."""
+    group.mkdir()
+    for file, limit in limits.items():
+        (group / file).write_text(str(limit))
+    (group / "cgroup.procs").write_text(str(pid))
 
 
 def _anothers(name: str) -> bool:

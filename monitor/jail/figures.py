@@ -50,7 +50,7 @@ class Figures:
         it, and the process dies with it.
         """
         for entry in os.scandir(self._folder):
-            with contextlib.suppress(FileNotFoundError, ValueError):  # removed meanwhile, or none of ours
+            with contextlib.suppress(OSError, ValueError):  # removed meanwhile, unknown now, or none of ours
                 if _abandoned(entry):
                     self.remove(Path(entry.path))
 

@@ -345,13 +345,15 @@ class Orders:
         session, device = migration.session, migration.target.device
         if device is None:
             lease = session.lease.number
-            self._placer.arrive(lease, session.quota, frozenset(), time.monotonic(), **session.names)
+            self._placer.arrive(lease, session.quota, session.labels, time.monotonic(), **session.names)
             self._dispatch()
             return
         if self._preparations.wait_for_server(migration, device):
             return
         try:
-            server = self._placer.on_return(session.lease.number, device, session.quota, **session.names)
+            server = self._placer.on_return(
+                session.lease.number, device, session.quota, session.labels, **session.names
+            )
         except Declined as error:
             self._custody.fail(migration, str(error))
         else:

@@ -230,11 +230,12 @@ class ApiServer:
         assert self._process
         process, stay = self._process, self._process.stay
         try:
+            began = start_time(process.pid)
             name, door = returns.enter()
         except OSError as error:
             self._complain(error)
             return
-        self._record = Record(name, process.pid, start_time(process.pid), process.group)
+        self._record = Record(name, process.pid, began, process.group)
         if stay:
             self._record.uid, self._record.cgroup = stay.uid, stay.cgroup
         self._returns = returns
@@ -558,6 +559,11 @@ class ApiServer:
             self.send(node_pb2.ToServer(shutdown=node_pb2.Shutdown()))
         self._must_clear(f"{reason}, and it did not end by itself")
         self.state = State.STOPPING
+
+    def abandon(self, reason: str) -> None:
+        """End the process now, for which there is no use any more: nothing is amiss with it."""
+        self.dismissed = True
+        self.kill(reason)
 
     def takes_too_much(self) -> bool:
         """Whether it has filled the disk with a file that its jail lets it write. Then that is gone."""

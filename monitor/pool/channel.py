@@ -74,13 +74,14 @@ def _check(said: Message) -> None:
                 if each not in field.enum_type.values_by_number:
                     raise ChannelBroken(f"{field.name}: there is no {field.enum_type.name} {each}")
         elif field.type == FieldDescriptor.TYPE_STRING and not field.is_repeated:
-            setattr(said, field.name, _shown(value))
+            setattr(said, field.name, shown(value))
         elif field.cpp_type in NUMBERS:
             for each in values:
                 _check_number(field.name, each)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """What others say, without what would steer a terminal, and no longer than anybody reads."""
     return "".join(letter if letter.isprintable() else " " for letter in text[:TEXT_MOST])
 
 

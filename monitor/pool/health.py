@@ -15,7 +15,7 @@ class Health:
         self.out = False  # of service
         self.resting = False  # nothing is started there now
         self.hopeless = False  # one after the other could not live there
-        self.reason: str | None = None  # why API servers do not live there; none: they do
+        self.reason: str | None = None  # why no more API servers live there; none: they do
         self._failures = 0
 
     def server_ready(self) -> None:

@@ -16,6 +16,7 @@ from gpuferry.specs._generated import node_pb2
 from ..devices.choice import CHECKED, INSTANCE_PREFIX
 from ..jail.jail import Jail
 from ..policy.portion import FULL
+from ..service.rates import Sparing
 from ..settings.monitor import Config
 from . import mps
 from .api_server import NOWHERE, ApiServer, Neighbourhood, PoolListener, State
@@ -74,12 +75,21 @@ class Pool:
         self._to_fill: set[int] = set()
         self.servers: dict[int, ApiServer] = {}
         self.keepers: dict[int, ApiServer] = {}
+        self._notes = Sparing(log.info)  # of what a guest may bring about all the time
         self.failures = 0  # API servers that were never ready
         self.last_failure = ""
 
     def everyone(self) -> list[ApiServer]:
         """The API servers and the keepers of this moment, in a list of the caller's own."""
         return [*self.servers.values(), *self.keepers.values()]
+
+    @property
+    def _program(self) -> str:
+        """What is started, as tenants and whoever reads `/readyz` may know it: where ours is, is the
+        operator's affair.
+        """
+        program = self._config.server_command[0]
+        return program if self._config.own_command else os.path.basename(program)
 
     @property
     def devices(self) -> int:
@@ -241,12 +251,17 @@ class Pool:
         return found
 
     def problems(self) -> dict[int, str]:
-        """Why no API server lives on a device, by ordinal; without those on which one does."""
+        """Why no more API servers live on a device, by ordinal; without those on which they do."""
         return {device: health.reason for device, health in self._health.items() if health.reason is not None}
 
-    def is_failing(self, device: int) -> bool:
-        """Whether the device was taken out because no API server lives there."""
-        return self._health[device].out
+    def takes_guests(self, device: int) -> bool:
+        """Whether a guest could have an API server of the device: one is idle, or whoever ends a session is
+        followed by another.
+        """
+        here = [server for server in self.servers.values() if server.device == device and server.ready]
+        return any(one.state is State.IDLE for one in here) or (
+            bool(here) and self._health[device].reason is None
+        )
 
     def _fill_soon(self, device: int) -> None:
         if device not in self._to_fill:
@@ -338,23 +353,31 @@ class Pool:
             await life
         except OSError as error:
             crowded_out = error.errno in (errno.EMFILE, errno.ENFILE)
-            server.end_reason = f"{self._config.server_command[0]}: {error.strerror or error}"
+            server.end_reason = f"{self._program}: {error.strerror or error}"
         except ChannelBroken as error:
             server.end_reason = str(error)
         finally:
             del self.servers[server.key]
             for device in server.devices:
                 self._withhold_contexts(device)
-            if not server.ready:
+            if not server.ready and not server.dismissed:
                 self.failures += 1
                 self.last_failure = server.end_reason
             self._events.server_lost(server)
-        tell = log.info if server.dismissed else log.warning
-        tell("server ended", server=server.pid, gpu=server.device, reason=server.end_reason)
+        self._tell_end(server)
         if crowded_out:  # no fault of the device: connections that wait have all descriptors
             asyncio.get_running_loop().call_later(CROWDED_SECONDS, self._fill, server.device)
         elif not server.own:
             self._replace(server)
+
+    def _tell_end(self, server: ApiServer) -> None:
+        fields = {"server": server.pid, "gpu": server.device, "reason": server.end_reason}
+        if not server.dismissed:
+            log.warning("server ended", **fields)
+        elif server.ready:
+            log.info("server ended", **fields)
+        else:
+            self._notes.say("server ended", server.device, **fields)
 
     def _replace(self, server: ApiServer) -> None:
         device, health = server.device, self._health[server.device]
@@ -362,11 +385,11 @@ class Pool:
         if not pause:
             self._fill(device)
             return
-        if not any(s.ready for s in self.servers.values() if s.device == device):
-            if health.hopeless:
-                self._take_out(device, server.end_reason)
-            elif not health.out:
-                health.reason = server.end_reason
+        alone = not any(s.ready for s in self.servers.values() if s.device == device)
+        if alone and health.hopeless:
+            self._take_out(device, server.end_reason)
+        elif (alone or health.hopeless) and not health.out:
+            health.reason = server.end_reason
         self._rest(device, pause)
 
     def lose(self, device: int, reason: str) -> None:

@@ -246,9 +246,12 @@ class Adopted:
         self.group = group
         self.stay = stay
         self._descriptor = os.pidfd_open(pid)  # ProcessLookupError, an OSError, if it is gone
-        if start_time(pid) != began:
+        try:
+            if start_time(pid) != began:
+                raise ProcessLookupError(pid)
+        except OSError:
             os.close(self._descriptor)
-            raise ProcessLookupError(pid)
+            raise
         self._gone = asyncio.Event()
         asyncio.get_running_loop().add_reader(self._descriptor, self._end)
 

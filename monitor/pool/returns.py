@@ -187,6 +187,14 @@ class Rounds:
             self._gone(record)
 
 
+def _is_gone(record: Record) -> bool:
+    """As far as anybody can tell now."""
+    try:
+        return start_time(record.pid) != record.began
+    except OSError:
+        return False
+
+
 async def _first(channel: Channel, record: Record) -> node_pb2.FromServer | None:
     """The first that it says. Raises ChannelBroken if its process is gone: somebody else may have its socket
     open. One that hangs may come back, but not at any time: its session is in nobody's books until then.
@@ -195,7 +203,7 @@ async def _first(channel: Channel, record: Record) -> node_pb2.FromServer | None
     ends = time.monotonic() + SILENT_SECONDS
     try:
         while not (await asyncio.wait([saying], timeout=LOOK_SECONDS))[0]:
-            if start_time(record.pid) != record.began:
+            if _is_gone(record):
                 raise ChannelBroken("its process is gone")
             if time.monotonic() > ends:
                 raise ChannelBroken(f"it said nothing for {SILENT_SECONDS:g} s")

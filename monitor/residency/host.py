@@ -21,6 +21,7 @@ log = structlog.get_logger()
 # The limit of a group, what it has, and what of that is only remembered from files: version 2, version 1.
 _FILES = (
     ("memory.max", "memory.current", "inactive_file"),
+    ("memory.high", "memory.current", "inactive_file"),  # beyond which all of the group is slowed down
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 

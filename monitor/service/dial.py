@@ -38,7 +38,7 @@ _REASONS = (
 
 def why_unreachable(code: grpc.StatusCode, details: str | None) -> str:
     """Why a call found nobody, in our words."""
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+    if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
         return "no answer in time"
     found = (reason for words, reason in _REASONS if words in (details or ""))
     return next(found, "nothing listens there")

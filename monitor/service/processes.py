@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -14,10 +15,12 @@ def _figures(pid: int) -> list[bytes]:
 
 
 def start_time(pid: int) -> int:
-    """When the process began, in ticks since the machine did; 0 if it is gone."""
+    """When the process began, in ticks since the machine did; 0 if it is gone. Raises OSError if nobody can
+    look now: no descriptor is free, say.
+    """
     try:
         return int(_figures(pid)[19])
-    except (OSError, ValueError, IndexError):
+    except (FileNotFoundError, ProcessLookupError):
         return 0
 
 
@@ -25,8 +28,20 @@ def is_ending(pid: int) -> bool:
     """Whether it has begun to end, which is before its connections close, or is gone."""
     try:
         return bool(int(_figures(pid)[6]) & PF_EXITING)
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
+    except OSError:  # nobody can look now
+        return False
+
+
+def let_children_be_ordinary() -> None:
+    """Let processes that are started from now on take turns like all others where this one has a real-time
+    policy (`chrt`): control groups refuse such, and with it sessions would keep everybody from the
+    processors.
+    """
+    policy = os.sched_getscheduler(0)
+    if policy in (os.SCHED_FIFO, os.SCHED_RR):
+        os.sched_setscheduler(0, policy | os.SCHED_RESET_ON_FORK, os.sched_getparam(0))
 
 
 def how_it_ended(status: int) -> str:

@@ -209,12 +209,13 @@ class Placer:
         session: int,
         device: int,
         quota: int,
+        labels: frozenset[str] = frozenset(),
         function: str = "",
         tenant: str = "",
         portion: Portion = PLAIN,
     ) -> int:
         """Place a suspended session on this device again. Returns its API server there. Raises Declined."""
-        request = Request(session, quota, function, tenant=tenant, portion=portion)
+        request = Request(session, quota, function, labels=labels, tenant=tenant, portion=portion)
         return self._policy.on_return(request, device)
 
     def on_migrated(self, session: int, done: bool, seconds: float = 0.0) -> None:

@@ -272,7 +272,9 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         if tenant is not None and self._listening[tenant] >= LISTENING_MOST:
             text = f"tenant {tenant} has {LISTENING_MOST} calls of Invocations already"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-        listening = Listening(self._steward, tenant, self._move, lambda: self._may_speak(tenant))
+        listening = Listening(
+            self._steward, tenant, self._move, lambda: self._may_speak(tenant), self._broker.all_back
+        )
         tasks = [asyncio.ensure_future(listening.hear(notes))]
         if tenant is not None:
             tasks.append(asyncio.ensure_future(_until_revoked(_still.get(), listening, tasks[0])))

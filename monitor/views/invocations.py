@@ -31,12 +31,15 @@ class Listening:
         tenant: str | None,
         move: Callable[[int, int], str | None],
         may_speak: Callable[[], bool] = lambda: True,
+        all_back: Callable[[], bool] = lambda: True,
     ) -> None:
         """`tenant`: whose programs it may speak of; None: those without one, as is the operator's. `move`:
         moves a session to a GPU, or says why not. `may_speak`: whether one more note is heard now.
+        `all_back`: whether no session of an earlier monitor is unknown any more.
         """
         self._move = move
         self._may_speak = may_speak
+        self._all_back = all_back
         self._steward = steward
         self._tenant = tenant
         self._words: dict[bytes, bytes] = {}  # what the caller calls a program, by its digest
@@ -118,15 +121,16 @@ class Listening:
 
     def _look_later(self, program: bytes) -> None:
         """Once all API servers of an earlier monitor have come back that are going to."""
-
-        def look() -> None:
-            del self._looking[program]
-            if not self._steward.invocations.has(program):
-                self._moved(program, None)
-
         if program not in self._looking:
             loop = asyncio.get_running_loop()
-            self._looking[program] = loop.call_later(LATEST_RETURN_SECONDS, look)
+            self._looking[program] = loop.call_later(LATEST_RETURN_SECONDS, self._look, program)
+
+    def _look(self, program: bytes) -> None:
+        del self._looking[program]
+        if not self._all_back():
+            self._look_later(program)
+        elif not self._steward.invocations.has(program):
+            self._moved(program, None)
 
     async def replies(self) -> AsyncIterator[control_pb2.InvocationReply]:
         """What the caller is told, until it has said all, or is not listened to."""

@@ -113,7 +113,7 @@ class StatusReporter:
             sessions=[self._session(one, entries.get(one.id)) for one in self._running(tenant)],
             queue=[
                 self._waiting(session, reasons.get(session.id, ""))
-                for session in self._broker.queue()
+                for session in self._broker.waiting()
                 if session.guest and tenant in (None, session.hello.tenant)
             ],
             migrations=[describe(migration) for migration in self._broker.custody.recent],
@@ -146,7 +146,7 @@ class StatusReporter:
             device.uuid = ready.device_uuid
             device.driver_version = ready.driver_version
             device.memory_total = ready.device_memory
-        device.state = self._device_state(ordinal, mine)
+        device.state = self._device_state(ordinal)
         device.problem = self._pool.problems().get(ordinal, "")
         self._measured(device)
         if self._office:
@@ -174,10 +174,10 @@ class StatusReporter:
             return dict(zip(server.devices, server.stats.mapped_on, strict=False)).get(device, 0)
         return server.stats.memory_mapped if server else 0
 
-    def _device_state(self, ordinal: int, servers: list[ApiServer]) -> control_pb2.DeviceState:
-        if any(server.ready for server in servers):
+    def _device_state(self, ordinal: int) -> control_pb2.DeviceState:
+        if self._pool.takes_guests(ordinal):
             return control_pb2.DEVICE_STATE_UP
-        failing = ordinal in self._identity or self._pool.is_failing(ordinal)
+        failing = ordinal in self._identity or ordinal in self._pool.problems()
         return control_pb2.DEVICE_STATE_FAILING if failing else control_pb2.DEVICE_STATE_STARTING
 
     def _measured(self, device: control_pb2.Device) -> None:

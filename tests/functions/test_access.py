@@ -67,6 +67,9 @@ def test_another_sites_page_neither_invokes_nor_reads(server: Server) -> None:
     assert server.ask("POST", "/function/mine", b"", Host="evil.example:80").status == 403
     assert server.ask("POST", "/function/mine", b"", Sec_Fetch_Site="cross-site").status == 403
     assert server.ask("POST", "/function/mine", b"", Sec_Fetch_Site="same-origin").status == 200
+    for older, status in (("http://evil.example", 403), ("null", 403), ("http://127.0.0.1:80", 200)):
+        asked = server.ask("POST", "/function/mine", b"", Host="127.0.0.1:80", Origin=older)
+        assert asked.status == status, older
 
 
 def test_the_page_and_probes_need_nothing_and_hold_nothing(server: Server) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +80,36 @@ def test_where_groups_were_promised_it_is_no_success_to_have_none(process: int) 
             jail(Cgroups([MISSING], False)).enter(apart=True).entered(process)
 
     asyncio.run(life())
+
+
+def test_what_cannot_be_had_of_a_group_is_said_with_its_place(process: int) -> None:
+    """`python: Invalid argument` was all that there was to read."""
+    with pytest.raises(OSError, match="its control group in /proc/none: No such file"):
+        Cgroups([MISSING], False).make(process)
+
+
+AS_RUN = """
+import os
+from gpuferry.monitor.service.processes import let_children_be_ordinary
+try:
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+except PermissionError:
+    raise SystemExit("no right to a real-time policy here")
+let_children_be_ordinary()
+own = os.sched_getscheduler(0)
+if os.fork() == 0:
+    print(own & os.SCHED_RR, os.sched_getscheduler(0) == os.SCHED_OTHER, flush=True)
+else:
+    os.wait()
+"""
+
+
+def test_what_a_real_time_monitor_starts_is_ordinary() -> None:
+    """Under `chrt` no jail could be made: a group takes no real-time process."""
+    done = subprocess.run([sys.executable, "-c", AS_RUN], capture_output=True, text=True, check=False)
+    if "no right to a real-time policy" in done.stderr:
+        pytest.skip("no right to a real-time policy here")
+    assert done.stdout == f"{os.SCHED_RR} True\n", done.stderr
 
 
 def test_one_that_is_gone_by_then_is_nobodys_fault(groups: Cgroups) -> None:

@@ -19,6 +19,7 @@ from gpuferry.monitor.moves.reunion import Reunion
 from gpuferry.monitor.policy.build import build
 from gpuferry.monitor.policy.interface import Migrate
 from gpuferry.monitor.pool.api_server import ApiServer
+from gpuferry.monitor.sessions.decision import Placement
 from gpuferry.monitor.sessions.lease import Lease
 from gpuferry.monitor.sessions.placement import Placer
 from gpuferry.monitor.sessions.session import Phase, Session
@@ -338,6 +339,24 @@ def test_a_process_that_waits_to_join_has_nothing_to_move() -> None:
     orders.check_can_move(running, ToDevice(1))
     with pytest.raises(CannotMove, match="session 2 waits for a GPU: there is nothing to move yet"):
         orders.check_can_move(waiting, ToDevice(1))
+
+
+def test_a_session_comes_out_of_its_file_where_its_labels_are() -> None:
+    """It came back on any GPU."""
+    (session,) = program(1)
+    session.hello, session.grant = HELLO._replace(labels=(("gpu", "1"),)), node_pb2.Grant(memory_quota=GIB)
+    session.file, placer = "a file", Placer(build())
+    for device in (0, 1):
+        placer.add_device(device, 4 * GIB, GIB, frozenset({f"gpu={device}"}))
+        placer.on_idle(device, 10 + device)
+    custody, _ = new_custody(placer)
+    here = OTHERS | {"preparations": MagicMock(wait_for_server=MagicMock(return_value=False))}
+    orders = Orders(placer, {1: session}, custody, pool=MagicMock(), variables_stay=False, **here)
+    there = custody.begin_migration(session, session.server, ToDevice(0))
+    orders._return(there)
+    assert there.reason == "GPU 0 lacks a label that it asked for"
+    orders._return(custody.begin_migration(session, session.server, ToDevice(None)))
+    assert placer.next() == Placement(session.id, 1, 11, GIB)
 
 
 def test_a_program_does_not_move_before_all_are_back() -> None:

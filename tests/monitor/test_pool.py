@@ -8,17 +8,20 @@ import os
 import sys
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 from gpuferry.monitor.pool import api_server
 from gpuferry.monitor.pool import pool as pool_module
-from gpuferry.monitor.pool.api_server import ApiServer, Neighbourhood, PoolListener
+from gpuferry.monitor.pool.api_server import ApiServer, Neighbourhood, PoolListener, State
 from gpuferry.monitor.pool.channel import Channel
-from gpuferry.monitor.pool.health import Health
+from gpuferry.monitor.pool.health import HOPELESS, Health
 from gpuferry.monitor.pool.pool import Pool
 from gpuferry.monitor.pool.process import Child, Launch
 from gpuferry.monitor.settings.monitor import Config
-from gpuferry.specs._generated import node_pb2
+from gpuferry.monitor.views.stats.observatory import Observatory
+from gpuferry.monitor.views.status import StatusReporter
+from gpuferry.specs._generated import control_pb2, node_pb2
 
 from tests.monitor.harness import DEADLINE
 
@@ -194,6 +197,69 @@ def test_a_device_without_api_servers_is_a_problem_even_without_words(tmp_path: 
         return pool.problems()
 
     assert asyncio.run(life()) == {0: ""}
+
+
+def test_where_sessions_go_on_and_no_more_api_servers_start_the_device_is_failing(tmp_path: Path) -> None:
+    """It was up and the server ready, whoever came waited, and only the log said why."""
+    config = Config(runtime=tmp_path, token=b"", simulated=True, devices=1)
+
+    def said(pool: Pool) -> tuple[object, bool, list[str]]:
+        mocks = {"broker": MagicMock(draining=False), "reporter": MagicMock(), "accounting": MagicMock()}
+        status = StatusReporter(config, pool, MagicMock(), MagicMock(), [], "", MagicMock())
+        return status._device_state(0), *Observatory(pool=pool, announcer=MagicMock(), **mocks).readiness()
+
+    async def life() -> None:
+        pool = Pool(config, {}, None, None, lambda device, uuid: 0, PoolListener())
+        busy, failed = (
+            ApiServer((0,), pool._health[0], lambda _: None, PoolListener(), Neighbourhood(False))
+            for _ in range(2)
+        )
+        busy.ready, busy.state, failed.end_reason = node_pb2.Ready(), State.BUSY, "no memory"
+        pool.servers[busy.key] = busy
+        for _ in range(HOPELESS):
+            assert said(pool) == (control_pb2.DEVICE_STATE_UP, True, [])
+            pool._replace(failed)
+        why = ["no API server is ready for a guest", "gpu 0: no memory"]
+        assert said(pool) == (control_pb2.DEVICE_STATE_FAILING, False, why)
+        busy.state = State.IDLE  # its session is over: it takes another
+        assert said(pool) == (control_pb2.DEVICE_STATE_UP, True, why[1:])
+
+    asyncio.run(life())
+
+
+def test_why_no_api_server_starts_does_not_say_where_ours_is(tmp_path: Path) -> None:
+    """Guests of several GPUs and everybody who reaches `/readyz` are told."""
+    config = Config(
+        runtime=tmp_path, token=b"", simulated=False, devices=1, server_command=("/opt/of/operator/python",)
+    )
+
+    async def life() -> str:
+        pool = Pool(config, {}, None, None, lambda device, uuid: 0, PoolListener())
+        await pool.start_own((0,), 0).ready_or_gone.wait()
+        while pool.servers:
+            await asyncio.sleep(0.001)
+        return pool.last_failure
+
+    assert asyncio.run(life()) == "python: No such file or directory"
+
+
+def test_who_comes_and_goes_while_its_api_server_starts_fills_no_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each time wrote a warning, and was a failure that others were told of."""
+    config = Config(runtime=tmp_path, token=b"", simulated=False, devices=2, server_command=("sleep", "600"))
+
+    async def life() -> Pool:
+        pool = Pool(config, {}, None, None, lambda device, uuid: 0, PoolListener())
+        for _ in range(20):
+            pool.start_own((0, 1), 0).abandon("its session does not wait any more")
+        while pool.servers:
+            await asyncio.sleep(0.001)
+        return pool
+
+    pool = asyncio.run(life())
+    assert (pool.failures, pool.last_failure) == (0, "")
+    assert capsys.readouterr().out.count("server ended") <= 5
 
 
 def test_between_the_grants_of_a_crowd_nobody_looks_at_all_api_servers(

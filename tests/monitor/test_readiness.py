@@ -21,8 +21,8 @@ def test_it_is_told_once_it_is_published(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(readiness, "Parent", lambda *_: SimpleNamespace(tell=told.append))
-    server: Any = SimpleNamespace(ready=True)
-    pool: Any = SimpleNamespace(servers={1: server}, failures=0)
+    server: Any = SimpleNamespace()
+    pool: Any = SimpleNamespace(devices=1, takes_guests=lambda device: True, failures=0)
     stopping: Any = SimpleNamespace(ask=None)
     watched = readiness.Readiness(pool, 0, stopping)
     counts = []

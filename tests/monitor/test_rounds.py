@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from gpuferry.monitor.pool import returns
 from gpuferry.monitor.pool.channel import Channel
 from gpuferry.monitor.pool.returns import Record, Returns, Rounds
+from gpuferry.monitor.service import processes
 from gpuferry.monitor.service.processes import start_time
 from gpuferry.specs._generated import node_pb2
 
@@ -70,6 +72,20 @@ def test_one_whose_process_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     began = start_time(process.pid)
     process.wait()
     assert visited(tmp_path, process.pid, began, answer=False) == [f"gone {process.pid}"]
+
+
+def test_where_nobody_can_look_it_is_not_said_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a free descriptor for /proc all sessions of the monitor before were ended."""
+
+    def crowded(_: int) -> list[bytes]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    me = os.getpid()
+    record = Record("", me, start_time(me))
+    monkeypatch.setattr(processes, "_figures", crowded)
+    with pytest.raises(OSError, match="Too many open files"):
+        start_time(me)
+    assert not returns._is_gone(record)
 
 
 def test_a_process_that_has_its_number_is_another(tmp_path: Path) -> None:

@@ -203,7 +203,14 @@ def test_a_child_that_leaves_meanwhile(spoilt: tuple[harness.Monitor, Path], par
         with connect(monitor.address) as child:
             extensions = {PROGRAM: program}
             child.sendall(hello_frame(read_greeting(child), monitor.token, devices=2, extensions=extensions))
-            monitor.wait_for(lambda status: len(status.servers) == 4, "one is started for the child")
+            monitor.wait_for(
+                lambda status: (
+                    len(status.servers) == 4
+                    and [one.reason for one in status.queue]
+                    == ["its API server on GPUs 0, 1 is being started"]
+                ),
+                "one is started for the child, which is said to wait for it",
+            )
             if parent_first:
                 parent.connection.close()
                 monitor.wait_for(lambda status: not status.sessions, "the parent is gone")

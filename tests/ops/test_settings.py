@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -308,7 +309,7 @@ def test_a_state_folder_that_nobody_can_look_into(tmp_path: Path, monkeypatch: p
         read_cluster_key(None, unseen)
     assert "--state" in caught.value.hint
     with pytest.raises(StoreError, match="File name too long"):
-        _ = LocalTenants(unseen / "gpuferry.db").store
+        asyncio.run(LocalTenants(unseen / "gpuferry.db").store())
     assert read_cluster_key(None, tmp_path / "none") is None
     (tmp_path / "gpuferry.db").write_bytes(b"no database at all" * 100)
     with pytest.raises(ConfigError, match=r"tokens of tenants cannot be read: .*gpuferry\.db: "):

@@ -12,6 +12,7 @@ import pytest
 from gpuferry.monitor.cluster.registry import redirect
 from gpuferry.monitor.cluster.registry.accounts import ClusterUsage, follow_limits
 from gpuferry.monitor.cluster.registry.choose import Wish
+from gpuferry.monitor.cluster.registry.clocks import Clocks
 from gpuferry.monitor.cluster.registry.directory import Directory
 from gpuferry.monitor.cluster.registry.redirect import Redirector, Sent
 from gpuferry.monitor.cluster.registry.service import RegistryService
@@ -56,6 +57,7 @@ class Refusing:
 
 class Servers:
     known = True
+    clocks = Clocks()
 
     def __init__(self, *servers: registry_pb2.Server) -> None:
         self.servers = list(servers)
@@ -83,6 +85,15 @@ def redirector(limits: Limits, *servers: registry_pb2.Server, max_wait: float = 
 
 
 class Connection:
+    """Nothing is said on it until it is gone."""
+
+    gone = False
+
+    def recv(self, size: int, flags: int) -> bytes:
+        if self.gone:
+            return b""
+        raise BlockingIOError
+
     def close(self) -> None:
         pass
 
@@ -195,6 +206,59 @@ def test_those_who_wait_ask_once_for_all_who_want_the_same(monkeypatch: pytest.M
         await made.close()
 
     asyncio.run(main())
+
+
+def test_who_hangs_up_while_it_waits_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stood in line until its time was over, with its descriptor, and was sent to a server in its turn:
+    that was as good as occupied for two heartbeats, and so was its tenant's limit.
+    """
+    changes: list[asyncio.Event] = []
+
+    def next_change(_: Servers) -> asyncio.Event:
+        changes.append(asyncio.Event())
+        return changes[-1]
+
+    monkeypatch.setattr(Servers, "next_change", next_change)
+
+    async def main() -> None:
+        made = redirector(Limits(), max_wait=120.0)
+        guests = [guest(), guest(tenant="b")]
+        made.arrive(guests)
+        while len(changes) < 2:
+            await asyncio.sleep(0)
+        guests[0].connection.gone = True
+        for change in changes[:2]:
+            change.set()
+        await asyncio.wait(list(made._waiting), return_when=asyncio.FIRST_COMPLETED)
+        assert [one.guest for one in made._waiting.values()] == guests[1:]
+        assert made.refused == []
+        await made.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_crowd_that_a_server_does_not_answer_fills_no_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of those that waited wrote a line, at each heartbeat."""
+
+    async def greets(*_: object) -> bool:
+        await asyncio.sleep(0)
+        return False
+
+    monkeypatch.setattr(redirect, "_greets", greets)
+    monkeypatch.setattr(redirect, "choose", lambda *_: "a:1")
+
+    async def main() -> None:
+        made = redirector(Limits(), server("a:1"), max_wait=120.0)
+        assert await _who_waits(made) == ""
+        made.arrive([guest() for _ in range(20)])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await made.close()
+
+    asyncio.run(main())
+    assert 1 <= capsys.readouterr().out.count("server does not answer") <= 5
 
 
 def test_who_has_to_go_before_anything_was_done_for_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from gpuferry.monitor.cli import server as commands
 from gpuferry.monitor.cli.cluster import Cluster
-from gpuferry.monitor.cli.errors import CliError
+from gpuferry.monitor.cli.errors import CliError, Exit
 from gpuferry.monitor.cluster.registry import daemon
 from gpuferry.monitor.cluster.registry.config import RegistryConfig
 from gpuferry.monitor.service.runtime import RuntimeDirectory
@@ -48,8 +48,9 @@ def test_the_life_of_a_server(running: Registry) -> None:
     early = running.run("server", "remove", address, "--yes")
     assert early.returncode == 1
     assert f"gpuferry server drain {address}" in early.stderr
-    assert running.run("server", "drain", address, "--wait").returncode == 0
-    assert listed(running) == {address: "drained"}
+    assert running.run("server", "drain", address).returncode == 0
+    assert listed(running) == {address: "silent"}
+    assert "silent, drained" in running.run("server", "list").stdout
     assert running.run("server", "undrain", address).returncode == 0
     assert listed(running) == {address: "silent"}
     assert running.run("server", "register", address, "--label", "zone=b").returncode == 0
@@ -102,11 +103,36 @@ def test_what_a_server_is_not_drained_of(monkeypatch: pytest.MonkeyPatch, sessio
         draining(monkeypatch, itertools.repeat(drained(7, sessions)), 0.0)
 
 
-def test_of_a_silent_server_nobody_knows(
+def test_of_a_silent_server_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was said to be drained, and `--wait` succeeded, whatever it had when it was last heard."""
+    silent = drained(8)
+    silent.alive = False
+    assert commands._plain(silent)["state"] == "silent"
+    with pytest.raises(CliError, match="gpu-a:7700 is silent"):
+        draining(monkeypatch, itertools.chain([drained(7)], itertools.repeat(silent)), 0.01)
+    draining(monkeypatch, iter([drained(7), silent, drained(9)]), 60.0)
+
+
+def test_who_watches_servers_asks_again_and_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    draining(monkeypatch, iter([drained(7), registry_pb2.Server()]), 60.0)
-    assert "gpu-a:7700 is silent" in capsys.readouterr().err
+    """A registry that hangs showed for ever what once was. What has not changed is not said again."""
+    said = [drained(7), drained(8), drained(8, sessions=1)]
+
+    class Registry:
+        def __init__(self, registry: str | None, key: str | None, timeout: float) -> None:
+            assert timeout == 7.0
+
+        def call(self, *_: Any) -> registry_pb2.ListReply:
+            if not said:
+                raise CliError(Exit.UNREACHABLE, "no answer in time")
+            return registry_pb2.ListReply(servers=[said.pop(0)])
+
+    monkeypatch.setattr("gpuferry.monitor.cli.cluster.Cluster", Registry)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with pytest.raises(CliError, match="no answer in time"):
+        commands.list_servers(watch=True, as_json=True, timeout=7.0)
+    assert [line.count("drained") for line in capsys.readouterr().out.splitlines()] == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 from gpuferry.monitor.cluster.cluster import Cluster
-from gpuferry.monitor.cluster.neighbours import Neighbours, _connect
+from gpuferry.monitor.cluster.neighbours import Neighbours, _connect, _shake_hands
+from gpuferry.monitor.door import handshake
+from gpuferry.monitor.door.handshake import Reason, Refusal
 from gpuferry.monitor.moves.migration import CannotMove
-from gpuferry.specs._generated import registry_pb2
+from gpuferry.monitor.sessions.session import Session
+from gpuferry.specs._generated import node_pb2, registry_pb2
+
+from tests.monitor.test_gangs import HELLO
 
 
 class Known(Neighbours):
@@ -52,6 +58,25 @@ def test_others() -> None:
     assert found("elsewhere:7700") == ("elsewhere:7700", "")
     with pytest.raises(CannotMove, match="no such GPU server is registered"):
         found("gpu-b")
+
+
+def test_why_another_server_refuses_is_text() -> None:
+    """Whoever answers there has not proven anything yet, and `migrate` and `status` show it."""
+    greeting = handshake.greeting(bytes(32))
+    refusal = Refusal(Reason.NO_CAPACITY, "full\x1b]0;mine\x07\x1b[2J").frame()
+    session = Session(1, HELLO, "", None)
+    session.grant = node_pb2.Grant()
+
+    async def refused() -> str:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            theirs.sendall(greeting + refusal)
+            with pytest.raises(CannotMove) as caught:
+                await _shake_hands(ours, session, b"key", b"")
+        return caught.value.reason
+
+    assert asyncio.run(refused()) == "it refuses: full ]0;mine  [2J"
 
 
 def test_what_can_be_no_name() -> None:

@@ -14,6 +14,7 @@ from gpuferry.monitor.residency import invocations as tried
 from gpuferry.monitor.residency.books import Entry
 from gpuferry.monitor.residency.invocations import Invocations, Speaker, TooMany, Where
 from gpuferry.monitor.residency.steward import Steward
+from gpuferry.monitor.views import invocations as views
 from gpuferry.monitor.views.invocations import Listening
 from gpuferry.specs._generated import node_pb2
 from gpuferry.specs._generated.control_pb2 import InvocationNote as Note
@@ -113,6 +114,32 @@ def test_what_is_said_of_programs_that_were_not_named_takes_no_memory(tmp_path: 
         listening.close()
 
     asyncio.run(main())
+
+
+def test_nobody_is_told_of_a_loss_while_api_servers_may_yet_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas were ended after 30 s, whose API servers had two minutes to come back to the next monitor."""
+    back: list[bool] = []
+    monkeypatch.setattr(views, "LATEST_RETURN_SECONDS", 0.001)
+
+    async def main() -> None:
+        steward, looks = Steward(1.0, 0, 0, tmp_path), 0
+
+        def all_back() -> bool:
+            nonlocal looks
+            looks += 1
+            back.append(bool(listening._news))
+            return looks == 3
+
+        listening = Listening(steward, "a", lambda *_: None, all_back=all_back)
+        await listening.hear(said(Note(program=bytes(32), what=Note.STANDS)))
+        while not listening._news:
+            await asyncio.sleep(0.001)
+        listening.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert back == [False] * 3
 
 
 def test_a_tenant_speaks_of_its_own_programs(tmp_path: Path) -> None:

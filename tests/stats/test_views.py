@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import socket
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import grpc
 import pytest
@@ -14,9 +17,11 @@ from gpuferry.monitor.cli import client, errors, smi, status, terminal, top
 from gpuferry.monitor.cli import session as commands
 from gpuferry.monitor.door.handshake import Hello
 from gpuferry.monitor.sessions.session import Session
+from gpuferry.monitor.views.callers import OPERATOR, Caller
 from gpuferry.monitor.views.stats import plain
 from gpuferry.monitor.views.stats.accounting import Accounting
 from gpuferry.monitor.views.stats.metrics import Metrics
+from gpuferry.monitor.views.stats.observatory import Observatory
 from gpuferry.monitor.views.status import StatusReporter
 from gpuferry.specs._generated import control_pb2, node_pb2
 from rich.console import Console
@@ -148,6 +153,19 @@ def test_names_are_no_markup(
     assert capsys.readouterr().out.count(name) == 4
 
 
+def test_no_monitor_steers_the_terminal() -> None:
+    """Whoever answers there may say what it likes."""
+    found = busy()
+    found.monitor.version = found.devices[0].problem = found.devices[0].name = "\x1b[2J"
+    found.queue[0].reason = found.sessions[0].function = "\x1b]0;mine\x07"
+    found.migrations.add(session=11, reason="\x1b[31m", source="\x9b")
+    found.devices[0].state = control_pb2.DEVICE_STATE_FAILING
+    console = terminal.plain(200)
+    with console.capture() as capture:
+        console.print(status.render(found), top.View().render(found))
+    assert not set("\x1b\x07\x9b") & set(capture.get())
+
+
 NEWER: Any = 77  # a state that only a newer monitor knows
 
 
@@ -189,6 +207,42 @@ def test_sessions_are_listed_with_their_ids(
     assert capsys.readouterr().out.splitlines()[1].startswith("12345 ")
 
 
+def test_a_tenants_page_has_its_own_api_servers_asked_alone() -> None:
+    """All were, each second for as long as it was open."""
+    asked: list[str | None] = []
+
+    async def report(tenant: str | None = None) -> control_pb2.StatusReply:
+        asked.append(tenant)
+        return busy()
+
+    async def main() -> None:
+        reporter: Any = SimpleNamespace(report=report, ask_arbiter=AsyncMock(), devices=list)
+        pool: Any = SimpleNamespace(servers={})
+        watched = Observatory(MagicMock(), pool, reporter, MagicMock(), MagicMock())
+        pages = [watched.events(caller) for caller in (Caller("a"), Caller("a"), Caller("b"), OPERATOR)]
+
+        async def read(page: AsyncIterator[str]) -> str:
+            return await asyncio.wait_for(anext(page), 30)
+
+        for page in pages[:3]:
+            await read(page)
+        asked.clear()
+        await watched.tick()
+        assert sorted(asked, key=str) == ["a", "b"]
+        one, other, anothers = [await read(page) for page in pages[:3]]
+        assert one == other != ""
+        assert "train[red].py" not in anothers
+        for _ in ("history", "status"):
+            await read(pages[3])
+        asked.clear()
+        await watched.tick()
+        assert asked == [None]
+        for page in pages:
+            assert "event: status" in await read(page)
+
+    asyncio.run(main())
+
+
 def test_an_older_monitor_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUFERRY_TOKEN", "0123456789abcdef")
     with (
@@ -196,6 +250,23 @@ def test_an_older_monitor_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> 
         client.monitor_client("unix:/nowhere", None),
     ):
         raise Unimplemented
+
+
+@pytest.mark.parametrize("order", ["evict", "recall", "suspend"])
+def test_an_order_without_a_limit_ends_where_the_monitor_answers_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, order: str
+) -> None:
+    """They waited for ever where it hung, or its machine was gone."""
+    monkeypatch.setattr(client, "PROBE_SECONDS", 0.001)
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setenv("GPUFERRY_TOKEN", "0123456789abcdef")
+    control, file = f"unix:{tmp_path}/control", str(tmp_path / "file")
+    given = {"evict": (7,), "recall": (7, 3600.0), "suspend": (7, file, 0.0)}[order]
+    with socket.socket(socket.AF_UNIX) as hangs:
+        hangs.bind(control.removeprefix("unix:"))
+        hangs.listen()
+        with pytest.raises(errors.CliError, match="no answer in time"):
+            getattr(commands, order)(*given, control=control)
 
 
 def test_who_watches_asks_again_and_again_with_a_limit_for_each_answer() -> None:
@@ -215,7 +286,8 @@ def test_who_watches_asks_again_and_again_with_a_limit_for_each_answer() -> None
 
 
 class Late(grpc.RpcError):
-    pass
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class Unimplemented(grpc.RpcError):

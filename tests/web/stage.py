@@ -56,7 +56,12 @@ class Stage:
             return self._status
 
         self.broker = SimpleNamespace(draining=False, sessions={})
-        self.pool = SimpleNamespace(servers={}, problems=lambda: self.problems)
+        self.pool = SimpleNamespace(
+            servers={},
+            devices=1,
+            problems=lambda: self.problems,
+            takes_guests=lambda _: any(server.ready for server in self.pool.servers.values()),
+        )
 
         async def ask_arbiter() -> None:
             pass

@@ -138,7 +138,7 @@ def test_sessions_are_counted_when_somebody_looks(stage: Stage) -> None:
 def test_health(stage: Stage) -> None:
     assert ask(stage.url, "/healthz")[0] == 200
     status, _, text = ask(stage.url, "/readyz")
-    assert (status, text) == (503, b"not ready\nno API server is ready\n")
+    assert (status, text) == (503, b"not ready\nno API server is ready for a guest\n")
     stage.pool.servers[1] = SimpleNamespace(ready=server(0, 1), session=0, stats=None)
     status, _, text = ask(stage.url, "/readyz")
     assert (status, text) == (200, b"ready\n")

@@ -229,7 +229,7 @@ def test_a_device_without_api_servers(browser: Browser, stage: Stage) -> None:
     stage.show(failing)
     browser.open(stage.link)
     browser.wait("document.querySelector('.gpu[data-state=\"failing\"]')", "the failing device")
-    assert "GPU 0 has no API server" in browser.text("#notices")
+    assert "GPU 0 starts no API server" in browser.text("#notices")
 
 
 def test_no_figures(browser: Browser, stage: Stage) -> None:

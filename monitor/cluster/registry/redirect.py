@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ PROBE_SECONDS = 1.0
 BEATS_TO_COME = 2  # heartbeats after which a guest that none of them knows will not come
 
 log = structlog.get_logger()
+_errors = Sparing(lambda event, **fields: log.error(event, **fields))
 
 
 async def _greets(way: str, identity: Identity | None) -> bool:
@@ -42,7 +44,7 @@ async def _greets(way: str, identity: Identity | None) -> bool:
     context = None
     if way.startswith(TLS_SCHEME):
         if identity is None:
-            log.error("server has TLS, and this registry has no certificate", address=way, hint=NEW)
+            _errors.say("server has TLS, and this registry has no certificate", way, address=way, hint=NEW)
             return False
         context = identity.client_context()
     opening = (
@@ -138,6 +140,7 @@ class Redirector:
         self._max_wait = max_wait
         self._farewells = Farewells()
         self._lines = Sparing(log.info)  # of what a guest may do all the time
+        self._complaints = Sparing(log.warning)  # of what all who wait find out
         self._waiting: dict[asyncio.Task[None], Waiting] = {}  # oldest first
         self._sent: dict[bytes, Sent] = {}  # by the number of its ticket
         self._dead: set[tuple[str, int]] = set()  # by heartbeat: the next one knows better
@@ -205,6 +208,9 @@ class Redirector:
             return
         except Refusal as refusal:
             self.turn_away(guest.connection, guest.peer, refusal)
+            return
+        except ConnectionError:
+            guest.connection.close()
             return
         address, hello = way_to(server), guest.hello
         session_key = tickets.session_key(self._key, ticket)
@@ -293,10 +299,12 @@ class Redirector:
                 ticket = self._ticket(server, guest.hello.tenant)
                 if await self._take(server, tickets.number_of(ticket), guest):
                     return server, ticket
-                log.warning("server does not answer", address=server.registration.address)
+                address = server.registration.address
+                self._complaints.say("server does not answer", address, address=address)
                 self._dead.add(_beat(server))
             self._note_that_waits(waiting)
             await change.wait()
+            _check_waits_still(guest.connection)
 
     def _ticket(self, server: registry_pb2.Server, tenant: str) -> bytes:
         now = self._directory.clocks.of(server)
@@ -379,6 +387,19 @@ class Redirector:
 
 def _no_place() -> Refusal:
     return Refusal(Reason.NO_CAPACITY, all_places_taken(WAITING_MOST))
+
+
+def _check_waits_still(connection: Connection) -> None:
+    """Raise ConnectionError for a guest that hung up: a place is no more for it to have. Raises Refusal if it
+    said anything.
+    """
+    try:
+        said = connection.recv(1, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return
+    if not said:
+        raise ConnectionResetError
+    raise Refusal(Reason.MALFORMED, "bytes between HELLO and REDIRECT")
 
 
 def _wish(guest: Guest) -> Wish:

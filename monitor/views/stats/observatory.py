@@ -81,33 +81,34 @@ class Observatory:
     def readiness(self) -> tuple[bool, list[str]]:
         """Whether a guest could have a session, and everything that is wrong here, as text."""
         problems = [f"gpu {device}: {reason}" for device, reason in self._pool.problems().items()]
-        warm = any(server.ready for server in self._pool.servers.values())
+        warm = any(map(self._pool.takes_guests, range(self._pool.devices)))
         if not warm:
-            problems.insert(0, "no API server is ready")
+            problems.insert(0, "no API server is ready for a guest")
         if self._broker.draining:
             problems.insert(0, "draining: no new sessions")
         return warm and not self._broker.draining, problems
 
     async def tick(self) -> None:
         """Add one point to the charts, and send one event to each page."""
-        # API servers are only asked while somebody looks: a thousand idle sessions cost nothing.
-        status = await self.status() if self._viewers else None
+        # API servers are only asked while somebody looks who sees them: a thousand others cost nothing.
+        callers = {caller for viewer, caller in self._viewers.items() if viewer.empty()}
+        status = await self.status() if OPERATOR in callers else None
         if status is None:
             await self._reporter.ask_arbiter()
         devices = list(status.devices) if status else self._reporter.devices()
         self.history.add(time.time(), devices)
-        if status:
-            events: dict[Caller, str] = {}
-            for viewer, caller in self._viewers.items():
-                if viewer.empty():  # a slow one gets fewer
-                    if caller not in events:
-                        events[caller] = self._present(status, caller)
-                    viewer.put_nowait(events[caller])
+        events = {
+            caller: self._present(visible(status, caller) if status else await self.status(caller), caller)
+            for caller in callers
+        }
+        for viewer, caller in self._viewers.items():
+            if caller in events and viewer.empty():  # a slow one gets fewer
+                viewer.put_nowait(events[caller])
 
-    def _present(self, status: control_pb2.StatusReply, caller: Caller) -> str:
+    def _present(self, seen: control_pb2.StatusReply, caller: Caller) -> str:
         """The charts show what all do together: no tenant sees them."""
         chart = {"point": self.history.latest()} if caller.tenant is None else {}
-        return _event("status", status_json(visible(status, caller)) | chart)
+        return _event("status", status_json(seen) | chart)
 
     async def events(self, caller: Caller = OPERATOR) -> AsyncIterator[str]:
         """Server-sent events for this caller: the history, the present at once, then the present every

@@ -403,7 +403,7 @@ function notices(status) {
     if (device.state === "lost")
       found.push(["bad", `GPU ${device.ordinal} is lost`, "The driver cannot reach it. Its sessions have ended or will; the others go on."]);
     if (device.state === "failing")
-      found.push(["bad", `GPU ${device.ordinal} has no API server`, device.problem || "They end as soon as they start: the monitor's log says why."]);
+      found.push(["bad", `GPU ${device.ordinal} starts no API server`, device.problem || "They end as soon as they start: the monitor's log says why."]);
   }
   if (status.monitor.gpu_stats_problem && status.monitor.uptime_seconds > 10)
     found.push(["warn", "No figures of the devices", status.monitor.gpu_stats_problem]);
