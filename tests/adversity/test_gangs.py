@@ -107,6 +107,7 @@ def trio(monitor: harness.Monitor) -> Iterator[Trio]:
         yield Trio(monitor, members)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", EACH)
 def test_what_fails_for_one_fails_for_all(monitor: harness.Monitor, points: Points, point: str) -> None:
     """They stay, whole; and can be moved after that."""
@@ -118,6 +119,7 @@ def test_what_fails_for_one_fails_for_all(monitor: harness.Monitor, points: Poin
         three.is_whole_on(1)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", EACH)
 def test_an_api_server_dies(monitor: harness.Monitor, points: Points, point: str) -> None:
     """Its process gets an error; the others stay, and go on."""
@@ -158,6 +160,7 @@ def test_a_destination_dies(monitor: harness.Monitor, points: Points) -> None:
         three.is_whole_on(0)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", EACH)
 def test_a_process_of_the_program_is_killed(monitor: harness.Monitor, points: Points, point: str) -> None:
     with trio(monitor) as three, points.hold(point) as held:
@@ -177,6 +180,7 @@ def end_all(members: list[Member]) -> None:
         one.end()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", [f"{SOURCE}_rebuild", f"{SOURCE}_catch_up"])
 def test_a_process_that_is_born_meanwhile(monitor: harness.Monitor, points: Points, point: str) -> None:
     """It waits until the others are where they go, and is there too."""
@@ -232,6 +236,7 @@ def test_a_process_that_does_not_come_to_an_end(monitor: harness.Monitor, points
         three.is_whole_on(1)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", [f"{SOURCE}_rebuild", f"{SOURCE}_verify", LEAVE])
 def test_the_monitor_is_killed_and_another_comes(points: Points, point: str) -> None:
     """They settle it among themselves, and the next monitor finds them where they are."""

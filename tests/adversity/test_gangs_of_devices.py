@@ -81,6 +81,7 @@ def pair(monitor: harness.Monitor) -> Iterator[Pair]:
         yield Pair(monitor, members)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", EACH)
 def test_what_fails_for_one_fails_for_both(monitor: harness.Monitor, points: Points, point: str) -> None:
     """They stay, whole, on both GPUs; and can be moved after that."""
@@ -92,6 +93,7 @@ def test_what_fails_for_one_fails_for_both(monitor: harness.Monitor, points: Poi
         two.is_whole_on(THERE)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", EACH)
 def test_an_api_server_dies(monitor: harness.Monitor, points: Points, point: str) -> None:
     """Its process gets an error; the other stays, and goes on."""

@@ -152,6 +152,7 @@ def test_one_command_gives_two_devices() -> None:
     assert "\n2 devices\n" in outcome.stdout
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("visible", ["1", "1,0", "-1"])
 def test_a_private_monitor_leaves_the_choice_to_the_program(visible: str) -> None:
     """It offers all devices that were asked for, whichever the program will see, and in which order."""

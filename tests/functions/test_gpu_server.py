@@ -89,6 +89,7 @@ def test_what_the_policy_sends_away_leaves_and_returns(functions: Server, operat
     until(lambda: where(operator), lambda seen: seen == {"model": "resident"})
 
 
+@pytest.mark.slow
 def test_the_time_of_gpus_is_counted_by_function(functions: Server) -> None:
     """Of the first invocation too, in which the memory comes; of who has none on a GPU nothing."""
     functions.deploy("counted", HELD, most=1)
@@ -129,6 +130,7 @@ def test_who_is_in_an_invocation_stays_and_who_is_between_two_goes(
     assert held.asked.got().body == b"1"
 
 
+@pytest.mark.slow
 def test_a_replica_whose_api_server_died_is_replaced(functions: Server, operator: Operator) -> None:
     """What it had on the GPU is gone: its handler would fail for ever."""
     functions.deploy("hit", HELD, most=1)

@@ -60,6 +60,7 @@ PLANTED = {
 QUICK = ("kernel_table", "replies")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "target", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PLANTED]
 )

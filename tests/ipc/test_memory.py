@@ -142,6 +142,7 @@ def test_what_one_frees_another_may_have_at_once(three: list[Member], fills: int
         assert one.drop_spare() == 0
 
 
+@pytest.mark.slow
 def test_what_is_freed_behind_work_another_may_have_when_that_was_waited_for(three: list[Member]) -> None:
     """By a stream, and by the end of a context."""
     one, other, _ = three
@@ -153,6 +154,7 @@ def test_what_is_freed_behind_work_another_may_have_when_that_was_waited_for(thr
         assert other.left() == ALL
 
 
+@pytest.mark.slow
 def test_what_was_waited_for_is_given_back_though_the_driver_s_streams_begin_late() -> None:
     """That which gives it back, behind the one that was waited for, may not have begun by then."""
     varied = {"GPUFERRY_SIM_MEMORY": "16GiB", "GPUFERRY_SIM_VARIANCE": "1"}

@@ -74,6 +74,7 @@ def move_both(monitor: harness.Monitor, target: str, devices: list[int], which: 
     assert granted == [ALL * (each in devices) for each in range(3)]
 
 
+@pytest.mark.slow
 def test_a_program_of_two_devices(monitor: harness.Monitor, two: list[Member]) -> None:
     """Its processes go to the same two others, with what they share of either, and their claims on each."""
     maker, opener = two
@@ -106,6 +107,7 @@ def test_a_program_of_two_devices(monitor: harness.Monitor, two: list[Member]) -
     assert opener.left() == ALL - 16
 
 
+@pytest.mark.slow
 def test_a_texture_of_another_process(monitor: harness.Monitor, three: list[Member]) -> None:
     """It is made before that memory is there."""
     maker, opener, _ = three
@@ -121,6 +123,7 @@ def test_a_texture_of_another_process(monitor: harness.Monitor, three: list[Memb
         assert opener.fetch(texture, own) == value
 
 
+@pytest.mark.slow
 def test_two_devices_or_none(monitor: harness.Monitor, two: list[Member]) -> None:
     maker, opener = two
     event = maker.event()
@@ -219,6 +222,7 @@ def test_events(monitor: harness.Monitor, three: list[Member]) -> None:
         assert maker.set_word(gate, 1) == maker.synchronize(event) == opener.synchronize(opened) == 0
 
 
+@pytest.mark.slow
 def test_an_event_whose_maker_has_destroyed_it(monitor: harness.Monitor, three: list[Member]) -> None:
     """Nobody could make it again: all stay, with the reason, until it is closed."""
     maker, opener, _ = three

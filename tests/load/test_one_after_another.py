@@ -83,11 +83,12 @@ def many(monitor: harness.Monitor, count: int, chance: random.Random) -> None:
     monitor.wait_idle(POOL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "count",
     [
         pytest.param(100, id="100"),
-        pytest.param(10_000, id="10000", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+        pytest.param(10_000, id="10000", marks=pytest.mark.timeout(1800)),
     ],
 )
 def test_many_sessions_leave_everything_as_it_was(monitor: harness.Monitor, count: int) -> None:

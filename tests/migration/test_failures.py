@@ -378,6 +378,7 @@ def test_a_program_that_uses_the_device_heap(source: Server, destination: Server
     close(guest, destination)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("limit", [1 << 12, 5 << 20, 9 << 20])
 def test_the_disk_is_full(mortal: Faulty, tmp_path: Path, limit: int) -> None:
     """The program goes on as if nothing had been; nothing is left of the file."""

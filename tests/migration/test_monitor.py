@@ -90,6 +90,7 @@ def test_between_devices(here: harness.Monitor, name: str) -> None:
     same_pointers(stderr)
 
 
+@pytest.mark.some(1)
 @pytest.mark.some(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_into_a_file_and_out_of_it(here: harness.Monitor, name: str, tmp_path: Path) -> None:
@@ -116,6 +117,7 @@ def test_into_a_file_and_out_of_it(here: harness.Monitor, name: str, tmp_path: P
     same_pointers(stderr)
 
 
+@pytest.mark.some(2)
 @pytest.mark.some(4)
 @pytest.mark.parametrize("loss", ["error", "reconnect"])
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -152,6 +154,7 @@ def test_to_another_server_and_back(
     there.wait_idle(2)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("migration", ["dgsf", "auto"])
 def test_one_of_two_on_a_device_moves_by_itself(migration: str) -> None:
     options = ("--pool", "2", "--policy", "best-fit", "--memory", "100MiB", "--migration", migration)

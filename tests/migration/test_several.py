@@ -96,7 +96,8 @@ def goes(monitor: harness.Monitor, to: str, devices: Sequence[int]) -> None:
     assert granted == [number in devices for number in range(4)]
 
 
-@pytest.mark.parametrize("order", [pytest.param("", marks=pytest.mark.slow), "1,0"])
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["", "1,0"])
 def test_to_two_others_and_back(monitor: harness.Monitor, order: str) -> None:
     """However the program numbers them: memory, contexts, streams, events, pools, peers and mapped memory."""
     settings = {"CUDA_VISIBLE_DEVICES": order} if order else {}

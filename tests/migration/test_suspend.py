@@ -91,6 +91,7 @@ def test_a_suspended_session_costs_next_to_nothing(source: Server, tmp_path: Pat
         assert stats.rss < 48 << 20
 
 
+@pytest.mark.slow
 def test_twice_and_again(source: Server, destination: Server, tmp_path: Path) -> None:
     """What was resumed is suspended again; each file stands for itself."""
     guest = source.connect()

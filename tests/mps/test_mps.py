@@ -259,6 +259,7 @@ def goes_about(operator: Operator, session: control_pb2.Session, file: Path) -> 
             yield
 
 
+@pytest.mark.slow
 def test_a_limit_is_a_percentage_of_an_api_server_of_its_own(told: Path) -> None:
     """There too where its session moves to, or comes back from a file."""
     devices = {"GPUFERRY_SIM_DEVICES": "2", "CUDA_VISIBLE_DEVICES": "0,1"}

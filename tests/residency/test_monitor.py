@@ -280,6 +280,7 @@ def test_who_has_several_devices_stays() -> None:
         operator.until_none_is_left()
 
 
+@pytest.mark.slow
 def test_room_is_made_for_who_has_several_devices() -> None:
     """Two of those that are there would be too much beside it."""
     with (
@@ -298,6 +299,7 @@ def test_room_is_made_for_who_has_several_devices() -> None:
         operator.until_none_is_left()
 
 
+@pytest.mark.slow
 def test_who_finds_no_place_beside_memory_that_is_shared_goes_to_another_device() -> None:
     """A program that shares half of the device keeps another one's memory out, for as long as it lives."""
     with (

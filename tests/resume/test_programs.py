@@ -48,6 +48,7 @@ def case(name: str, most: int) -> object:
     return pytest.param(name, most, id=name, marks=[pytest.mark.sanitize] if name in SANITIZED else [])
 
 
+@pytest.mark.some(2)
 @pytest.mark.some(4)
 @pytest.mark.parametrize(("name", "most"), [case(*program) for program in PROGRAMS])
 def test_cut_at_random(name: str, most: int, shared: Monitor) -> None:

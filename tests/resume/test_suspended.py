@@ -155,6 +155,7 @@ def test_it_stays_away_until_its_session_is_resumed(
                 place.all_passed()
 
 
+@pytest.mark.slow
 def test_it_has_a_part_of_an_answer(places: tuple[Place, Place], tmp_path: Path) -> None:
     """All of it was sent when the session went into its file; the connection breaks before it has come."""
     place, _ = places
@@ -219,6 +220,7 @@ def test_it_breaks_while_its_file_is_played(places: tuple[Place, Place], tmp_pat
             file.unlink()
 
 
+@pytest.mark.slow
 def test_it_comes_back_when_it_likes(places: tuple[Place, Place], tmp_path: Path) -> None:
     """Whatever of it comes first: a resumption is done, or given up for the guest that came back."""
     place, _ = places

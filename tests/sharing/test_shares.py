@@ -187,6 +187,7 @@ def test_a_monitor_that_dies_is_followed_and_turns_go_on() -> None:
             goes_on(following, *those)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("working", [True, False], ids=["holder", "waiter"])
 def test_a_session_moves_to_another_gpu_with_or_without_its_turn(
     monitor: harness.Monitor, working: bool
@@ -199,6 +200,7 @@ def test_a_session_moves_to_another_gpu_with_or_without_its_turn(
         goes_on(monitor, *those)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("working", [True, False], ids=["holder", "waiter"])
 def test_a_session_is_suspended_and_comes_back(
     monitor: harness.Monitor, tmp_path: Path, working: bool

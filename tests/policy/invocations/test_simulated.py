@@ -71,6 +71,7 @@ def test_lalb_comes_out_in_its_order_and_by_its_factors() -> None:
     assert mean["auto"] / best[0] * got["auto"].miss / best[1] < 1  # better in the sum
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("pool", "most"), [(4, 0.5), (8, 0.9)])
 def test_mqfq_beats_fcfs_where_containers_are_few(pool: int, most: float) -> None:
     mean: dict[str, list[Summary]] = {"fcfs": [], "mqfq": [], "auto": []}
@@ -110,6 +111,7 @@ def test_functions_that_are_always_busy_have_equal_service_within_the_bound(name
     assert max(had) - min(had) > bound  # so it can fail
 
 
+@pytest.mark.slow
 def test_kaas_comes_out_with_its_two_knees() -> None:
     def rate(name: str, clients: int, seconds: float) -> float:
         calls = kaas.calls("cgemm", clients, seconds, tasks=name != "kaas-exclusive")
