@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 PR_SET_PDEATHSIG = 1
 M_ARENA_MAX = -8
 
 
+class Options(NamedTuple):
+    """What the monitor says: `--name value`, or `--name` alone for those that are true or false."""
+
+    device: str = ""  # the device's ordinal, or those of several: 0,1
+    visible: str | None = None  # what CUDA_VISIBLE_DEVICES calls them, if not by their numbers
+    control_fd: int = -1  # inherited SOCK_SEQPACKET socket to the monitor
+    confine_fd: int | None = None  # a file that says what it gives up in a jail
+    fixed_addresses: bool = False  # not to have a randomised address space
+    addresses_fixed: bool = False  # it has none, and is in its jail
+
+    @classmethod
+    def read(cls, words: Sequence[str]) -> Options:
+        """Without argparse, whose import takes a seventh of what an API server needs to begin, and it begins
+        twice. Raises ValueError.
+        """
+        found: dict[str, Any] = {}
+        rest = iter(words)
+        for word in rest:
+            name = word.removeprefix("--").replace("-", "_")
+            if name not in cls._fields:
+                raise ValueError(f"{word} is no option of an API server; the monitor starts it")
+            default = cls._field_defaults[name]
+            value = True if default is False else next(rest, "")
+            found[name] = int(value) if name.endswith("_fd") else value
+        return cls(**found)
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="gpuferry.apiserver", description="One API server; the monitor starts it."
-    )
-    parser.add_argument("--device", required=True, help="ordinal of the device, or of several: 0,1")
-    parser.add_argument("--visible", help="what CUDA_VISIBLE_DEVICES calls them, if not by their numbers")
-    parser.add_argument(
-        "--control-fd", type=int, required=True, help="inherited SOCK_SEQPACKET socket to the monitor"
-    )
-    parser.add_argument("--confine-fd", type=int, help="a file that says what it gives up in a jail")
-    parser.add_argument(
-        "--fixed-addresses", action="store_true", help="not to have a randomised address space"
-    )
-    parser.add_argument("--addresses-fixed", action="store_true", help="it has none, and is in its jail")
-    options = parser.parse_args()
+    options = Options.read(sys.argv[1:])
     confinement = None
     if options.confine_fd is not None:
         from .confinement import Confinement

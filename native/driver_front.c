@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,11 +33,20 @@ static void say_if_another(const char *own) {
     dlclose(driver);
 }
 
+/* Whether a program has loaded this apart from its own libraries (dlmopen). */
+static bool is_apart(struct link_map *own) {
+    Lmid_t names;
+    return dlinfo(own, RTLD_DI_LMID, &names) == 0 && names != LM_ID_BASE;
+}
+
 __attribute__((constructor)) static void load(void) {
     Dl_info own;
-    if (dladdr((void *)load, &own) != 0 && own.dli_fname != NULL && own.dli_fname[0] == '/') {
+    struct link_map *map = NULL;
+    if (dladdr1((void *)load, &own, (void **)&map, RTLD_DL_LINKMAP) != 0 && own.dli_fname[0] == '/') {
         open_beside(own.dli_fname, "libcuda.so.1");
-        dlopen("libcuda.so", RTLD_LAZY | RTLD_LOCAL); /* by DT_RPATH, for only then is this its name */
+        if (!is_apart(map)) { /* glibc's loader comes to no end with filters there */
+            dlopen("libcuda.so", RTLD_LAZY | RTLD_LOCAL); /* by DT_RPATH, for only then is this its name */
+        }
         open_beside(own.dli_fname, "libnvidia-ml.so.1");
         say_if_another(own.dli_fname);
         dlerror(); /* what was not there is no error of the program's */

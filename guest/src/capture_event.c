@@ -145,7 +145,10 @@ CUresult gf_cuEventRecordWithFlags_send(CUevent hEvent, CUstream hStream, unsign
     if (flags != CU_EVENT_RECORD_DEFAULT) {
         return CUDA_ERROR_ILLEGAL_STATE; /* there is no capture */
     }
-    return record(event, &request);
+    uint32_t before = gf_stream_enter(request.hStream);
+    result = record(event, &request);
+    gf_thread.context_id = before;
+    return result;
 }
 
 CUresult gf_cuStreamWaitEvent_send(CUstream hStream, CUevent hEvent, unsigned Flags) {
@@ -157,7 +160,11 @@ CUresult gf_cuStreamWaitEvent_send(CUstream hStream, CUevent hEvent, unsigned Fl
          gf_capture_takes_wait(hStream, hEvent, Flags, &result))) {
         return event == NULL ? CUDA_ERROR_INVALID_HANDLE : result;
     }
-    return Flags != CU_EVENT_WAIT_DEFAULT
-               ? CUDA_ERROR_INVALID_VALUE
-               : gf_event_send(event, GF_OP_cuStreamWaitEvent, &request, sizeof request);
+    if (Flags != CU_EVENT_WAIT_DEFAULT) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint32_t before = gf_stream_enter(request.hStream);
+    result = gf_event_send(event, GF_OP_cuStreamWaitEvent, &request, sizeof request);
+    gf_thread.context_id = before;
+    return result;
 }

@@ -54,6 +54,9 @@ struct gf_channel {
     struct gf_call *calls[GF_CALL_SLOTS];
     uint32_t next_request;
     bool reading;                /* somebody has the reader's role */
+    bool resting;                /* `reader` has it, and sleeps until there is something to read */
+    pthread_t reader;            /* the last that waited for an answer of its own and read */
+    uint64_t turn;               /* counts them */
     _Atomic unsigned unattended; /* outstanding calls that nobody waits for */
     _Atomic unsigned waiting;    /* threads that wait for a reply */
     _Atomic int deferred;        /* failure to be reported by the next wait */

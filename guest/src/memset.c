@@ -24,7 +24,7 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
                  size_t rows, CUstream cuda_stream, bool behind) {
     struct gf_req_sessionFill request = {
         .address = address, .pitch = pitch, .width = width, .rows = rows, .value = value, .element = element};
-    CUresult result = gf_wire_stream(cuda_stream, &request.stream);
+    CUresult result = gf_usable_stream(cuda_stream, &request.stream);
     if (result != CUDA_SUCCESS || width == 0 || rows == 0) {
         return result;
     }
@@ -47,7 +47,9 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
     } else {
         gf_window_copy_enqueued();
     }
+    uint32_t before = gf_stream_enter(request.stream);
     result = gf_send_struct(GF_OP_sessionFill, &request);
+    gf_thread.context_id = before;
     bool waits = !behind && (seen || gf_is_synchronous(address) || gf_context_is_synchronous());
     return result == CUDA_SUCCESS && waits ? gf_wait_for_stream(request.stream) : result;
 }

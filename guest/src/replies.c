@@ -1,7 +1,9 @@
+#define _GNU_SOURCE
 #include "channel_state.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -372,6 +374,54 @@ void gf_channel_latch(uint32_t context_id, CUresult error) {
     }
 }
 
+/* With the reply lock, as the rest up to wait_until. */
+static bool somebody_else_reads(void) {
+    return ch.reading && !(ch.resting && pthread_equal(ch.reader, pthread_self()));
+}
+
+/* Sleeps until there is something to read. A handler of the program's may interrupt this thread and wait for
+ * an answer itself: it takes the role over. Handlers run in ppoll alone, which then returns. False: one has
+ * taken it. */
+static bool rest(void) {
+    const uint64_t turn = ch.turn;
+    struct pollfd input = {.fd = ch.transport.fd, .events = POLLIN};
+    sigset_t all, before, meanwhile;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    meanwhile = before;
+    sigdelset(&meanwhile, SIGSEGV); /* faults in shared memory are ours, whatever mask the program was told */
+    ch.resting = true;
+    int ready;
+    do {
+        pthread_mutex_unlock(&ch.reply_lock);
+        ready = ppoll(&input, 1, NULL, &meanwhile);
+        pthread_mutex_lock(&ch.reply_lock);
+    } while (ready < 0 && errno == EINTR && ch.turn == turn);
+    pthread_mutex_unlock(&ch.reply_lock);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_mutex_lock(&ch.reply_lock);
+    if (ch.turn != turn) {
+        return false;
+    }
+    ch.resting = false;
+    return true;
+}
+
+static void read_in_turn(void) {
+    ch.reading = true;
+    ch.resting = false;
+    ch.reader = pthread_self();
+    ch.turn++;
+    if (!gf_reader_has_input() && !gf_transport_has_input(&ch.transport) && !rest()) {
+        return;
+    }
+    pthread_mutex_unlock(&ch.reply_lock);
+    gf_reader_frame();
+    pthread_mutex_lock(&ch.reply_lock);
+    ch.reading = false;
+    pthread_cond_broadcast(&ch.replied);
+}
+
 /* Leader and followers: whoever finds no reader reads, until its own wish is fulfilled. */
 static bool wait_until(bool (*fulfilled)(const void *), const void *wish) {
     GF_UNCANCELLED;
@@ -384,16 +434,11 @@ static bool wait_until(bool (*fulfilled)(const void *), const void *wish) {
     gf_stat_round_trip();
     atomic_fetch_add(&ch.waiting, 1);
     while (!fulfilled(wish) && !gf_channel_lost()) {
-        if (ch.reading) {
+        if (somebody_else_reads()) {
             pthread_cond_wait(&ch.replied, &ch.reply_lock);
-            continue;
+        } else {
+            read_in_turn();
         }
-        ch.reading = true;
-        pthread_mutex_unlock(&ch.reply_lock);
-        gf_reader_frame();
-        pthread_mutex_lock(&ch.reply_lock);
-        ch.reading = false;
-        pthread_cond_broadcast(&ch.replied);
     }
     bool done = fulfilled(wish);
     pthread_mutex_unlock(&ch.reply_lock);

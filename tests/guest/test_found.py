@@ -98,6 +98,17 @@ def test_an_image_without_tools(driver: str, way: str, tmp_path: Path) -> None:
     assert found_by(WAYS[way], environment) == driver
 
 
+def test_a_program_that_loads_it_apart(driver: str) -> None:
+    """glibc's loader comes to no end with filters in another namespace (dlmopen), and libcuda.so is one."""
+    code = """
+libc = ctypes.CDLL(None)
+libc.dlmopen.restype = ctypes.c_void_p
+assert libc.dlmopen(-1, b'libcuda.so.1', os.RTLD_NOW)
+cuda = ctypes.CDLL('libcuda.so.1')
+"""
+    assert found_by(code, injected(driver)) == driver
+
+
 VARIABLES = """
 #include <dlfcn.h>
 #include <stddef.h>

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from pathlib import Path
+
 from tests.guest.conftest import Guest
 from tests.guest.fake_server import Answer, FakeServer, Frame
 
 NOT_READY = 600
+PPOLL = "271"  # of x86-64
 
 
 def asked(server: FakeServer, name: str) -> int:
@@ -99,3 +105,36 @@ def test_a_stream_that_failed_is_not_idle(server: FakeServer, guest: Guest) -> N
     )
     assert outcome.stdout == "1 0 0\n"
     assert asked(server, "cuStreamSynchronize") == 2
+
+
+def test_a_handler_of_a_signal_that_interrupts_a_wait_may_wait(server: FakeServer, guest: Guest) -> None:
+    """It reads the other's answer as well as its own: a program saves its results when it is told to end."""
+    first: list[Frame] = []
+
+    def answer(frame: Frame) -> Answer | None:
+        if frame.name != "cuStreamSynchronize":
+            return Answer()
+        if not first:
+            assert server.hello is not None
+            pid = server.hello.pid
+            while Path(f"/proc/{pid}/syscall").read_text(encoding="ascii").split()[0] != PPOLL:
+                time.sleep(0.001)
+            first.append(frame)
+            os.kill(pid, signal.SIGUSR1)
+            return None
+        server.reply(first[0], Answer())
+        return Answer()
+
+    server.answer = answer
+    outcome = guest(
+        """
+start()
+one, other = made("cuStreamCreate", 1), made("cuStreamCreate", 1)
+@ctypes.CFUNCTYPE(None, ctypes.c_int)
+def handler(number):
+    print("handler", cu("cuStreamSynchronize", other))
+ctypes.CDLL(None).signal(10, handler)  # Python's own would run behind the call
+print("program", cu("cuStreamSynchronize", one))
+"""
+    )
+    assert outcome.stdout == "handler 0\nprogram 0\n"

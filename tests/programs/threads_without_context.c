@@ -1,18 +1,20 @@
 // A thread that has no context asks for events and streams of one, waits for them and ends them, as threads
-// of CatBoost and DALI do, and modules, as Blender does: it is the object that says which context it is of.
+// of CatBoost and DALI do, and modules, as Blender does, and fills, records and waits in a stream, as
+// NVIDIA's cuda::stream and cuda::buffer do: it is the object that says which context it is of.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #include "driver.h"
 
-enum { SEVEN = 0x07070707 };
+enum { SEVEN = 0x07070707, EIGHT = 0x08080808 };
 
 static CUstream stream;
 static CUevent begin, end;
 static CUcontext context;
 static atomic_bool go_on;
 static unsigned *seven;
+static CUdeviceptr memory;
 
 static void CUDA_CB wait_for_it(void *unused) {
     (void)unused;
@@ -43,6 +45,11 @@ static void *without_context(void *unused) {
     OK(cuEventElapsedTime(&milliseconds, begin, end));
     EXPECT(milliseconds >= 0);
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuEventRecord(end, NULL));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuStreamWaitEvent(NULL, end, 0));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuMemsetD32Async(memory, 0, 1, NULL));
+    OK(cuMemsetD32Async(memory, EIGHT, 1, stream));
+    OK(cuEventRecord(end, stream));
+    OK(cuStreamWaitEvent(stream, end, 0));
     OK(cuStreamSynchronize(stream));
     OK(cuStreamQuery(stream));
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuStreamSynchronize(NULL));
@@ -61,7 +68,6 @@ static void *without_context(void *unused) {
 
 int main(void) {
     pthread_t thread;
-    CUdeviceptr memory = 0;
     OK(cuInit(0));
     OK(cuDevicePrimaryCtxRetain(&context, 0));
     OK(cuCtxSetCurrent(context));
@@ -78,6 +84,9 @@ int main(void) {
     OK(cuEventRecord(end, stream));
     pthread_create(&thread, NULL, without_context, NULL);
     pthread_join(thread, NULL);
+    unsigned found = 0;
+    OK(cuMemcpyDtoH(&found, memory, sizeof found));
+    EXPECT(found == EIGHT);
     OK(cuMemFreeHost(seven));
     OK(cuMemFree(memory));
     OK(cuDevicePrimaryCtxRelease(0));

@@ -31,6 +31,11 @@ KNOWN: tuple[Known, ...] = (
         "the kernel or the library cannot be had either: which of the two is looked at first",
     ),
     Known(
+        r"after a sticky error",
+        r"cuEventRecord(WithFlags)? hEvent null",
+        "the stream's context has failed too: which of the two is looked at first",
+    ),
+    Known(
         r"of a destroyed context|after a reset",
         r"cuMemFree_v2",
         "an earlier case's allocation has the address: those of the window are used again at once",
