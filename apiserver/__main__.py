@@ -14,7 +14,7 @@ M_ARENA_MAX = -8
 
 
 class Options(NamedTuple):
-    """What the monitor says: `--name value`, or `--name` alone for those that are true or false."""
+    """What the monitor says: `--name value` or `--name=value`, `--name` alone for what is so or not."""
 
     device: str = ""  # the device's ordinal, or those of several: 0,1
     visible: str | None = None  # what CUDA_VISIBLE_DEVICES calls them, if not by their numbers
@@ -31,12 +31,15 @@ class Options(NamedTuple):
         found: dict[str, Any] = {}
         rest = iter(words)
         for word in rest:
-            name = word.removeprefix("--").replace("-", "_")
+            option, given, value = word.partition("=")
+            name = option.removeprefix("--").replace("-", "_")
             if name not in cls._fields:
-                raise ValueError(f"{word} is no option of an API server; the monitor starts it")
-            default = cls._field_defaults[name]
-            value = True if default is False else next(rest, "")
-            found[name] = int(value) if name.endswith("_fd") else value
+                raise ValueError(f"{option} is no option of an API server; the monitor starts it")
+            if cls._field_defaults[name] is False:
+                found[name] = True
+                continue
+            text = value if given else next(rest, "")
+            found[name] = int(text) if name.endswith("_fd") else text
         return cls(**found)
 
 
