@@ -18,7 +18,7 @@ PACKAGES := bwrap:bubblewrap etcd:etcd-server chromium:chromium chromedriver:chr
 # --client NAME, --module PATTERN, --jobs N, --again, --keep, --report
 CLIENTS :=
 
-.PHONY: help setup lock packages gen build check ready test test-all test-sanitize test-clients fuzz demo bench gpu clean
+.PHONY: help setup lock packages gen build check collect ready test test-all test-sanitize test-clients fuzz demo bench gpu clean
 
 help:
 	@echo "make demo           an unmodified CUDA program, natively and through gpuferry, compared"
@@ -50,17 +50,23 @@ gen: $(STAMP)
 build: $(STAMP)
 	@$(LOCK) .ci/build.sh $(VENV)
 
-check: build
+check: collect
 	@.ci/check.sh $(VENV)
+
+collect: build
+	@.ci/collect.sh $(VENV)
 
 # Packages are waited for in the network, so beside the rest.
 ready:
-	@.ci/packages.sh $(PACKAGES) & $(MAKE) --no-print-directory check; status=$$?; wait; exit $$status
+	@.ci/packages.sh $(PACKAGES) & $(MAKE) --no-print-directory collect; status=$$?; wait; exit $$status
 
+# The checks are done beside the tests: that of types takes one core for a minute, in which the other would be idle.
 test: ready
-	@$(PYTEST) -m "not slow and not gpu"; $(TOOK)
+	@.ci/check.sh $(VENV) >build/check.log 2>&1 & checks=$$!; \
+	$(PYTEST) -m "not slow and not gpu"; tests=$$?; \
+	wait $$checks; checked=$$?; cat build/check.log; (exit $$((tests | checked))); $(TOOK)
 
-test-all: ready
+test-all: ready check
 	@GPUFERRY_FUZZ=1 $(PYTEST) -m "not gpu" && GPUFERRY_TEST_TLS=1 $(PYTEST) tests/differential -k remote; $(TOOK)
 
 test-sanitize: build

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lint, types, formatting, layering and the generator's own check; every test can be collected. usage: check.sh VENV
+# Lint, types, formatting, layering and the generator's own check. usage: check.sh VENV
 set -uo pipefail
 bin=$1/bin
 failed=0
@@ -7,13 +7,6 @@ step() {
     local said="$*"
     echo "check: ${said:0:100}"
     "$@" || failed=1
-}
-# What pytest makes of a test file to show its assertions is kept, so that no worker makes it again.
-collect() {
-    PYTHONDONTWRITEBYTECODE='' "$bin/python" -m pytest --collect-only -q >build/collect.log 2>&1 || {
-        tail -n 40 build/collect.log
-        return 1
-    }
 }
 # It takes one core for as long as all the others together take another: beside them.
 types=("$bin/mypy" codegen apiserver migration monitor native guest bench tests)
@@ -25,7 +18,6 @@ step "$bin/ruff" format -q --check .
 step "$bin/python" -m codegen --check
 step "$bin/clang-format" --dry-run -Werror $(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 step "$bin/python" -m bench.readme --check
-step collect
 wait $! || failed=1
 cat build/types.log
 exit $failed

@@ -173,6 +173,14 @@ def test_what_it_makes_compiles(tmp_path: Path) -> None:
 COPY_TARGET = "target: {kind: pointer, access: write, size: target_pitch * (rows - 1) + width}"
 WAIT = """          hEvent: {kind: handle, of: event}
           Flags: {kind: flags, allow: [CU_EVENT_WAIT_EXTERNAL]}"""
+WHOLE_WAIT = f"""        needs: owner    # the stream's
+        guest: generated
+        server: generated
+        override: {{guest: [send], server: [call]}}
+        replay: none
+        args:
+          hStream: {{kind: handle, of: stream, nullable: true}}
+{WAIT}"""
 CACHE = """          hfunc: {kind: handle, of: [function, kernel]}
           config: {kind: enum, max: CU_FUNC_CACHE_PREFER_EQUAL}"""
 CREATE = """        guest: custom
@@ -228,9 +236,9 @@ MISTAKES = {
     ),
     "kind that the server has not": (
         DRIVER,
-        WAIT,
-        WAIT.replace("of: event", "of: memory_pool"),
-        (0, "hEvent: the server has no memory_pool"),
+        WHOLE_WAIT,
+        WHOLE_WAIT.replace("owner    # the stream's", "context").replace("of: event", "of: memory_pool"),
+        (7, "hEvent: the server has no memory_pool"),
     ),
     "kind that cannot be waited for": (
         OBJECTS,
