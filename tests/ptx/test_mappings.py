@@ -173,6 +173,7 @@ def test_private_memory_bounds_how_many_blocks_run_at_once(
     assert printed == "right" or "MiB of private memory: raise its limit (ulimit -d" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_full_cooperative_launch_where_kernels_are_held_to_their_memory() -> None:
     """With as much private memory as a jail has: local memory, too, is taken by what a kernel needs."""
     program = programs.program("cooperative_full")
