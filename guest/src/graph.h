@@ -117,6 +117,7 @@ CUresult gf_params_check_context(const CUgraphNodeParams *params);
 CUresult gf_model_check_contexts(const struct gf_model *model);
 /* Whether the functions and events that nodes name, those of graphs within it too, are there still. */
 CUresult gf_model_check_named(const struct gf_model *model);
+CUresult gf_node_check_named(const struct gf_node *node); /* of one alone */
 /* The event that a node records or waits for; NULL: its work is another. */
 CUevent gf_node_event(const struct gf_node *node);
 void gf_params_free(struct gf_node *node);

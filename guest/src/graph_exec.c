@@ -378,8 +378,7 @@ static CUresult check_events(const struct gf_exec *exec) {
     CUresult result = CUDA_SUCCESS;
     gf_graphs_lock();
     for (unsigned i = 0; i < exec->attended_count && result == CUDA_SUCCESS; i++) {
-        CUevent event = gf_node_event(exec->attended[i]);
-        result = event == NULL || gf_event_find(event) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+        result = gf_node_check_named(exec->attended[i]);
     }
     gf_graphs_unlock();
     return result;

@@ -67,19 +67,20 @@ CUevent gf_node_event(const struct gf_node *node) {
                                                                 : NULL;
 }
 
-static bool is_there(const struct gf_node *node) {
+CUresult gf_node_check_named(const struct gf_node *node) {
     const CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &node->params.kernel;
     CUevent event = gf_node_event(node);
-    return node->params.type == CU_GRAPH_NODE_TYPE_KERNEL
-               ? gf_callable_find(kernel->func != NULL ? (uint64_t)kernel->func : (uint64_t)kernel->kern) !=
-                     NULL
-               : event == NULL || gf_event_find(event) != NULL;
+    bool is = event == NULL || gf_event_find(event) != NULL;
+    if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        is = gf_callable_find(kernel->func != NULL ? (uint64_t)kernel->func : (uint64_t)kernel->kern) != NULL;
+    }
+    return is ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult gf_model_check_named(const struct gf_model *model) {
     CUresult result = CUDA_SUCCESS;
     for (const struct gf_node *n = model->first; n != NULL && result == CUDA_SUCCESS; n = n->next) {
-        result = is_there(n) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+        result = gf_node_check_named(n);
         for (unsigned i = 0; i < n->body_count && result == CUDA_SUCCESS; i++) {
             result = gf_model_check_named(n->bodies[i]);
         }

@@ -342,7 +342,7 @@ def test_a_process_that_waits_to_join_has_nothing_to_move() -> None:
 
 
 def test_a_session_comes_out_of_its_file_where_its_labels_are() -> None:
-    """It came back on any GPU."""
+    """Its labels hold for the GPU too on which a resumed session begins again; it began on any."""
     (session,) = program(1)
     session.hello, session.grant = HELLO._replace(labels=(("gpu", "1"),)), node_pb2.Grant(memory_quota=GIB)
     session.file, placer = "a file", Placer(build())

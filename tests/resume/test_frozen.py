@@ -85,7 +85,7 @@ class Sandbox:
         )
 
     def invoke(self) -> list[object]:
-        """What the function answers."""
+        """One invocation: what the handler returned as JSON; if the program has ended, its errors alone."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write("\n")
@@ -99,7 +99,7 @@ class Sandbox:
             os.kill(pid, number)
 
     def finish(self) -> str:
-        """Its errors."""
+        """Wait for the program's end; what it wrote on standard error."""
         return self._process.communicate(timeout=harness.DEADLINE)[1]
 
     def kill(self) -> None:
