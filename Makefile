@@ -9,20 +9,23 @@ LOCK   := flock build/.lock
 WORKERS := $(shell echo $$(($$(nproc) * 3)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal --durations 15
 INPUTS  := 2000000
+# Thousands of processes begin in a run: each would compile what it imports again.
+unexport PYTHONDONTWRITEBYTECODE
 BEGAN  := $(shell date +%s)
 TOOK    = status=$$?; echo "make $@ took $$(($$(date +%s) - $(BEGAN))) s"; exit $$status
 
-# Jails; chromium for the page, etcd for the registry: real ones.
-PACKAGES := bwrap:bubblewrap etcd:etcd-server chromium:chromium chromedriver:chromium-driver
+# Jails; a browser without a window for the page (a third of the work of one with), etcd for the registry: real ones.
+PACKAGES := bwrap:bubblewrap etcd:etcd-server chromium-headless-shell:chromium-headless-shell chromedriver:chromium-driver
 
 # --client NAME, --module PATTERN, --jobs N, --again, --keep, --report
 CLIENTS :=
 
-.PHONY: help setup lock packages gen build check collect ready test test-all test-sanitize test-clients fuzz demo bench gpu clean
+.PHONY: help setup lock packages gen build check collect ready test test-system test-all test-sanitize test-clients fuzz demo bench gpu clean
 
 help:
 	@echo "make demo           an unmodified CUDA program, natively and through gpuferry, compared"
 	@echo "make test           checks and the test suite: a verdict (no GPU needed)"
+	@echo "make test-system    more of whole systems: what dies, moves and comes back (some minutes)"
 	@echo "make test-all       what needs load or luck too, and what is long"
 	@echo "make test-sanitize  the native parts under ASan, UBSan and TSan"
 	@echo "make test-clients   tests of Numba, CuPy, Warp, cuda-core from PyPI, natively and remotely (CLIENTS='--client numba')"
@@ -60,11 +63,14 @@ collect: build
 ready:
 	@.ci/packages.sh $(PACKAGES) & $(MAKE) --no-print-directory collect; status=$$?; wait; exit $$status
 
-# The checks are done beside the tests: that of types takes one core for a minute, in which the other would be idle.
-test: ready
+# The checks are done beside what comes first: the engine's compilation takes one core for two minutes.
+test: gen
 	@.ci/check.sh $(VENV) >build/check.log 2>&1 & checks=$$!; \
-	$(PYTEST) -m "not slow and not gpu"; tests=$$?; \
+	$(MAKE) --no-print-directory ready && $(PYTEST) -m "not system and not slow and not gpu"; tests=$$?; \
 	wait $$checks; checked=$$?; cat build/check.log; (exit $$((tests | checked))); $(TOOK)
+
+test-system: ready
+	@$(PYTEST) -m "system and not slow and not gpu"; $(TOOK)
 
 test-all: ready check
 	@GPUFERRY_FUZZ=1 $(PYTEST) -m "not gpu" && GPUFERRY_TEST_TLS=1 $(PYTEST) tests/differential -k remote; $(TOOK)

@@ -3,11 +3,6 @@
 set -euo pipefail
 venv=$1
 export PATH="$PWD/$venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=$(nproc)
-# mypy and Cython do not see through the editable install's import hook: they use this tree of links.
-mkdir -p build/tree/gpuferry
-for folder in apiserver guest migration monitor native specs; do
-    ln -sfn "../../../$folder" "build/tree/gpuferry/$folder"
-done
 log=build/build.log
 if ! "$venv/bin/python" -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e . >"$log" 2>&1; then
     grep -nE 'error|Error|FAILED|\^' "$log" | head -40 >&2 || true

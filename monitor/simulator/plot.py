@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from typing import TYPE_CHECKING
 
 from .report import Run
 from .workload import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def draw(path: Path, workload: Workload, runs: Sequence[Run]) -> None:
@@ -19,6 +20,9 @@ def draw(path: Path, workload: Workload, runs: Sequence[Run]) -> None:
 
 def drawn(workload: Workload, runs: Sequence[Run]) -> Figure:
     """A column for each policy: above, each GPU's utilisation as shades of a row; below, how many wait."""
+    from matplotlib.figure import Figure  # a second to import, which only those who draw should wait for
+    from matplotlib.ticker import MaxNLocator
+
     figure = Figure(figsize=(1.5 + 4.5 * len(runs), 6), layout="constrained")
     figure.suptitle(workload.name)
     axes = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False)

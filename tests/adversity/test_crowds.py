@@ -48,6 +48,7 @@ def bystander_is_served(monitor: harness.Monitor, token: dict[str, str]) -> None
         assert guest.echo(b"right") == b"right"
 
 
+@pytest.mark.system
 def test_the_monitor_has_so_few_descriptors(monitor: harness.Monitor) -> None:
     limits = Path(f"/proc/{monitor.process.pid}/limits").read_text()
     (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
@@ -96,6 +97,7 @@ def test_refused_guests_in_a_storm(monitor: harness.Monitor, token: dict[str, st
     assert monitor.log.read_text().count('"event": "refused"') <= 50
 
 
+@pytest.mark.system
 def test_a_crowd_that_waits(monitor: harness.Monitor, token: dict[str, str]) -> None:
     """It takes all places in the queue; the next of another tenant takes one of them, and has its turn
     next.

@@ -20,6 +20,7 @@ def own_process(monitor: harness.Monitor, number: int) -> int:
     return int(found)
 
 
+@pytest.mark.system
 @each_promise
 def test_a_guest_that_vanishes_frees_everything(
     monitor: harness.Monitor, bystander: Bystander, within: float | None
@@ -80,6 +81,7 @@ def test_an_api_server_that_is_stopped_holds_up_only_its_guest(monitor: harness.
         Bystander(stuck).is_fine()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_end_of_the_monitor_is_the_end_of_all(number: signal.Signals) -> None:
     with harness.monitor("--pool", "2", server=None) as monitor:

@@ -131,6 +131,7 @@ def test_an_api_server_dies(monitor: harness.Monitor, points: Points, point: str
         assert sum(three.answers()) == 2
 
 
+@pytest.mark.system
 def test_one_dies_once_it_is_settled_that_all_move(monitor: harness.Monitor, points: Points) -> None:
     """It is lost, as if it had died afterwards; the others have moved."""
     with trio(monitor) as three:
@@ -142,6 +143,7 @@ def test_one_dies_once_it_is_settled_that_all_move(monitor: harness.Monitor, poi
         assert sum(three.answers()) == 2
 
 
+@pytest.mark.system
 def test_a_source_that_dies_afterwards(monitor: harness.Monitor, points: Points) -> None:
     with trio(monitor) as three:
         points.fail(LEAVE, "kill")
@@ -149,6 +151,7 @@ def test_a_source_that_dies_afterwards(monitor: harness.Monitor, points: Points)
         three.is_whole_on(1)
 
 
+@pytest.mark.system
 def test_a_destination_dies(monitor: harness.Monitor, points: Points) -> None:
     """When it is to give another one what it has made."""
     with trio(monitor) as three, points.hold(f"{SOURCE}_catch_up") as held:
@@ -160,6 +163,7 @@ def test_a_destination_dies(monitor: harness.Monitor, points: Points) -> None:
         three.is_whole_on(0)
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", EACH)
 def test_a_process_of_the_program_is_killed(monitor: harness.Monitor, points: Points, point: str) -> None:
@@ -236,6 +240,7 @@ def test_a_process_that_does_not_come_to_an_end(monitor: harness.Monitor, points
         three.is_whole_on(1)
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", [f"{SOURCE}_rebuild", f"{SOURCE}_verify", LEAVE])
 def test_the_monitor_is_killed_and_another_comes(points: Points, point: str) -> None:

@@ -81,6 +81,7 @@ def pair(monitor: harness.Monitor) -> Iterator[Pair]:
         yield Pair(monitor, members)
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", EACH)
 def test_what_fails_for_one_fails_for_both(monitor: harness.Monitor, points: Points, point: str) -> None:
@@ -106,6 +107,7 @@ def test_an_api_server_dies(monitor: harness.Monitor, points: Points, point: str
         assert sorted(one == 7 for one in found) == [False, True]
 
 
+@pytest.mark.system
 def test_one_dies_once_it_is_settled_that_both_move(monitor: harness.Monitor, points: Points) -> None:
     """It is lost, as if it had died afterwards; the other has moved."""
     with pair(monitor) as two:

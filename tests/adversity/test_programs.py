@@ -69,6 +69,7 @@ def test_the_program_itself(monitor: harness.Monitor, where: str) -> None:
         assert program.finish() == (0, "")
 
 
+@pytest.mark.system
 @each_promise
 def test_a_guest_killed_in_mid_copy(
     monitor: harness.Monitor, bystander: Bystander, within: float | None

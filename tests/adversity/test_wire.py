@@ -148,6 +148,7 @@ def fill_and_leave(guest: Guest, pages: int) -> None:
     assert guest.sync().latched == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("clean", [True, False])
 def test_device_memory_is_zero_in_a_new_session(monitor: harness.Monitor, clean: bool) -> None:
     """Whether the last one closed or just vanished, and whether the process is the same or another."""

@@ -284,7 +284,7 @@ def grow(guest: Guest, size: int) -> None:
         assert guest._exactly(32 * len(answer)) == 32 * answer
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_tail_that_nobody_fetches_is_given_up(engine: Engine, named: Guest) -> None:
     """What was fetched does not count. It is said when it is asked for; the next one is whole again."""
     engine.call("snapshot")

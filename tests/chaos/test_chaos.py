@@ -143,7 +143,7 @@ def test_the_seed_tells_what_goes_wrong() -> None:
     assert all(callable(getattr(Reign, name)) for name in DEEDS)
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.parametrize("first", [0, 1])
 def test_each_deed_alone(tmp_path: Path, first: int) -> None:
     """Whoever it does not concern goes on, and all is as before. Every other one."""

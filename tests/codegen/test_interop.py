@@ -62,6 +62,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("sweep.c", library, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("release", RELEASES)
 def test_runtime_finds_what_cuda_h_declares(release: str, sweep: Path, tmp_path: Path) -> None:

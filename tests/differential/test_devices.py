@@ -118,6 +118,7 @@ def test_textures_that_each_device_numbers_from_1() -> None:
     assert (there.stdout, there.status) == (here.stdout, 0), there.stderr
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("value", SEEN)
 def test_visible_devices(value: str, uuids: list[str], two_devices: Monitor) -> None:
     """CUDA_VISIBLE_DEVICES means the same natively and remotely, and what CUDA's manual says."""

@@ -81,7 +81,7 @@ def test_what_is_wrong_is_said_with_its_status(server: Server, tmp_path: Path) -
     assert "gpuferry functions serve" in wrong
 
 
-@pytest.mark.some(7)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("words", "status", "why"),
     [

@@ -49,6 +49,7 @@ def gpu_server() -> Iterator[Monitor]:
         yield running
 
 
+@pytest.mark.system
 def test_remotely_with_a_session_that_stays(gpu_server: Monitor) -> None:
     with serving(environment=gpu_server.settings()) as server:
         server.deploy("cuda", CUDA, most=1, gpu_memory=64 << 20)

@@ -89,7 +89,7 @@ def test_what_the_policy_sends_away_leaves_and_returns(functions: Server, operat
     until(lambda: where(operator), lambda seen: seen == {"model": "resident"})
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_the_time_of_gpus_is_counted_by_function(functions: Server) -> None:
     """Of the first invocation too, in which the memory comes; of who has none on a GPU nothing."""
     functions.deploy("counted", HELD, most=1)
@@ -112,6 +112,7 @@ def test_the_time_of_gpus_is_counted_by_function(functions: Server) -> None:
     assert "counted" not in metrics
 
 
+@pytest.mark.system
 def test_who_is_in_an_invocation_stays_and_who_is_between_two_goes(
     functions: Server, operator: Operator
 ) -> None:
@@ -130,7 +131,7 @@ def test_who_is_in_an_invocation_stays_and_who_is_between_two_goes(
     assert held.asked.got().body == b"1"
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_replica_whose_api_server_died_is_replaced(functions: Server, operator: Operator) -> None:
     """What it had on the GPU is gone: its handler would fail for ever."""
     functions.deploy("hit", HELD, most=1)
@@ -157,6 +158,7 @@ def test_a_replica_that_found_no_gpu_server_is_replaced() -> None:
         assert len(pids) == 2
 
 
+@pytest.mark.system
 def test_a_lost_gpu_is_noticed_by_the_handlers_error(gpu_server: Monitor, operator: Operator) -> None:
     """Where nobody hears of the GPU server: the first error says it, and the next invocation is right."""
     settings = gpu_server.settings()

@@ -182,6 +182,7 @@ def test_a_replica_has_a_limit_of_memory_whatever_was_said(server: Server) -> No
     assert 0 < shown["memory_limit"] <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
+@pytest.mark.system
 def test_a_replica_with_too_many_processes_is_ended(server: Server) -> None:
     """With all of them; the last one begun does not outlive the first."""
     server.deploy("fertile", most=1)
@@ -228,6 +229,7 @@ def handle(request):
 )
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "said",
     [

@@ -60,6 +60,7 @@ def test_who_leaves_the_queue_is_not_run(server: Server) -> None:
     assert server.show("leaving")["invocations"]["ok"] == 2
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", ["sync", "async", "half"])
 def test_a_handler_is_told_that_its_caller_has_gone(server: Server, kind: str) -> None:
     """Also one that has only ended its sending side (half): TCP says the same of both."""
@@ -210,6 +211,7 @@ time.sleep(3600)
 """
 
 
+@pytest.mark.system
 def test_a_function_that_cannot_start_is_not_deployed(server: Server) -> None:
     for settings, why in (
         ({"source": "1 / 0"}, "ZeroDivisionError"),

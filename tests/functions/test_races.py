@@ -95,6 +95,7 @@ def test_a_revision_that_comes_while_a_replica_of_the_one_before_starts(
     assert asked.got().body == b"new"
 
 
+@pytest.mark.system
 def test_a_roll_out_makes_no_more_replicas_than_there_may_be(pointed: Server, points: Points) -> None:
     """Not even where invocations start some while the roll-out starts one."""
     pointed.deploy("counted-out", most=2)

@@ -129,6 +129,7 @@ def test_a_server_that_stops_lets_answers_be_read_to_their_end() -> None:
         assert server.process.wait(60) == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("record", ["{", "[" * 100_000], ids=["half", "deep"])
 def test_a_record_that_cannot_be_read_harms_no_other(record: str) -> None:
     with serving("--driver", "none") as first:

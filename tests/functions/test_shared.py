@@ -82,6 +82,7 @@ def names(server: Server) -> list[str]:
     return [one["name"] for one in json.loads(server.system("GET", "functions").body)["functions"]]
 
 
+@pytest.mark.system
 def test_what_one_deploys_all_have_and_who_dies_is_replaced(cluster: Etcd) -> None:
     with sharing(cluster) as one, sharing(cluster) as other:
         one.deploy("told", SAYS.format("first"))
@@ -124,6 +125,7 @@ def test_two_who_deploy_at_once_do_not_both_win(cluster: Etcd) -> None:
         one.system("DELETE", "functions/both")
 
 
+@pytest.mark.system
 @pytest.mark.skipif(real_gpu(), reason="on two simulated devices")
 def test_gpus_are_told_with_a_lease(cluster: Etcd) -> None:
     devices = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "128MiB", "GPUFERRY_SIM_DEVICES": "2"}
@@ -170,6 +172,7 @@ def test_what_cannot_be_read_is_left_alone(cluster: Etcd, record: bytes) -> None
     assert not [key for key in kept(cluster, "") if "future" in key]
 
 
+@pytest.mark.system
 def test_measurements_that_are_none_harm_nobody(cluster: Etcd) -> None:
     """Neither a server that runs nor one that starts, nor a deployment."""
     odd = {"abc": b"abc", "bytes": b"\xff", "nan": b"nan", "negative": b"-1"}
@@ -185,6 +188,7 @@ def test_measurements_that_are_none_harm_nobody(cluster: Etcd) -> None:
         one.system("DELETE", "functions/abc")
 
 
+@pytest.mark.system
 def test_a_store_that_does_not_answer_hurts_commands_alone(tmp_path: Path) -> None:
     """Functions go on; what was refused is not there."""
     with etcd(1) as alone, sharing(alone) as server:

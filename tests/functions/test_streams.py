@@ -195,6 +195,7 @@ def test_one_in_the_middle_breaks_the_answer_off(server: Server, name: str, do: 
     assert server.invoke(name, "").body == pid
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("do", "why", "limits"), [("exits", "status 4", {}), ("loops", "took longer", {"timeout": 3.0})]
 )

@@ -126,7 +126,7 @@ def test_more_than_there_can_be_is_not_little(server: FakeServer, guest: Guest) 
     assert server.hellos[0].memory == (1 << 64) - 1
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_program_whose_locale_writes_a_comma(
     server: FakeServer, guest: Guest, comma: dict[str, str], tmp_path: Path
 ) -> None:

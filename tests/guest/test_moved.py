@@ -75,6 +75,7 @@ def copy_back(frame: Frame) -> Answer:
     return Answer(body=bytes(REPLY_SIZE[frame.name]) + data)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("every", [1, 3])
 def test_large_copies_both_ways(server: MovingServer, program: Program, every: int) -> None:
     server.moves = lambda n: every if n <= 20 else None
@@ -104,6 +105,7 @@ print("fine")
     assert server.connections > 5
 
 
+@pytest.mark.system
 def test_many_threads(server: MovingServer, program: Program) -> None:
     server.moves = lambda n: 40 if n <= 8 else None
     server.answer = copy_back

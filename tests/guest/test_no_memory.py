@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.guest.fake_server import Answer, FakeServer, Frame
 from tests.guest.test_modules import table
 from tests.helpers import toolchain
@@ -17,6 +19,7 @@ def program() -> Path:
     return toolchain.program(Path(__file__).with_name("no_memory.c"), ["-rdynamic"])
 
 
+@pytest.mark.system
 def test_an_allocation_that_fails_is_told_and_the_session_goes_on() -> None:
     with monitor("--pool", "1", "--log-level", "warning") as running:
         outcome = running.run([program()])

@@ -21,6 +21,7 @@ def gated(maker: Member, opener: Member) -> tuple[int, int, int]:
     return event, opened, gate
 
 
+@pytest.mark.system
 def test_who_waits_for_a_process_that_is_killed_goes_on(three: list[Member]) -> None:
     maker, opener, _ = three
     _, opened, _ = gated(maker, opener)

@@ -130,6 +130,7 @@ def test_on_the_device_itself() -> None:
         assert opener.close(opened) == 0
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("fills", [0, 8])
 def test_what_one_frees_another_may_have_at_once(three: list[Member], fills: int) -> None:
     """When the call that frees it has returned, though a stream was at work behind it."""
@@ -142,7 +143,7 @@ def test_what_one_frees_another_may_have_at_once(three: list[Member], fills: int
         assert one.drop_spare() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_what_is_freed_behind_work_another_may_have_when_that_was_waited_for(three: list[Member]) -> None:
     """By a stream, and by the end of a context."""
     one, other, _ = three
@@ -154,7 +155,7 @@ def test_what_is_freed_behind_work_another_may_have_when_that_was_waited_for(thr
         assert other.left() == ALL
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_what_was_waited_for_is_given_back_though_the_driver_s_streams_begin_late() -> None:
     """That which gives it back, behind the one that was waited for, may not have begun by then."""
     varied = {"GPUFERRY_SIM_MEMORY": "16GiB", "GPUFERRY_SIM_VARIANCE": "1"}

@@ -74,7 +74,7 @@ def move_both(monitor: harness.Monitor, target: str, devices: list[int], which: 
     assert granted == [ALL * (each in devices) for each in range(3)]
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_program_of_two_devices(monitor: harness.Monitor, two: list[Member]) -> None:
     """Its processes go to the same two others, with what they share of either, and their claims on each."""
     maker, opener = two
@@ -107,7 +107,7 @@ def test_a_program_of_two_devices(monitor: harness.Monitor, two: list[Member]) -
     assert opener.left() == ALL - 16
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_texture_of_another_process(monitor: harness.Monitor, three: list[Member]) -> None:
     """It is made before that memory is there."""
     maker, opener, _ = three
@@ -123,7 +123,7 @@ def test_a_texture_of_another_process(monitor: harness.Monitor, three: list[Memb
         assert opener.fetch(texture, own) == value
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_two_devices_or_none(monitor: harness.Monitor, two: list[Member]) -> None:
     maker, opener = two
     event = maker.event()
@@ -170,6 +170,7 @@ def test_a_graph_that_fills_what_another_has_made(monitor: harness.Monitor, thre
         assert maker.read(memory) == 5
 
 
+@pytest.mark.system
 def test_the_lease_counts_once_where_it_goes(monitor: harness.Monitor, three: list[Member]) -> None:
     maker, opener, another = three
     memory = maker.allocate(128)
@@ -184,6 +185,7 @@ def test_the_lease_counts_once_where_it_goes(monitor: harness.Monitor, three: li
     assert another.allocate(160) > 0
 
 
+@pytest.mark.system
 def test_what_its_maker_has_left_behind(monitor: harness.Monitor, three: list[Member]) -> None:
     """Freed, or of a process that is gone: the first one that has it open takes it along."""
     maker, opener, another = three
@@ -222,7 +224,7 @@ def test_events(monitor: harness.Monitor, three: list[Member]) -> None:
         assert maker.set_word(gate, 1) == maker.synchronize(event) == opener.synchronize(opened) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_an_event_whose_maker_has_destroyed_it(monitor: harness.Monitor, three: list[Member]) -> None:
     """Nobody could make it again: all stay, with the reason, until it is closed."""
     maker, opener, _ = three

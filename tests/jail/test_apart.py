@@ -23,6 +23,7 @@ def token_of(state: str, runtime: str, tenant: str) -> str:
     return str(token)
 
 
+@pytest.mark.system
 def test_each_session_has_a_process_of_its_own_once_tenants_come(tmp_path: Path) -> None:
     """The operator's sessions share processes, until the first tenant is there; then nobody does."""
     state = str(tmp_path / "state")

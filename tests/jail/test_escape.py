@@ -197,6 +197,7 @@ def test_each_has_a_user_of_its_own(jailed: tuple[Attack, dict[str, str]]) -> No
     assert 0 not in users
 
 
+@pytest.mark.system
 def test_a_keeper_is_in_jail_too(jailed: tuple[Attack, dict[str, str]], tmp_path: Path) -> None:
     """It has a jail of its own. A compiler is in its API server's, with less (test_compiler.py)."""
     running, _ = jailed
@@ -214,6 +215,7 @@ def test_a_keeper_is_in_jail_too(jailed: tuple[Attack, dict[str, str]], tmp_path
     running.bystander.is_fine()
 
 
+@pytest.mark.system
 def test_the_end_of_its_session_leaves_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("takeover")
     with attack(folder, True) as running:

@@ -83,7 +83,7 @@ def many(monitor: harness.Monitor, count: int, chance: random.Random) -> None:
     monitor.wait_idle(POOL)
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.parametrize(
     "count",
     [

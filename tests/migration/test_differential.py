@@ -281,7 +281,7 @@ CASES = [
 ]
 
 
-@pytest.mark.some(16)
+@pytest.mark.some(10)
 @pytest.mark.parametrize(("program", "seed", "way", "road"), CASES)
 def test_a_program_that_is_moved(
     request: pytest.FixtureRequest,

@@ -244,6 +244,7 @@ def test_code_that_calls_by_address(here: Server, there: Server) -> None:
     close(counting.guest, here)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("by", [None, 0], ids=["nobody knows", "a kernel has kept it"])
 def test_out_of_a_file(here: Server, there: Server, tmp_path: Path, by: int | None) -> None:
     """It has variables by name, and says of which something knows where they lie: those must lie there. The
@@ -313,6 +314,7 @@ def test_a_program_that_never_asks_moves_between_servers(monitors: list[harness.
     same_pointers(stderr)
 
 
+@pytest.mark.system
 def test_a_program_that_asks_stays(monitors: list[harness.Monitor]) -> None:
     here, there = monitors
     with program("moving_symbols", here, ROUNDS) as running:
@@ -347,6 +349,7 @@ def test_an_operator_wants_them_at_the_same_addresses() -> None:
         assert running.finish()[0] == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("space", "moves"), [("fixed", True), ("random", False)])
 def test_api_servers_with_the_same_address_space(space: str, moves: bool) -> None:
     """Where a driver places variables by the process's own layout, programs may even know where they are."""

@@ -91,7 +91,7 @@ def state_of(task: Path) -> str:
         return ""
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("step", STEPS)
 def test_the_source_fails(faulty: Faulty, destination: Server, step: str) -> None:
     """Then the session stays, and can be moved as soon as nothing fails."""
@@ -107,7 +107,7 @@ def test_the_source_fails(faulty: Faulty, destination: Server, step: str) -> Non
     close(guest, destination)
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("step", STEPS)
 def test_the_source_dies(mortal: Faulty, destination: Server, step: str) -> None:
     """Its session ends with it, as without a migration. The destination is idle again."""
@@ -132,7 +132,7 @@ def test_the_source_dies_after_the_take_over(mortal: Faulty, destination: Server
     close(guest, destination)
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("step", STEPS)
 def test_the_destination_dies(faulty: Faulty, victim: Server, step: str) -> None:
     guest = faulty.connect()
@@ -169,6 +169,7 @@ def test_the_destination_hangs_before_its_welcome(faulty: Faulty, tmp_path: Path
     close(guest, faulty)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("step", ["rebuild", "precopy", "catch_up", "verify"])
 def test_the_destination_hangs(faulty: Faulty, destination: Server, step: str) -> None:
     guest = faulty.connect()
@@ -305,6 +306,7 @@ def test_the_monitor_dies(tmp_path: Path, destination: Server) -> None:
         source.order(shutdown={})
 
 
+@pytest.mark.system
 def test_too_little_memory_there(source: Server, tmp_path: Path) -> None:
     guest = source.connect()
     work = Work(guest, pages=40)
@@ -378,6 +380,7 @@ def test_a_program_that_uses_the_device_heap(source: Server, destination: Server
     close(guest, destination)
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("limit", [1 << 12, 5 << 20, 9 << 20])
 def test_the_disk_is_full(mortal: Faulty, tmp_path: Path, limit: int) -> None:
@@ -398,7 +401,7 @@ def test_the_disk_is_full(mortal: Faulty, tmp_path: Path, limit: int) -> None:
         suspended(mortal, keeper, suspend(mortal, keeper, guest.session, tmp_path / "files" / "file"))
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("step", [step for step in STEPS if step != "precopy"])  # files know none
 def test_the_source_fails_to_suspend(faulty: Faulty, tmp_path: Path, step: str) -> None:
     guest = faulty.connect()

@@ -64,6 +64,7 @@ def test_to_another_device(away: Away, destination: Server, third: Server, keepe
     ends(guest, work, third, keeper)
 
 
+@pytest.mark.system
 def test_into_a_file(away: Away, destination: Server, third: Server, keeper: Keeper, tmp_path: Path) -> None:
     guest, work = away
     with Keeper(tmp_path / "another.log") as another:

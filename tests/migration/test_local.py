@@ -44,6 +44,7 @@ def test_everything_is_there(source: Server, destination: Server, strategy: migr
     close(guest, destination)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("strategy", [STOP, PRECOPY], ids=["stop", "precopy"])
 def test_there_and_back_again(source: Server, destination: Server, strategy: migration_pb2.Strategy) -> None:
     guest = source.connect()
@@ -56,6 +57,7 @@ def test_there_and_back_again(source: Server, destination: Server, strategy: mig
     close(guest, here)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("strategy", [STOP, PRECOPY], ids=["stop", "precopy"])
 def test_devices_that_do_not_reach_each_other(tmp_path: Path, strategy: migration_pb2.Strategy) -> None:
     """Contents are staged in host memory."""
@@ -113,6 +115,7 @@ def test_memory_comes_and_goes_meanwhile(faulty: Faulty, destination: Server) ->
     close(guest, destination)
 
 
+@pytest.mark.system
 def test_only_what_changed_is_copied_in_the_pause(faulty: Faulty, destination: Server) -> None:
     guest = faulty.connect()
     work = Work(guest, pages=40)

@@ -91,7 +91,7 @@ def test_between_devices(here: harness.Monitor, name: str) -> None:
 
 
 @pytest.mark.some(1)
-@pytest.mark.some(3)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_into_a_file_and_out_of_it(here: harness.Monitor, name: str, tmp_path: Path) -> None:
     with program(name, here, ROUNDS) as running:
@@ -117,8 +117,8 @@ def test_into_a_file_and_out_of_it(here: harness.Monitor, name: str, tmp_path: P
     same_pointers(stderr)
 
 
-@pytest.mark.some(2)
-@pytest.mark.some(4)
+@pytest.mark.some(1)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("loss", ["error", "reconnect"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_to_another_server_and_back(

@@ -92,6 +92,7 @@ def last(steps: Any) -> Any:
     return list(steps)[-1]
 
 
+@pytest.mark.system
 def test_the_destination_is_killed(monitor: harness.Monitor) -> None:
     with program(NAME, monitor, ROUNDS) as running:
         with in_the_middle(monitor, running) as (steps, destination):
@@ -146,6 +147,7 @@ exec {python} "$@"
 """
 
 
+@pytest.mark.system
 def test_it_takes_too_long_to_compile_at_the_destination(tmp_path: Path) -> None:
     """Kernels that the source compiled long ago are in no cache."""
     flag, python, cache = tmp_path / "flag", tmp_path / "python", tmp_path / "cache"
@@ -192,6 +194,7 @@ def test_the_monitor_is_killed_and_another_comes() -> None:
         at_rest(second)
 
 
+@pytest.mark.system
 def test_the_monitor_is_killed_while_a_session_is_suspended(tmp_path: Path) -> None:
     with another() as first, program(NAME, first, ROUNDS) as running:
         running.to_round(1)
@@ -260,6 +263,7 @@ def test_a_file_that_cannot_be_written(monitor: harness.Monitor, tmp_path: Path)
         goes_on(running)
 
 
+@pytest.mark.system
 def test_a_file_that_is_damaged(monitor: harness.Monitor, tmp_path: Path) -> None:
     with program(NAME, monitor, ROUNDS) as running:
         running.to_round(1)

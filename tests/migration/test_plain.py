@@ -52,6 +52,7 @@ def test_any_truncation_is_refused(data: st.DataObject) -> None:
     assert refused(written()[: data.draw(st.integers(0, len(written()) - 1))])
 
 
+@pytest.mark.system
 @settings(deadline=None, max_examples=20)
 @given(st.data())
 def test_any_flipped_bit_is_refused(data: st.DataObject) -> None:

@@ -57,6 +57,7 @@ def received(end: socket.socket) -> bytes:
         return b""
 
 
+@pytest.mark.system
 @settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_the_guest_is_told_between_two_replies(data: st.DataObject) -> None:

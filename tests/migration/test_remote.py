@@ -128,6 +128,7 @@ def test_the_network_breaks(destination: Server, keeper: Keeper, tmp_path: Path)
         close(guest, source)
 
 
+@pytest.mark.system
 def test_the_source_dies_once_the_keeper_has_it(destination: Server, keeper: Keeper, tmp_path: Path) -> None:
     (tmp_path / "faulty").mkdir()
     with Faulty(tmp_path / "faulty", 0, **devices(MEMORY)) as source:

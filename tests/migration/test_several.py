@@ -96,7 +96,7 @@ def goes(monitor: harness.Monitor, to: str, devices: Sequence[int]) -> None:
     assert granted == [number in devices for number in range(4)]
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.parametrize("order", ["", "1,0"])
 def test_to_two_others_and_back(monitor: harness.Monitor, order: str) -> None:
     """However the program numbers them: memory, contexts, streams, events, pools, peers and mapped memory."""
@@ -126,6 +126,7 @@ def test_a_device_that_is_reset(monitor: harness.Monitor) -> None:
         assert running.check_first()
 
 
+@pytest.mark.system
 def test_to_another_server(monitor: harness.Monitor) -> None:
     with harness.monitor(*OPTIONS, server=None, **CHANGES) as other, program(monitor) as running:
         other.wait_idle(4)
@@ -142,6 +143,7 @@ def test_to_another_server(monitor: harness.Monitor) -> None:
         assert running.check() == before
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("to", "why"),
     [
@@ -180,6 +182,7 @@ def test_no_memory_for_one_of_them(monitor: harness.Monitor) -> None:
         assert running.check() == before
 
 
+@pytest.mark.system
 def test_the_next_monitor_adopts_it() -> None:
     """With both of its devices; and it can move after that, to another server too."""
     options = (*OPTIONS, "--orphan-grace", "60")

@@ -91,7 +91,7 @@ def test_a_suspended_session_costs_next_to_nothing(source: Server, tmp_path: Pat
         assert stats.rss < 48 << 20
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_twice_and_again(source: Server, destination: Server, tmp_path: Path) -> None:
     """What was resumed is suspended again; each file stands for itself."""
     guest = source.connect()
@@ -131,6 +131,7 @@ def goes_on(guest: CountingGuest, work: Work, server: Server) -> None:
     close(guest, server)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("while_away", [False, True], ids=["suspended", "away"])
 def test_the_connection_breaks(
     resumable: Resumable, source: Server, destination: Server, tmp_path: Path, while_away: bool
@@ -183,6 +184,7 @@ def test_the_connection_breaks_again_and_again(
     goes_on(guest, work, destination)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("wrong", [1, -1], ids=["never sent", "given up"])
 def test_counts_that_cannot_be(
     resumable: Resumable, source: Server, destination: Server, tmp_path: Path, wrong: int

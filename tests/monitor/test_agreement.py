@@ -218,6 +218,7 @@ def monitor() -> Iterator[harness.Monitor]:
         yield running
 
 
+@pytest.mark.system
 def test_a_guest_of_the_first_release(monitor: harness.Monitor) -> None:
     guest = FakeGuest(monitor.tcp, monitor.token, spec=FIRST.spec_hash)
     guest.close()

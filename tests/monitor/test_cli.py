@@ -259,11 +259,13 @@ def test_local_program_not_found(short: str) -> None:
     assert local(short, "--", "no-such-program").returncode == 127
 
 
+@pytest.mark.system
 def test_local_dies_of_the_programs_signal(short: str) -> None:
     assert local(short, "--", "sh", "-c", "kill -SEGV $$").returncode == -signal.SIGSEGV
     assert local(short, "--", "sh", "-c", "kill -KILL $$").returncode == -signal.SIGKILL
 
 
+@pytest.mark.system
 def test_local_says_why_it_does_not_start(short: str) -> None:
     completed = local(short, "--", "true", GPUFERRY_FAKE="fail")
     assert completed.returncode == 1
@@ -284,6 +286,7 @@ def started_locally(short: str, script: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.system
 def test_local_signals_reach_the_program_once(short: str) -> None:
     script = "trap 'echo caught; exit 3' TERM; echo $$; while :; do sleep 0.05; done"
     with started_locally(short, script) as process, harness.killed_on_failure(process):

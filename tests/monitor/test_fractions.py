@@ -47,6 +47,7 @@ def devices(status: Any) -> list[int]:
     return [device.time_promised for device in status.devices]
 
 
+@pytest.mark.system
 def test_they_stand_in_status_and_come_back_with_the_end(monitor: harness.Monitor) -> None:
     red = portion(300, 600, "red", "noisy", "team-a")
     with FakeGuest(monitor.tcp, TOKEN, **red) as one:
@@ -63,6 +64,7 @@ def test_they_stand_in_status_and_come_back_with_the_end(monitor: harness.Monito
     monitor.wait_for(lambda s: devices(s) == [0] * GPUS and not s.sessions, "all is free")
 
 
+@pytest.mark.system
 def test_who_cannot_be_placed_waits_and_the_reason_is_shown(monitor: harness.Monitor) -> None:
     with FakeGuest(monitor.tcp, TOKEN, **portion(700, affinity="red")):
         thread, result = waiting_guest(monitor, **portion(400, affinity="red"))
@@ -124,6 +126,7 @@ def shared() -> Iterator[harness.Monitor]:
         yield running
 
 
+@pytest.mark.system
 def test_another_monitor_finds_them_again(monitor: harness.Monitor) -> None:
     with FakeGuest(monitor.tcp, TOKEN, **portion(300, 600, "red", "noisy", "a")) as guest:
         monitor.wait_for(lambda s: s.sessions, "a session")
@@ -156,6 +159,7 @@ def test_another_monitor_keeps_them_where_they_asked_to_be() -> None:
             assert "GPU 0 lacks a label that it asked for" in moved.stderr
 
 
+@pytest.mark.system
 def test_labels_of_two_tenants_meet_only_if_the_operator_says_so() -> None:
     for scope, place in (("tenant", 0), ("server", 1)):
         options = ("--pool", "2", "--label-scope", scope, "--policy", "kubeshare")

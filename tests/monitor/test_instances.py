@@ -154,6 +154,7 @@ def monitor() -> Iterator[harness.Monitor]:
         yield running
 
 
+@pytest.mark.system
 def test_each_is_a_device_of_the_server(monitor: harness.Monitor) -> None:
     devices = monitor.status().devices
     assert [device.memory_total >> 20 for device in devices] == [1024] * 2 * INSTANCES
@@ -177,6 +178,7 @@ def test_a_program_has_one(monitor: harness.Monitor) -> None:
     assert memory <= 1024
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("visible", "count"), [("{0}", 1), ("{0:.9}", 1), ("GPU-{1}", 0), ("MIG-x", 0)])
 def test_a_program_says_which_it_sees(monitor: harness.Monitor, visible: str, count: int) -> None:
     """By the UUID that its NVML shows, as on a machine that has the instance."""

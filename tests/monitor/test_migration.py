@@ -399,6 +399,7 @@ def test_suspend_and_resume(monitor: harness.Monitor, tmp_path: Path) -> None:
         settled(monitor, [100, 0])
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", [(), ("--to", "gpu:1")])
 def test_who_is_left_of_a_program_comes_out_of_a_file(
     monitor: harness.Monitor, tmp_path: Path, way: tuple[str, ...]
@@ -503,6 +504,7 @@ def resume(monitor: harness.Monitor, file: Path, **more: Any) -> str:
     return str(last.reason)
 
 
+@pytest.mark.system
 def test_a_file_of_the_first_release_must_be_asked_for(first: harness.Monitor, tmp_path: Path) -> None:
     """Its keeper is of that release too, and does not say how the file begins."""
     file = tmp_path / "snapshot"
@@ -616,6 +618,7 @@ def test_a_migration_goes_on_without_a_monitor(first: harness.Monitor) -> None:
     second.wait_idle(2)
 
 
+@pytest.mark.system
 def test_a_suspended_session_is_adopted(first: harness.Monitor, tmp_path: Path) -> None:
     file = str(tmp_path / "snapshot")
     with guest(first) as one:

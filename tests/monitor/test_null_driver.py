@@ -20,6 +20,7 @@ def monitor() -> Iterator[harness.Monitor]:
         yield running
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("form", ["cubin", "fatbin", "library"])
 def test_a_program(monitor: harness.Monitor, form: str) -> None:
     """Each session is told that nothing runs, of whatever process it had before."""

@@ -213,6 +213,7 @@ def test_what_is_no_program_is_malformed(monitor: harness.Monitor, size: int) ->
     assert refused.value.reason == handshake.Reason.MALFORMED
 
 
+@pytest.mark.system
 def test_the_next_monitor_knows_who_belongs_together() -> None:
     """And when their time is over: a process that came after a restart lived for ever."""
     options = (*LASTING, "--wall-limit", "1000", "--idle-limit", "900")
@@ -232,6 +233,7 @@ def test_the_next_monitor_knows_who_belongs_together() -> None:
                 assert child.echo(b"works") == b"works"
 
 
+@pytest.mark.system
 def test_what_a_lease_leaves_that_ended_without_a_monitor_is_removed() -> None:
     """Its book: nobody came back who knew of it. That of one that goes on stays, however late it comes."""
     lasting = ("--pool", "4", "--orphan-grace", "60")

@@ -136,6 +136,7 @@ def test_the_other_server_gives_up(here: harness.Monitor, other: harness.Monitor
             one.echo(b"gone")
 
 
+@pytest.mark.system
 def test_an_api_server_there_dies_meanwhile(here: harness.Monitor, other: harness.Monitor) -> None:
     with guest(here, "gated") as one:
         request = control_pb2.MigrateRequest(session=session(here).id, server=other.tcp)
@@ -237,6 +238,7 @@ def cluster() -> Iterator[tuple[Registry, harness.Monitor, harness.Monitor]]:
             yield running, one, two
 
 
+@pytest.mark.system
 def test_a_server_that_the_registry_knows(cluster: Any) -> None:
     running, one, two = cluster
     with guest(one) as inside:

@@ -95,6 +95,7 @@ def test_sessions_and_idle_servers_are_adopted(monitor: harness.Monitor) -> None
     harness.wait_until(lambda: not harness.alive(before), "end of all API servers")
 
 
+@pytest.mark.system
 def test_an_adopted_server_that_dies_is_replaced(monitor: harness.Monitor) -> None:
     with FakeGuest(monitor.tcp, TOKEN) as guest:
         kill(monitor)
@@ -108,6 +109,7 @@ def test_an_adopted_server_that_dies_is_replaced(monitor: harness.Monitor) -> No
         )
 
 
+@pytest.mark.system
 def test_one_monitor_after_the_other(monitor: harness.Monitor) -> None:
     with FakeGuest(monitor.tcp, TOKEN) as guest:
         for _ in range(3):
@@ -127,6 +129,7 @@ def test_a_monitor_may_leave_its_servers_to_the_next(monitor: harness.Monitor) -
         assert guest.echo(b"on") == b"on"
 
 
+@pytest.mark.system
 def test_servers_of_another_version_finish_and_are_replaced() -> None:
     options = ("--pool", "2", *GRACE)
     with harness.monitor(*options, GPUFERRY_TOKEN=TOKEN, GPUFERRY_FAKE_SPEC="1") as monitor:
@@ -148,6 +151,7 @@ def test_servers_of_another_version_finish_and_are_replaced() -> None:
         successor.wait_idle(2)
 
 
+@pytest.mark.system
 def test_one_that_comes_late_is_one_too_many(monitor: harness.Monitor) -> None:
     """The successor has started another in its place; after a while one goes, and no session with it."""
     with FakeGuest(monitor.tcp, TOKEN) as guest:
@@ -192,6 +196,7 @@ main()
 """
 
 
+@pytest.mark.system
 def test_a_monitor_of_which_a_part_failed_makes_way(tmp_path: Path) -> None:
     """It does not go on half dead: it ends as if killed, and says why."""
     flag = tmp_path / "flag"

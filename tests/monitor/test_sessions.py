@@ -445,6 +445,7 @@ def test_a_device_where_nothing_lives_is_taken_out() -> None:
 # -- the end
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_end_leaves_nothing(number: signal.Signals) -> None:
     with (

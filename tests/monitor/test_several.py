@@ -192,6 +192,7 @@ def test_no_api_server_starts_for_a_child(spoilt: tuple[harness.Monitor, Path]) 
         assert parent.echo(b"works") == b"works"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("spoilt", ["mute"], indirect=True)
 @pytest.mark.parametrize("parent_first", [False, True])
 def test_a_child_that_leaves_meanwhile(spoilt: tuple[harness.Monitor, Path], parent_first: bool) -> None:
@@ -240,6 +241,7 @@ def test_a_child_whose_api_server_dies_when_its_parent_has_ended(
             outcome(child)
 
 
+@pytest.mark.system
 def test_no_api_server_starts_where_a_program_is_to_go(tmp_path: Path) -> None:
     """All of its processes stay, and what was begun for them is gone."""
     mark = tmp_path / "mark"
@@ -306,6 +308,7 @@ def test_what_failed_for_a_guest_is_forgotten_with_it() -> None:
     assert not several._failures
 
 
+@pytest.mark.system
 def test_another_api_server_must_stand_by_welcome() -> None:
     """One that does not is nobody's: the next guest of one device was given it, and had both."""
     with (

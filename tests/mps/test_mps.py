@@ -107,6 +107,7 @@ def test_a_daemon_that_crashes_is_replaced(told: Path) -> None:
     asyncio.run(check())
 
 
+@pytest.mark.system
 def test_a_daemon_that_is_mute_is_replaced(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mps, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(mps, "ANSWER_SECONDS", 1.0)
@@ -127,6 +128,7 @@ def test_a_daemon_that_is_mute_is_replaced(told: Path, monkeypatch: pytest.Monke
     asyncio.run(check())
 
 
+@pytest.mark.system
 def test_the_next_monitor_finds_the_daemon_of_the_one_before(told: Path) -> None:
     async def check() -> None:
         async with kept(told / "mps") as before:
@@ -259,7 +261,7 @@ def goes_about(operator: Operator, session: control_pb2.Session, file: Path) -> 
             yield
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_limit_is_a_percentage_of_an_api_server_of_its_own(told: Path) -> None:
     """There too where its session moves to, or comes back from a file."""
     devices = {"GPUFERRY_SIM_DEVICES": "2", "CUDA_VISIBLE_DEVICES": "0,1"}

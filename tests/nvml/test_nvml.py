@@ -168,6 +168,7 @@ def test_every_function_of_the_header_is_there(driver: Callable[[], str]) -> Non
     assert len(library.functions) > 400
 
 
+@pytest.mark.system
 def test_driver_clocks_links_and_peers(server: Monitor) -> None:
     """The same as the driver itself says, which programs compare with versions of NVIDIA's."""
     native = launch.inject(

@@ -503,6 +503,7 @@ def test_what_a_server_says_steers_no_terminal(
 # -- the whole
 
 
+@pytest.mark.system
 def test_a_monitors_failed_device() -> None:
     options = ("--pool", "1", "--http", "127.0.0.1:0")
     with harness.monitor(*options, GPUFERRY_SIM_DEVICES="2", GPUFERRY_FAKE_1="fail") as monitor:
@@ -523,6 +524,7 @@ def test_a_monitors_failed_device() -> None:
     assert text == "ready\ngpu 1: no driver to be found\n"
 
 
+@pytest.mark.system
 def test_with_a_monitor() -> None:
     with harness.monitor("--pool", "2") as monitor:
         monitor.wait_idle(2)

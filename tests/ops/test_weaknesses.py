@@ -121,6 +121,7 @@ def test_every_weakness_of_what_runs_is_told(etcd: str, tmp_path: Path) -> None:
     assert "whoever reaches etcd can read and change" in details("access to etcd")
 
 
+@pytest.mark.system
 def test_nothing_is_said_of_what_runs_well() -> None:
     with harness.monitor("--pool", "1", server=None) as running:
         running.wait_idle(1)
@@ -129,6 +130,7 @@ def test_nothing_is_said_of_what_runs_well() -> None:
         assert name not in found
 
 
+@pytest.mark.system
 def test_what_a_killed_monitor_was_told_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
     with harness.monitor("--orphan-grace", "0", "--jail", "off", "--check-kernels", "off") as running:
         assert "reach of kernels" in doctor(running)

@@ -38,7 +38,7 @@ def report(*arguments: str | Path) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_it_compares_sharing_with_none_by_itself() -> None:
     done = simulate()
     assert done.returncode == 0, done.stderr
@@ -92,7 +92,7 @@ def test_a_trace_with_options_is_a_page_with_means_and_intervals(tmp_path: Path)
     assert text.count("data:image/png;base64,") == 4
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_paper_s_numbers_with_pictures(tmp_path: Path) -> None:
     shown = report("--paper", "dgsf", "--page", tmp_path)
     assert shown["schema"] == "gpuferry.simulate.paper/1"

@@ -35,6 +35,7 @@ def listed(running: Registry) -> dict[str, str]:
     return {server["address"]: server["state"] for server in report["servers"]}
 
 
+@pytest.mark.system
 def test_the_life_of_a_server(running: Registry) -> None:
     address = "gpu-a:7770"
     assert listed(running) == {}
@@ -135,6 +136,7 @@ def test_who_watches_servers_asks_again_and_again(
     assert [line.count("drained") for line in capsys.readouterr().out.splitlines()] == [2, 1]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "address",
     [

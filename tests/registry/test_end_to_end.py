@@ -40,6 +40,7 @@ def run(running: Registry, *options: str, **changes: str) -> subprocess.Complete
     return running.run("run", "--monitor", running.address, *options, "--", *COMMAND, **changes)
 
 
+@pytest.mark.system
 def test_a_program_with_a_tenants_token(running: Registry) -> None:
     token = running.run("token", "create", "acme", "--registry", running.control).stdout.strip()
     done = run(running, "--label", "zone=a", GPUFERRY_TOKEN=token)

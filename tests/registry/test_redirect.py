@@ -96,6 +96,7 @@ def test_guests_are_spread_over_the_servers(cluster: Cluster) -> None:
             assert guest.echo(b"here") == b"here"
 
 
+@pytest.mark.system
 def test_guests_are_packed_if_that_is_the_policy(cluster: Cluster) -> None:
     """A second registry on the same state, with another opinion."""
     options = ("--policy", "most-packed", "--cluster-key-file", cluster.registry.key_file)
@@ -215,6 +216,7 @@ def test_the_registry_judges_guests_as_a_monitor_does(cluster: Cluster) -> None:
     assert Extension.TICKET.value == 1
 
 
+@pytest.mark.system
 def test_a_dead_server_is_skipped_at_once(cluster: Cluster) -> None:
     """Long before its lease ends."""
     with member(cluster.registry) as doomed:

@@ -55,6 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(store, replicas, stack.enter_context(harness.monitor("--pool", "1", *joined)))
 
 
+@pytest.mark.system
 def test_nothing_is_lost(cluster: Cluster) -> None:
     """Neither when the replica dies that took registrations and heartbeats, nor when etcd's leader does."""
     expected = {cluster.monitor.tcp: "a", "gpu-b:7700": "b", "gpu-c:7700": "c"}

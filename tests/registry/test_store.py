@@ -284,6 +284,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.system
 def test_sqlite_survives_a_kill_in_the_middle_of_writing(tmp_path: Path) -> None:
     """Whatever was acknowledged is there afterwards, whole; and at most the one being written besides."""
     path = tmp_path / "store.db"
@@ -316,6 +317,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, SECONDS))
 
 
+@pytest.mark.system
 def test_etcd_goes_on_without_its_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes and watches go on when the leader, then another leader with the first one back, is killed."""
     monkeypatch.setattr(etcd_store, "PATIENCE_SECONDS", SECONDS)  # elections take as long as they take

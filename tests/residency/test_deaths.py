@@ -55,6 +55,7 @@ def begin_to_leave(server: Server, guest: Guest, pages: int) -> None:
     order(server, [file], leave=leave)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("point", [LEAVING, LEFT])
 def test_a_call_that_comes_while_it_leaves_stops_that(server: Server, points: Points, point: str) -> None:
     guest = server.connect()
@@ -104,6 +105,7 @@ def test_a_device_that_waits_for_the_program_goes_on_until_it_may_leave(
     close(guest, server)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", [LEAVING, LEFT])
 def test_the_program_is_killed_while_its_memory_leaves(server: Server, points: Points, point: str) -> None:
     guest = server.connect()
@@ -134,6 +136,7 @@ def test_the_program_is_killed_while_its_memory_returns(server: Server, points: 
     expect(server, "ready")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", [LEAVING, LEFT, RETURNING])
 def test_the_api_server_is_killed(server: Server, points: Points, point: str) -> None:
     guest = server.connect()

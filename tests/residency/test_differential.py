@@ -48,7 +48,7 @@ def case(program: Program, seed: int) -> object:
     return pytest.param(program, seed, id=f"{program.name}-{seed}", marks=marks)
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("program", "seed"), [case(program, seed) for program in ALL for seed in range(SEEDS)]
 )

@@ -110,7 +110,7 @@ def test_nobody_grows_so_that_another_one_could_not_come_back(
     run(main, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_three_take_turns_with_room_for_two_copies() -> None:
     """One of them is away at any time, and comes back for each of its calls."""
     with (

@@ -78,6 +78,7 @@ def test_what_is_not_its_own_is_not_read(lent: Any) -> None:
         lent.read(BASE + 4 * PAGE, memoryview(bytearray(PAGE)))
 
 
+@pytest.mark.system
 def test_addresses_are_found_in_it(lent: Any) -> None:
     pages = [BASE + n * PAGE for n in range(4)]
     assert lent.pointing(pages, [(WORD - 8, WORD)]) == WORD

@@ -54,6 +54,7 @@ def crowded(
             operator.close()
 
 
+@pytest.mark.system
 def test_an_operator_sends_away_and_calls_back() -> None:
     with crowded(times="1") as (server, operator), lodgers(server, [32 * MIB]) as (one,):
         one.ready()
@@ -86,6 +87,7 @@ def test_idle_ones_make_room() -> None:
         operator.until_none_is_left()
 
 
+@pytest.mark.system
 def test_all_work_at_once() -> None:
     """16 programs of 16 MiB on a device of 160, each of which works without a pause, and each right."""
     with crowded(memory="160MiB", times="2", pool=16) as (server, operator):
@@ -172,6 +174,7 @@ def test_a_lease_is_no_larger_than_a_device() -> None:
         assert "at most" in output + errors
 
 
+@pytest.mark.system
 def test_what_the_commands_say() -> None:
     with crowded(times="1") as (server, operator), lodgers(server, [32 * MIB]) as (one,):
         one.ready()
@@ -199,6 +202,7 @@ def command(server: Monitor, *arguments: str, status: int = 0) -> str:
     return str(stderr if status else stdout)
 
 
+@pytest.mark.system
 def test_copies_are_made_ahead_where_a_device_is_promised_more_than_once() -> None:
     """Then leaving costs no copy."""
     with crowded() as (server, operator), lodgers(server, [64 * MIB, 56 * MIB, 16 * MIB]) as programs:
@@ -280,7 +284,7 @@ def test_who_has_several_devices_stays() -> None:
         operator.until_none_is_left()
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_room_is_made_for_who_has_several_devices() -> None:
     """Two of those that are there would be too much beside it."""
     with (
@@ -299,7 +303,7 @@ def test_room_is_made_for_who_has_several_devices() -> None:
         operator.until_none_is_left()
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_who_finds_no_place_beside_memory_that_is_shared_goes_to_another_device() -> None:
     """A program that shares half of the device keeps another one's memory out, for as long as it lives."""
     with (

@@ -188,6 +188,7 @@ def test_an_end_during_an_outage(monitor: harness.Monitor) -> None:
         assert program.finish()[0] == 0
 
 
+@pytest.mark.system
 def test_the_grace_ends() -> None:
     """Also if a kernel runs for ever, and for a guest that still tries."""
     with harness.monitor("--pool", "1", "--resume-grace", "0.5", server=None) as monitor:

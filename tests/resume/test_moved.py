@@ -150,6 +150,7 @@ def goes_around(places: tuple[Place, Place], wanted: list[Break]) -> None:
         place.at_rest()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("step", [None, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_guest_that_reconnects_notices_nothing(places: tuple[Place, Place], step: int | None) -> None:
     wanted = breaks(step)

@@ -48,8 +48,8 @@ def case(name: str, most: int) -> object:
     return pytest.param(name, most, id=name, marks=[pytest.mark.sanitize] if name in SANITIZED else [])
 
 
-@pytest.mark.some(2)
-@pytest.mark.some(4)
+@pytest.mark.some(1)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("name", "most"), [case(*program) for program in PROGRAMS])
 def test_cut_at_random(name: str, most: int, shared: Monitor) -> None:
     """Many times in one program."""
@@ -106,6 +106,7 @@ def every(step: int, count: int, up: bool) -> ParameterSet:
     return pytest.param(step, count, up, id=name, marks=slow)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("step", "count", "up"),
     [every(37, 21, True), every(37, 21, False), every(1, 1200, True), every(1, 1200, False)],

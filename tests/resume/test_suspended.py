@@ -115,6 +115,7 @@ def handshakes(step: int) -> list[tuple[Cut, ...]]:
     return found
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("step", [19, pytest.param(1, marks=pytest.mark.slow)])
 def test_it_comes_back_to_the_keeper(places: tuple[Place, Place], tmp_path: Path, step: int) -> None:
     """And its session is resumed on the other device, with the call that it made meanwhile."""
@@ -133,6 +134,7 @@ def test_it_comes_back_to_the_keeper(places: tuple[Place, Place], tmp_path: Path
                 place.resume(running, tmp_path / "file", 1 - device)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("step", [37, pytest.param(1, marks=pytest.mark.slow)])
 def test_it_stays_away_until_its_session_is_resumed(
     places: tuple[Place, Place], tmp_path: Path, step: int
@@ -155,7 +157,7 @@ def test_it_stays_away_until_its_session_is_resumed(
                 place.all_passed()
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_it_has_a_part_of_an_answer(places: tuple[Place, Place], tmp_path: Path) -> None:
     """All of it was sent when the session went into its file; the connection breaks before it has come."""
     place, _ = places
@@ -220,7 +222,7 @@ def test_it_breaks_while_its_file_is_played(places: tuple[Place, Place], tmp_pat
             file.unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_it_comes_back_when_it_likes(places: tuple[Place, Place], tmp_path: Path) -> None:
     """Whatever of it comes first: a resumption is done, or given up for the guest that came back."""
     place, _ = places
@@ -240,7 +242,7 @@ def test_it_comes_back_when_it_likes(places: tuple[Place, Place], tmp_path: Path
 TOLD = [Cut(Frame.MOVED, False, at) for at in (0, 9, TOLD_BYTES)]
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("where", ["back", "away"])
 @pytest.mark.parametrize("cuts", [(), *[(cut,) for cut in TOLD]], ids=["once", "0", "9", "all"])
 def test_it_is_resumed_elsewhere(

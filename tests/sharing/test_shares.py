@@ -139,6 +139,7 @@ def test_the_shares_of_kubeshares_figure_6(monitor: harness.Monitor) -> None:
             monitor.wait_for(shares([a, b], [0.5, 0.5]), "A and B share again")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("working", [True, False], ids=["holder", "waiter"])
 @pytest.mark.parametrize("who", ["guest", "server"])
 def test_whoever_dies_returns_its_turn(monitor: harness.Monitor, who: str, working: bool) -> None:
@@ -159,6 +160,7 @@ def test_an_arbiter_that_dies_is_replaced_and_nobody_is_lost(monitor: harness.Mo
         short.finish()
 
 
+@pytest.mark.system
 def test_an_arbiter_that_hangs_is_replaced() -> None:
     constants = {
         "gpuferry.monitor.arbiter.office:PING_SECONDS": 0.05,
@@ -175,6 +177,7 @@ def test_an_arbiter_that_hangs_is_replaced() -> None:
         goes_on(monitor, x)
 
 
+@pytest.mark.system
 def test_a_monitor_that_dies_is_followed_and_turns_go_on() -> None:
     options = (*TIME, "--pool", "3", "--orphan-grace", "60")
     with harness.monitor(*options, server=None, **SETTINGS) as monitor:

@@ -268,6 +268,7 @@ def mixture(shape: list[tuple[int, int, int, int, int]]) -> list[Busy]:
     return found
 
 
+@pytest.mark.system
 @given(shapes)
 def test_nobody_starves_and_nobody_gets_more_than_its_limit(
     shape: list[tuple[int, int, int, int, int]],
@@ -289,6 +290,7 @@ def test_nobody_starves_and_nobody_gets_more_than_its_limit(
                 assert world.share(session, begin, begin + window) <= most + 1e-9
 
 
+@pytest.mark.system
 @given(shapes)
 def test_nobody_rests_while_somebody_may_work(shape: list[tuple[int, int, int, int, int]]) -> None:
     sessions = mixture(shape)

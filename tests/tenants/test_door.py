@@ -47,6 +47,7 @@ def refused(monitor: harness.Monitor, token: str, memory: int = 0) -> Refused:
     return caught.value
 
 
+@pytest.mark.system
 def test_sessions_beyond_the_limit_wait_and_others_do_not(
     monitor: harness.Monitor, token: dict[str, str]
 ) -> None:

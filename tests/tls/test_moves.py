@@ -70,6 +70,7 @@ def test_between_devices(here: harness.Monitor, certificates: Certificates, loss
         ended_well(running)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("loss", ["error", "reconnect"])
 def test_into_a_file_and_out_of_it(
     here: harness.Monitor, certificates: Certificates, loss: str, tmp_path: Path
@@ -91,6 +92,7 @@ def test_into_a_file_and_out_of_it(
         ended_well(running)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("loss", ["error", "reconnect"])
 def test_to_another_server_and_back(
     here: harness.Monitor, there: harness.Monitor, certificates: Certificates, loss: str

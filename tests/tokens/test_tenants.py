@@ -128,6 +128,7 @@ def test_revoked_with_its_sessions(monitor: harness.Monitor) -> None:
         assert bystander.echo(b"x") == b"x"
 
 
+@pytest.mark.system
 def test_those_that_come_back_to_the_next_monitor_end_too() -> None:
     """The order is found before they are, and they went on. Who came once it was carried out goes on."""
     looks = {"gpuferry.monitor.cluster.membership:LOCAL_KILLS_SECONDS": 0.05}

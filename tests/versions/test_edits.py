@@ -228,6 +228,7 @@ def test_few_bytes_if_both_are_of_one_build(
     print(f"between two builds: {len(offered)} bytes more in HELLO, {len(agreed)} in WELCOME")
 
 
+@pytest.mark.system
 def test_another_protocol(tmp_path: Path) -> None:
     """A frame of the handshake may be another one there: the refusal names both."""
     contract = Path(operations.__file__).parent

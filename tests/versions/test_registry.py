@@ -58,6 +58,7 @@ def test_a_guest_of_the_release(sends: Registry) -> None:
     assert_works(sends, literal.guest_library(), {})
 
 
+@pytest.mark.system
 def test_a_server_of_the_release(sends: Registry) -> None:
     """The guest is of the registry's build, and not of the server's."""
     assert_works(sends, GUEST_LIBRARY, {**builds.server_environment(builds.as_of("0.1"))})

@@ -8,13 +8,9 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
-
 from tests.monitor.harness import wait_until
 
 FLAGS = (
-    "--headless",
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -24,7 +20,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-PACKAGES = {"chromium": "chromium", "chromedriver": "chromium-driver"}
+PACKAGES = {"chromium-headless-shell": "chromium-headless-shell", "chromedriver": "chromium-driver"}
 SECONDS = 120.0
 
 
@@ -41,9 +37,12 @@ class Browser:
     """One window."""
 
     def __init__(self) -> None:
+        from selenium import webdriver  # which takes its time to import, in every worker
+        from selenium.webdriver.chrome.service import Service
+
         self._profile = tempfile.mkdtemp(prefix="gpuferry-chromium-")
         options = webdriver.ChromeOptions()
-        options.binary_location = _program("chromium")
+        options.binary_location = _program("chromium-headless-shell")
         for flag in (*FLAGS, f"--user-data-dir={self._profile}"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})

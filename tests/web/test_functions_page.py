@@ -48,7 +48,7 @@ def test_the_page_shows_functions_as_they_are(browser: Browser) -> None:
     browser.wait("document.querySelector('#link').innerText === 'No answer'", "that nobody answers")
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_the_page_shows_what_is_on_which_gpu(browser: Browser) -> None:
     environment = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "128MiB", "GPUFERRY_SIM_DEVICES": "1"}
     with monitor(environment=environment) as gpus:

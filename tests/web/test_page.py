@@ -62,7 +62,7 @@ def busy(uptime: float = 100.0, calls: int = 0) -> control_pb2.StatusReply:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_empty(browser: Browser, stage: Stage) -> None:
     browser.open(stage.link)
     browser.wait(LIVE, "live page")
@@ -77,6 +77,7 @@ def test_empty(browser: Browser, stage: Stage) -> None:
     assert browser.complaints() == []
 
 
+@pytest.mark.system
 def test_busy(browser: Browser, stage: Stage) -> None:
     browser.open(stage.link)
     browser.wait(LIVE, "live page")
@@ -96,7 +97,7 @@ def test_busy(browser: Browser, stage: Stage) -> None:
     assert "idle" in servers
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_api_servers_that_have_no_process_yet_leave_nothing_behind(browser: Browser, stage: Stage) -> None:
     browser.open(stage.link)
     browser.wait(LIVE, "live page")
@@ -107,7 +108,7 @@ def test_api_servers_that_have_no_process_yet_leave_nothing_behind(browser: Brow
     assert browser.run("return document.querySelectorAll('#servers > li').length") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_rates_come_from_two_looks(browser: Browser, stage: Stage) -> None:
     browser.open(stage.link)
     browser.wait(LIVE, "live page")
@@ -130,7 +131,7 @@ def test_names_are_only_text(browser: Browser, stage: Stage) -> None:
     assert "owned" not in browser.driver.title
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_rows_stay_the_same_elements(browser: Browser, stage: Stage) -> None:
     stage.show(busy())
     browser.open(stage.link)
@@ -143,7 +144,7 @@ def test_rows_stay_the_same_elements(browser: Browser, stage: Stage) -> None:
     assert browser.run("return document.querySelector('#sessions tbody tr') === window.kept")
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_the_past_is_drawn(browser: Browser, stage: Stage) -> None:
     def past(age: int) -> list[control_pb2.Device]:
         known = not 100 < age <= 110
@@ -163,6 +164,7 @@ def test_the_past_is_drawn(browser: Browser, stage: Stage) -> None:
     assert "50 %" in browser.text(".gpu[data-key='0'] .value")
 
 
+@pytest.mark.system
 def test_shares_are_drawn_over_time(browser: Browser, stage: Stage) -> None:
     def past(age: int) -> list[control_pb2.Device]:
         return [device(0, turns=turns(s1=0.6) if age > 60 else turns(s1=0.3, s2=0.6)), device(1)]
@@ -191,7 +193,7 @@ def test_shares_are_drawn_over_time(browser: Browser, stage: Stage) -> None:
     assert browser.complaints() == []
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_where_memory_is_is_drawn_over_time(browser: Browser, stage: Stage) -> None:
     def past(age: int) -> list[control_pb2.Device]:
         away = {"memory_in_host": 20 * GIB, "memory_on_disk": 10 * GIB} if age < 30 else {}
@@ -238,7 +240,7 @@ def test_a_device_without_api_servers(browser: Browser, stage: Stage) -> None:
     assert "GPU 0 starts no API server" in browser.text("#notices")
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_no_figures(browser: Browser, stage: Stage) -> None:
     blind = empty(1)
     blind.monitor.gpu_stats_problem = "NVML Shared Library Not Found"
@@ -250,7 +252,7 @@ def test_no_figures(browser: Browser, stage: Stage) -> None:
     assert "– of 40 GiB" in browser.text(".gpu")
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_drained(browser: Browser, stage: Stage) -> None:
     drained = busy()
     drained.monitor.draining = True
@@ -264,6 +266,7 @@ def test_drained(browser: Browser, stage: Stage) -> None:
     browser.wait("document.querySelector('#notices').textContent.includes('none runs')", "the last one's end")
 
 
+@pytest.mark.system
 def test_the_monitor_goes_and_comes_back(browser: Browser) -> None:
     with lasting_ports(1) as (port,):
         address = f"127.0.0.1:{port}"
@@ -303,6 +306,7 @@ def test_migrations_are_a_timeline(browser: Browser, stage: Stage) -> None:
     assert place == pytest.approx(0.5)
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("width", [390, 1280])
 def test_why_a_migration_failed_can_be_read(browser: Browser, stage: Stage, width: int) -> None:
@@ -327,7 +331,7 @@ def test_why_a_migration_failed_can_be_read(browser: Browser, stage: Stage, widt
     assert browser.run(clipped) == []
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_session_on_no_device_and_one_on_two(browser: Browser, stage: Stage) -> None:
     away = busy()
     away.sessions[0].ClearField("device")
@@ -341,6 +345,7 @@ def test_a_session_on_no_device_and_one_on_two(browser: Browser, stage: Stage) -
     assert cells == ["–", "0,1"]
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("width", [320, 390, 768])
 def test_nothing_is_wider_than_the_screen(browser: Browser, stage: Stage, width: int) -> None:
@@ -364,6 +369,7 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, stage: Stage, width:
         assert "GPU" in browser.run(label)
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_has_contrast(browser: Browser, stage: Stage, dark: bool) -> None:

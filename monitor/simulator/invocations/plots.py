@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping, Sequence
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from ...policy.invocations import Start
 from ..paper import Row
 from .result import Result
 from .runs import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WINDOW = 10.0  # seconds of service that are compared
 POINTS = 400
@@ -39,7 +41,7 @@ def pictures(shown: Shown) -> list[tuple[str, str]]:
 
 def compared(rows: Sequence[Row]) -> str:
     """Published numbers beside simulated ones with their intervals, as a PNG in base64."""
-    figure = Figure(figsize=(9, 1 + 0.35 * len(rows)), layout="constrained")
+    figure = _figure(9, 1 + 0.35 * len(rows))
     axes = figure.subplots()
     places = [float(number) for number in range(len(rows))]
     axes.barh([place - 0.2 for place in places], [row.published for row in rows], 0.4, label="published")
@@ -52,6 +54,13 @@ def compared(rows: Sequence[Row]) -> str:
     return png(figure)
 
 
+def _figure(width: float, height: float) -> Figure:
+    """In inches."""
+    from matplotlib.figure import Figure  # a second to import, which only those who draw should wait for
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def png(figure: Figure) -> str:
     """The figure as a PNG in base64."""
     out = io.BytesIO()
@@ -60,7 +69,7 @@ def png(figure: Figure) -> str:
 
 
 def _latencies(results: Mapping[str, Result]) -> Figure:
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    figure = _figure(6, 3.6)
     axes = figure.subplots()
     for name, result in results.items():
         latencies = result.latencies()
@@ -75,7 +84,7 @@ def _latencies(results: Mapping[str, Result]) -> Figure:
 
 
 def _misses(results: Mapping[str, Result]) -> Figure:
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    figure = _figure(6, 3.6)
     axes = figure.subplots()
     axes.bar(list(results), [result.summary().miss for result in results.values()])
     axes.tick_params(axis="x", rotation=30)
@@ -97,7 +106,7 @@ def gaps(result: Result) -> list[float]:
 
 
 def _fairness(results: Mapping[str, Result]) -> Figure:
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    figure = _figure(6, 3.6)
     axes = figure.subplots()
     for name, result in results.items():
         found = gaps(result)
@@ -109,7 +118,7 @@ def _fairness(results: Mapping[str, Result]) -> Figure:
 
 
 def _timeline(results: Mapping[str, Result]) -> Figure:
-    figure = Figure(figsize=(12, 0.9 + 1.1 * len(results)), layout="constrained")
+    figure = _figure(12, 0.9 + 1.1 * len(results))
     rows = figure.subplots(len(results), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (name, result) in zip(rows, results.items(), strict=True):
         names = sorted(result.by_function())

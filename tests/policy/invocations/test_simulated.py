@@ -111,7 +111,7 @@ def test_functions_that_are_always_busy_have_equal_service_within_the_bound(name
     assert max(had) - min(had) > bound  # so it can fail
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_kaas_comes_out_with_its_two_knees() -> None:
     def rate(name: str, clients: int, seconds: float) -> float:
         calls = kaas.calls("cgemm", clients, seconds, tasks=name != "kaas-exclusive")
