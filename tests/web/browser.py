@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests.monitor.harness import wait_until
@@ -42,12 +43,19 @@ class Browser:
 
         self._profile = tempfile.mkdtemp(prefix="gpuferry-chromium-")
         options = webdriver.ChromeOptions()
-        options.binary_location = _program("chromium-headless-shell")
+        options.binary_location = str(self._shell())
         for flag in (*FLAGS, f"--user-data-dir={self._profile}"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(_program("chromedriver")))
         self.driver.set_script_timeout(SECONDS)
+
+    def _shell(self) -> Path:
+        """A headless shell has no window until it is told of a page, which chromedriver leaves to others."""
+        shell = Path(self._profile, "shell")
+        shell.write_text(f'#!/bin/sh\nexec {_program("chromium-headless-shell")} "$@" about:blank\n')
+        shell.chmod(0o755)
+        return shell
 
     def look(self, width: int, height: int = 900, dark: bool = False) -> None:
         """The window's size, and what the user prefers."""
