@@ -45,18 +45,18 @@ class _Body:
         self._scopes = [_Scope()]
 
     def items(self, items: list[Item]) -> list[Item]:
-        made: list[Item] = []
-        for item in items:
-            if isinstance(item, ScopeBegin):
-                self._scopes.append(_Scope())
-            elif isinstance(item, ScopeEnd):
-                self._scopes.pop()
-            elif isinstance(item, Registers):
-                item = self._declare(item)
-            elif isinstance(item, Instruction):
-                item = replace(item, operands=[self._operand(each) for each in item.operands])
-            made.append(item)
-        return made
+        return [self._item(item) for item in items]
+
+    def _item(self, item: Item) -> Item:
+        if isinstance(item, Registers):
+            return self._declare(item)
+        if isinstance(item, Instruction):
+            return replace(item, operands=[self._operand(each) for each in item.operands])
+        if isinstance(item, ScopeBegin):
+            self._scopes.append(_Scope())
+        elif isinstance(item, ScopeEnd):
+            self._scopes.pop()
+        return item
 
     def _declare(self, item: Registers) -> Registers:
         scope = self._scopes[-1]
