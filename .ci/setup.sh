@@ -31,7 +31,7 @@ for folder in apiserver guest migration monitor native specs; do
 done
 # On all cores, what API servers import: in a jail they cannot keep what they compile. All others keep it when they
 # first import it (Makefile). A few files are for other Pythons, or templates: they do not compile.
-others="tests?|testing|f2py|mypyc?|setuptools|fontTools|pydantic|pip|matplotlib|mpl_toolkits|selenium|pygments|PIL|mpmath"
+others="tests?|testing|f2py|mypyc?|setuptools|fontTools|pip|matplotlib|mpl_toolkits|selenium|pygments|PIL|mpmath"
 others+="|trio|hypothesis"
 "$venv/bin/python" -m compileall -qq -j 0 \
     -x "/($others)/" \

@@ -577,4 +577,10 @@ def test_a_look_imports_what_it_needs(monitor: harness.Monitor) -> None:
     """A monitor of this machine is asked in the clear, and what daemons log and keep is theirs."""
     found = loaded(monitor, "status")
     assert "grpc" in found
-    assert not found & {"structlog", "cryptography", "gpuferry.specs._generated.etcd_pb2", "aiohttp"}
+    assert not found & {
+        "structlog",
+        "cryptography",
+        "gpuferry.specs._generated.etcd_pb2",
+        "aiohttp",
+        "pydantic",
+    }

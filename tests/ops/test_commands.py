@@ -136,7 +136,7 @@ def test_an_unknown_option_is_wrong_usage(call: Call, command: tuple[str, ...]) 
         (["status", "--control", "unix:/no/such/socket"], 5, "/no/such/socket"),
         (["status", "--timeout", "-1"], 2, "--timeout"),
         (["status", "--timeout", "inf"], 2, "--timeout"),
-        (["session", "kill", str(1 << 64)], 2, "less than or equal to"),
+        (["session", "kill", str(1 << 64)], 2, str((1 << 64) - 1)),
         (["migrate", "1", "--to", "gpu:99999999999"], 2, "no target"),
         (["session", "resume", "f", "--to", "gpu:1,2"], 2, "on one GPU"),
         (["session", "resume", "f", "--to", "gpu:any", "--control", NOWHERE], 5, "cannot reach the monitor"),
