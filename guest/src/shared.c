@@ -357,6 +357,7 @@ static bool reach_range(uint64_t address, uint64_t size, bool write) {
     }
     int error = errno;
     bool changed = false;
+    gf_within_begin();
     pthread_mutex_lock(&lock);
     struct gf_range *range = find(address);
     if (range != NULL && size > 0) {
@@ -371,6 +372,7 @@ static bool reach_range(uint64_t address, uint64_t size, bool write) {
         }
     }
     pthread_mutex_unlock(&lock);
+    gf_within_end();
     errno = error;
     return changed;
 }
