@@ -1,5 +1,4 @@
-"""Handlers of signals that interrupt a call of CUDA, or a fault in memory shared with the device, and call CUDA
-themselves."""
+"""Handlers of signals that interrupt a call of CUDA, or a fault in managed memory, and call CUDA."""
 
 from __future__ import annotations
 
