@@ -20,6 +20,7 @@ struct gf_thread {
     uint64_t held;       /* signals whose handlers are held back, a bit for each (signals.h) */
     uint64_t held_since; /* ns, gf_now() */
     bool sharing;        /* its calls are those of shared.c */
+    uint64_t waits_for;  /* what the device had been given when its wait began (shared.c) */
     bool initialising;   /* it is in cuInit */
     bool host_function;  /* it runs functions of the program that stand in streams: they may not call CUDA */
     uint32_t context_id; /* wire id of the current context, or of the one that a call is about; 0: none */
