@@ -456,7 +456,9 @@ static CUresult add(struct gf_range *range) {
 
 static CUresult taken(uint64_t address) {
     gf_error("memory that program and device share needs the addresses from %p on, which are taken in this "
-             "process, or it has as many areas of memory as the system allows (vm.max_map_count).",
+             "process or not to be had in it: it has as many areas of memory as the system allows "
+             "(vm.max_map_count), or as much as it may (ulimit -v), or was built with a sanitizer that keeps "
+             "them (thread, memory).",
              (void *)address);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -489,7 +491,8 @@ CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *
     pthread_mutex_lock(&lock);
     result = have_stream();
     result = result == CUDA_SUCCESS ? open_to_all(device) : result;
-    if (result == CUDA_SUCCESS && !gf_window_touchable(*address, rounded)) {
+    bool touchable = result == CUDA_SUCCESS && gf_window_touchable(*address, rounded);
+    if (result == CUDA_SUCCESS && !touchable) {
         result = taken(*address);
     }
     if (result == CUDA_SUCCESS) {
@@ -504,6 +507,9 @@ CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *
     }
     result = result == CUDA_SUCCESS ? add(range) : result;
     pthread_mutex_unlock(&lock);
+    if (result != CUDA_SUCCESS && touchable) {
+        gf_window_untouchable(*address, rounded);
+    }
     if (result != CUDA_SUCCESS) {
         gf_window_free(*address, 0);
         gf_range_free(range);
@@ -601,15 +607,14 @@ CUresult gf_shared_adopt(uint64_t address, uint64_t size, uint64_t context) {
 
 /* With the lock held. */
 static void end(struct gf_range *range) {
-    void *pages = (void *)gf_range_base(range);
-    size_t at = place(gf_range_base(range));
+    uint64_t pages = gf_range_base(range), size = range->pages * GF_PAGE;
+    size_t at = place(pages);
     range_count--;
     memmove(ranges + at, ranges + at + 1, (range_count - at) * sizeof(struct gf_range *));
     if (range->users > 0) {
-        munmap(pages, range->pages * GF_PAGE);
+        munmap((void *)pages, size);
     } else {
-        madvise(pages, range->pages * GF_PAGE, MADV_DONTNEED);
-        mprotect(pages, range->pages * GF_PAGE, PROT_NONE);
+        gf_window_untouchable(pages, size);
     }
     gf_range_free(range);
 }

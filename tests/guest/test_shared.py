@@ -46,6 +46,32 @@ assert ctypes.string_at(own, SIZE) == bytes([0x5A]) * SIZE
     assert "taken in this process" in outcome.stderr
 
 
+def test_where_the_window_is_not_to_be_had_its_parts_are(guest: Guest) -> None:
+    """`ulimit -v` allows no window of TiB: a program had no managed memory, and was told it was taken."""
+    outcome = guest(
+        """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+start()
+def used(name, *arguments):
+    memory = made(name, *arguments)
+    u32.from_address(memory).value += 1
+    return memory, u32.from_address(memory).value
+for _ in range(2):
+    managed, mapped = used("cuMemAllocManaged", 4096, 1), used("cuMemHostAlloc", 4096, 2)
+    plain = used("cuMemHostAlloc", 4096, 0)
+    print(managed[1], mapped[1], plain[1])
+    ok("cuMemFree_v2", managed[0])
+    ok("cuMemFreeHost", mapped[0])
+    ok("cuMemFreeHost", plain[0])
+resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 8 << 30))
+print(cu("cuMemAllocManaged", byref(u64()), 1 << 20, 1))
+"""
+    )
+    assert outcome.stdout == "1 1 1\n1 1 1\n2\n", outcome
+    assert "ulimit -v" in outcome.stderr
+
+
 def test_memory_that_comes_while_the_device_works_disturbs_no_descriptor(guest: Guest) -> None:
     """A word that is written then is exchanged at once, by a thread that there is by then."""
     outcome = guest(
