@@ -1,5 +1,5 @@
-/* Preloaded before the guest library: raises SIGUSR1 in the middle of the next sendmsg or mprotect that
- * `raise_in` names, once, in the thread that calls it. */
+/* Preloaded before the guest library: raises SIGUSR1 in the middle of the main thread's next sendmsg or
+ * mprotect, as `raise_in` says, once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static _Atomic(const char *) wanted = "";
 
@@ -14,8 +16,12 @@ void raise_in(const char *function) {
     atomic_store(&wanted, function);
 }
 
+int is_raised(void) {
+    return atomic_load(&wanted)[0] == '\0';
+}
+
 static void passes(const char *function) {
-    if (strcmp(atomic_load(&wanted), function) == 0) {
+    if (syscall(SYS_gettid) == getpid() && strcmp(atomic_load(&wanted), function) == 0) {
         atomic_store(&wanted, "");
         raise(SIGUSR1);
     }
