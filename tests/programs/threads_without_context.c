@@ -31,8 +31,7 @@ static void CUDA_CB counts(void *unused) {
 
 static void CUDA_CB is_called(CUstream of, CUresult status, void *unused) {
     (void)unused;
-    EXPECT(of == stream && status == CUDA_SUCCESS);
-    calls++;
+    calls += of == stream && status == CUDA_SUCCESS;
 }
 
 static void *without_context(void *unused) {
