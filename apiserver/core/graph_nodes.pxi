@@ -158,6 +158,15 @@ cdef int sessionGraphRows_call(Session *s, Frame *f, gf_req_sessionGraphRows *q,
     return added(s, g, status, node)
 
 
+cdef int set_copy(Session *s, Frame *f, GraphExec *g, uint32_t number, uint16_t op, cu.CUgraphNode node,
+                  const cu.CUDA_MEMCPY3D *copy) noexcept nogil:
+    """The driver changes no copy of several rows in an executable graph: then that is made anew."""
+    cdef int status = cu.cuGraphExecMemcpyNodeSetParams(g.exec, node, copy, f.context.cu)
+    if status != cu.CUDA_ERROR_INVALID_VALUE:
+        return status
+    return take_back(s, g) or make_anew(s, f, g, number, op)
+
+
 cdef int sessionGraphSetRows_call(Session *s, Frame *f, gf_req_sessionGraphSetRows *q, GraphExec *g) noexcept nogil:
     cdef Rows rows
     cdef cu.CUDA_MEMCPY3D copy
@@ -172,7 +181,7 @@ cdef int sessionGraphSetRows_call(Session *s, Frame *f, gf_req_sessionGraphSetRo
     status = check_rows(s, &rows)
     if status == cu.CUDA_SUCCESS and rows.source != 0:
         copy_params(&rows, &copy)
-        status = cu.cuGraphExecMemcpyNodeSetParams(g.exec, node, &copy, f.context.cu)
+        status = set_copy(s, f, g, q.node, GF_OP_sessionGraphRows, node, &copy)
     elif status == cu.CUDA_SUCCESS:
         fill_params(&rows, &fill)
         status = cu.cuGraphExecMemsetNodeSetParams(g.exec, node, &fill, f.context.cu)
@@ -262,7 +271,7 @@ cdef int sessionGraphSetBox_call(Session *s, Frame *f, gf_req_sessionGraphSetBox
         return make_anew(s, f, g, q.node, GF_OP_sessionGraphBox)
     memcpy(&box, &q.target_array, sizeof(Box))
     status = box_params(s, f, &box, &copy)
-    return changed(s, status or cu.cuGraphExecMemcpyNodeSetParams(g.exec, node, &copy, f.context.cu))
+    return changed(s, status or set_copy(s, f, g, q.node, GF_OP_sessionGraphBox, node, &copy))
 
 
 # Nodes that need no more than a subject: an event, or the number of a call to the guest

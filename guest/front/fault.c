@@ -8,12 +8,14 @@
 #include <stddef.h>
 #include <ucontext.h>
 
+#include "handlers.h"
 #include "interposed.h"
 
 /* Taken with all signals blocked, so that a handler may ask too. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction before; /* the program's handler */
 static _Atomic bool installed;
+static _Atomic uint64_t handled; /* signals for which the program has a handler, a bit for each */
 static bool (*resolver)(uint64_t address, bool write);
 
 static sigset_t enter(void) {
@@ -27,10 +29,6 @@ static sigset_t enter(void) {
 static void leave(const sigset_t *outside) {
     pthread_mutex_unlock(&lock);
     pthread_sigmask(SIG_SETMASK, outside, NULL);
-}
-
-static int set(int number, const struct sigaction *action, struct sigaction *old) {
-    return GF_NEXT(sigaction)(number, action, old);
 }
 
 static bool was_write(const ucontext_t *registers) {
@@ -48,11 +46,21 @@ static void by_default(int number, const siginfo_t *info, bool ignored) {
     bool sent = info->si_code <= 0;
     if (!(sent && ignored)) {
         struct sigaction none = {.sa_handler = SIG_DFL};
-        set(number, &none, NULL);
+        gf_set_action(number, &none, NULL);
         if (sent) {
             raise(number);
         }
     }
+}
+
+/* The signals that are blocked while such a handler runs. */
+static void as_by_kernel(int number, const struct sigaction *theirs, const ucontext_t *interrupted) {
+    sigset_t mask;
+    sigorset(&mask, &interrupted->uc_sigmask, &theirs->sa_mask);
+    if ((theirs->sa_flags & SA_NODEFER) == 0) {
+        sigaddset(&mask, number);
+    }
+    GF_NEXT(pthread_sigmask)(SIG_SETMASK, &mask, NULL);
 }
 
 static void pass_on(int number, siginfo_t *info, void *registers) {
@@ -66,13 +74,7 @@ static void pass_on(int number, siginfo_t *info, void *registers) {
         by_default(number, info, theirs.sa_handler == SIG_IGN);
         return;
     }
-    pthread_sigmask(SIG_BLOCK, &theirs.sa_mask, NULL);
-    if ((theirs.sa_flags & SA_NODEFER) != 0) {
-        sigset_t itself;
-        sigemptyset(&itself);
-        sigaddset(&itself, number);
-        pthread_sigmask(SIG_UNBLOCK, &itself, NULL);
-    }
+    as_by_kernel(number, &theirs, registers);
     if ((theirs.sa_flags & SA_SIGINFO) != 0) {
         theirs.sa_sigaction(number, info, registers);
     } else {
@@ -89,25 +91,42 @@ static void on_fault(int number, siginfo_t *info, void *registers) {
     errno = error;
 }
 
+/* The program's handlers wait until the fault is resolved: they may touch such memory, or call CUDA. */
+static void install(void) {
+    struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    uint64_t signals = atomic_load(&handled);
+    sigemptyset(&ours.sa_mask);
+    for (int number = 1; signals != 0; number++, signals >>= 1) {
+        if ((signals & 1) != 0) {
+            sigaddset(&ours.sa_mask, number);
+        }
+    }
+    gf_set_action(SIGSEGV, &ours, NULL);
+}
+
 #pragma GCC visibility push(default)
 
 void gpuferry_resolve_faults(bool (*resolve)(uint64_t address, bool write)) {
-    struct sigaction present, ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    struct sigaction present;
     sigset_t outside = enter();
     resolver = resolve;
-    set(SIGSEGV, NULL, &present);
+    gf_set_action(SIGSEGV, NULL, &present);
     if ((present.sa_flags & SA_SIGINFO) == 0 || present.sa_sigaction != on_fault) {
         before = present;
-        sigemptyset(&ours.sa_mask);
-        set(SIGSEGV, &ours, NULL);
         atomic_store(&installed, true);
+        install();
     }
     leave(&outside);
 }
 
+#pragma GCC visibility pop
+
 /* The program's handler changes behind ours. */
-static void change(const struct sigaction *action, struct sigaction *old) {
+bool gf_fault_change(const struct sigaction *action, struct sigaction *old) {
     struct sigaction wanted = {0}, had;
+    if (!atomic_load(&installed)) {
+        return false;
+    }
     if (action != NULL) {
         wanted = *action;
     }
@@ -120,28 +139,12 @@ static void change(const struct sigaction *action, struct sigaction *old) {
     if (old != NULL) {
         *old = had;
     }
+    return true;
 }
 
-int sigaction(int number, const struct sigaction *restrict action, struct sigaction *restrict old) {
-    /* while another handler runs SIGSEGV stays unblocked too (signal_mask.c) */
-    if (number != SIGSEGV && action != NULL && sigismember(&action->sa_mask, SIGSEGV) == 1) {
-        struct sigaction open = *action;
-        sigdelset(&open.sa_mask, SIGSEGV);
-        return set(number, &open, old);
+void gf_fault_hold(int number) {
+    uint64_t signal = UINT64_C(1) << (number - 1);
+    if ((atomic_fetch_or(&handled, signal) & signal) == 0 && atomic_load(&installed)) {
+        install();
     }
-    if (number != SIGSEGV || !atomic_load(&installed)) {
-        return set(number, action, old);
-    }
-    change(action, old);
-    return 0;
-}
-
-__sighandler_t signal(int number, __sighandler_t handler) {
-    if (number != SIGSEGV || !atomic_load(&installed)) {
-        return GF_NEXT(signal)(number, handler);
-    }
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
-    sigemptyset(&action.sa_mask);
-    change(&action, &old);
-    return old.sa_handler;
 }

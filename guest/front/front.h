@@ -10,6 +10,11 @@
  */
 void gpuferry_resolve_faults(bool (*resolve)(uint64_t address, bool write));
 
+/* From now on handlers of the program's first ask `hold`, in the thread that they interrupt: whether the
+ * signal is put back, and stays blocked in this thread until the driver unblocks it. Signals that a fault or
+ * abort makes are not put back. */
+void gpuferry_hold_handlers(bool (*hold)(int number));
+
 /* From now on `reach` is told which memory a system call is about to touch: whether anything had to be done
  * for it. */
 void gpuferry_reach_first(bool (*reach)(uint64_t address, uint64_t size, bool write));

@@ -7,6 +7,7 @@
 
 #include "channel.h"
 #include "gpuferry/messages.h"
+#include "guest.h"
 #include "host_call.h"
 #include "hooks.h"
 #include "session.h"
@@ -158,7 +159,9 @@ static CUresult claim(struct gf_backing *backing, uint64_t wanted, uint64_t *lef
         call.op = GF_OP_sessionMemoryClaim;
         body = (struct iovec){&plain, sizeof plain};
     }
+    gf_thread.locked++;
     CUresult result = gf_call_parts(&call, &body, 1);
+    gf_thread.locked--;
     free(call.payload);
     if (call.done && call.status == CUDA_SUCCESS) {
         backing->credit = reply.credit;

@@ -12,7 +12,6 @@ struct gf_channel gf_channel = {
     .wake_fd = -1,
     .send_lock = PTHREAD_MUTEX_INITIALIZER,
     .reply_lock = PTHREAD_MUTEX_INITIALIZER,
-    .replied = PTHREAD_COND_INITIALIZER,
     .next_request = 1,
     .closes_at = UINT64_MAX,
 };
@@ -39,7 +38,7 @@ void gf_channel_lose(const char *why) {
     pthread_cond_broadcast(&ch.sent);
     pthread_mutex_unlock(&ch.send_lock);
     pthread_mutex_lock(&ch.reply_lock);
-    pthread_cond_broadcast(&ch.replied);
+    gf_news_tell(&ch.replied);
     pthread_mutex_unlock(&ch.reply_lock);
 }
 

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "channel.h"
+#include "news.h"
 #include "transport.h"
 
 #define GF_RING_SIZE (1u << 20)
@@ -50,7 +51,7 @@ struct gf_channel {
     _Atomic unsigned connection; /* counts them */
 
     pthread_mutex_t reply_lock;
-    pthread_cond_t replied; /* a call is done, or the reader's role is free */
+    struct gf_news replied; /* a call is done, or the reader's role is free */
     struct gf_call *calls[GF_CALL_SLOTS];
     uint32_t next_request;
     bool reading;                /* somebody has the reader's role */

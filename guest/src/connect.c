@@ -54,6 +54,14 @@ static char *read_answer(struct gf_transport *from, struct gf_header *header, st
     }
 }
 
+/* Nobody's sums of addresses go round, and each device has an area. */
+static bool is_sound(const struct gf_welcome *welcome) {
+    const uint64_t highest = UINT64_C(1) << 56, granularity = welcome->granularity;
+    return granularity >= GF_STATE_PAGE && (granularity & (granularity - 1)) == 0 &&
+           welcome->window_base % granularity == 0 && welcome->window_base <= highest &&
+           welcome->window_size <= highest && welcome->window_size / GF_DEVICES_MAX >= 2 * granularity;
+}
+
 static bool take_welcome(const struct gf_header *header, const char *body) {
     const struct gf_welcome *welcome = (const struct gf_welcome *)body;
     size_t size = header->size - sizeof *header;
@@ -76,7 +84,7 @@ static bool take_welcome(const struct gf_header *header, const char *body) {
             (const struct gf_device *)(welcome + 1),
             (const struct gf_device_link *)(body + sizeof *welcome + devices * sizeof(struct gf_device)),
             (int)devices) ||
-        welcome->granularity == 0) {
+        !is_sound(welcome)) {
         return false;
     }
     gf_session.id = welcome->session;

@@ -395,7 +395,7 @@ static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_exte
 static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent extent, CUstream cuda_stream,
                      bool may_run_behind) {
     uint64_t stream;
-    CUresult result = gf_wire_stream(cuda_stream, &stream);
+    CUresult result = gf_usable_stream(cuda_stream, &stream);
     if (result != CUDA_SUCCESS || extent.width == 0 || extent.rows == 0) {
         return result;
     }

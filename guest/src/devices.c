@@ -39,10 +39,11 @@ static void show(int number, const struct gf_device *device) {
 
 bool gf_devices_take(const struct gf_device *devices, const struct gf_device_link *links, int count) {
     for (int i = 0; i < count; i++) {
-        if (devices[i].attribute_count != GF_ATTRIBUTE_COUNT) {
+        const int32_t *attributes = devices[i].attributes;
+        if (devices[i].attribute_count != GF_ATTRIBUTE_COUNT ||
+            attributes[CU_DEVICE_ATTRIBUTE_WARP_SIZE] < 1) { /* by which others divide */
             return false;
         }
-        const int32_t *attributes = devices[i].attributes;
         known[i] = (struct gf_visible_device){.pci_domain = attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID],
                                               .pci_bus = attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID],
                                               .pci_device = attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID],

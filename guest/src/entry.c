@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "functions.h"
+#include "signals.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
@@ -16,7 +17,9 @@ CUresult gf_initialising(CUresult (*initialise)(void)) {
     atomic_store(&initialising_in, getpid());
     pthread_mutex_unlock(&lock);
     gf_thread.initialising = true;
+    struct gf_outside outside = gf_signals_outside(); /* it may stand in a queue for long */
     CUresult result = initialise();
+    gf_signals_inside(outside);
     gf_thread.initialising = false;
     pthread_mutex_lock(&lock);
     if (--initialising == 0) {
@@ -32,11 +35,13 @@ static void await_init(void) {
     if (atomic_load(&initialising_in) != getpid() || gf_thread.initialising) {
         return;
     }
+    struct gf_outside outside = gf_signals_outside();
     pthread_mutex_lock(&lock);
     while (initialising > 0) {
         pthread_cond_wait(&ended, &lock);
     }
     pthread_mutex_unlock(&lock);
+    gf_signals_inside(outside);
 }
 
 /* A state in which not every call works. */

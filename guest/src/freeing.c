@@ -30,17 +30,22 @@ static CUresult wait_for_device(CUdevice device) {
     return result;
 }
 
+/* Whether the program may see without a question that the device was not waited for. */
+static bool is_seen(void) {
+    return gf_host_calls_pending() || gf_shared_at_work() || atomic_load(&gf_session.watched);
+}
+
 CUresult gf_free_begins(CUdevice device) {
     gf_freed(device);
-    bool seen = gf_host_calls_pending() || gf_shared_at_work() || atomic_load(&gf_session.watched);
-    return seen ? wait_for_device(device) : CUDA_SUCCESS;
+    return is_seen() ? wait_for_device(device) : CUDA_SUCCESS;
 }
 
 CUresult gf_free_shared_begins(void) {
     CUresult result = CUDA_SUCCESS;
+    bool seen = is_seen();
     for (CUdevice device = 0; device < gf_session.device_count; device++) {
         gf_freed(device);
-        CUresult waited = wait_for_device(device);
+        CUresult waited = seen ? wait_for_device(device) : CUDA_SUCCESS;
         result = result == CUDA_SUCCESS ? waited : result;
     }
     return result;

@@ -11,6 +11,7 @@
 #include "freed.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
+#include "module.h"
 #include "objects.h"
 #include "stream.h"
 #include "window.h"
@@ -360,15 +361,16 @@ static CUresult launch_with_calls(struct gf_req_sessionGraphLaunch *request) {
     return result;
 }
 
-/* Nodes work in contexts that may have ended since they were last looked at. */
-static CUresult check_contexts(struct gf_exec *exec) {
-    uint64_t ended = atomic_load(&gf_contexts_ended);
-    if (exec->contexts_ended == ended) {
+/* Nodes work in contexts, with kernels of modules, that may have ended since they were last looked at. */
+static CUresult check_ended(struct gf_exec *exec) {
+    uint64_t ended = atomic_load(&gf_contexts_ended) + atomic_load(&gf_modules_ended);
+    if (exec->ended == ended) {
         return CUDA_SUCCESS;
     }
     gf_graphs_lock();
     CUresult result = gf_model_check_contexts(exec->model);
-    exec->contexts_ended = result == CUDA_SUCCESS ? ended : exec->contexts_ended;
+    result = result == CUDA_SUCCESS ? gf_model_check_named(exec->model) : result;
+    exec->ended = result == CUDA_SUCCESS ? ended : exec->ended;
     gf_graphs_unlock();
     return result;
 }
@@ -387,7 +389,7 @@ static CUresult check_events(const struct gf_exec *exec) {
 CUresult gf_graph_launch(struct gf_exec *exec, CUstream cuda_stream) {
     struct gf_req_sessionGraphLaunch request = {.exec = exec->handle};
     CUresult result = gf_wire_stream(cuda_stream, &request.stream);
-    if (result != CUDA_SUCCESS || (result = check_contexts(exec)) != CUDA_SUCCESS ||
+    if (result != CUDA_SUCCESS || (result = check_ended(exec)) != CUDA_SUCCESS ||
         (gf_capture_any() && (result = gf_capture_launch(cuda_stream)) != CUDA_SUCCESS) ||
         (exec->attended_count > 0 && (result = check_events(exec)) != CUDA_SUCCESS)) {
         return result;

@@ -18,7 +18,7 @@ struct gf_exec {
     uint64_t launch_context;    /* in which that is; 0: there was none */
     uint32_t nodes;             /* on the wire */
     uint64_t context;
-    uint64_t contexts_ended;   /* when its contexts were looked at */
+    uint64_t ended;            /* contexts and modules, when they were looked at */
     struct gf_node **attended; /* nodes that a launch must look at: host memory, events */
     unsigned attended_count;
     pthread_mutex_t launching; /* one launch uses the staging memory at a time, and may wait for its stream */

@@ -80,7 +80,7 @@ CUresult gf_node_check_named(const struct gf_node *node) {
 CUresult gf_model_check_named(const struct gf_model *model) {
     CUresult result = CUDA_SUCCESS;
     for (const struct gf_node *n = model->first; n != NULL && result == CUDA_SUCCESS; n = n->next) {
-        result = gf_node_check_named(n);
+        result = n->disabled ? CUDA_SUCCESS : gf_node_check_named(n);
         for (unsigned i = 0; i < n->body_count && result == CUDA_SUCCESS; i++) {
             result = gf_model_check_named(n->bodies[i]);
         }

@@ -179,10 +179,16 @@ static CUresult adopt(struct gf_exec *exec, struct gf_model *graph, struct gf_mo
     return result;
 }
 
+static bool is_multidimensional(const struct gf_node *node) {
+    const CUDA_MEMCPY3D *copy = &node->params.memcpy.copyParams;
+    return node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && (copy->Height > 1 || copy->Depth > 1);
+}
+
 static CUresult replace(struct gf_exec *exec, struct gf_node *node, const struct gf_node *given,
                         enum gf_form form, const void *params) {
     CUgraphExecUpdateResultInfo info;
-    if (gf_params_may_replace(node, given) != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+    if (gf_params_may_replace(node, given) != CU_GRAPH_EXEC_UPDATE_SUCCESS || is_multidimensional(node) ||
+        is_multidimensional(given)) { /* an update by a graph may bring those */
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (given->body_count > 0) {

@@ -15,7 +15,12 @@
 struct gf_thread {
     uint16_t function;   /* the entry point this thread is in */
     uint32_t depth;      /* of the context stack */
+    uint32_t inside;     /* entry points that this thread is in, one called by another */
+    uint32_t locked;     /* it waits with locks that any call may take */
+    uint64_t held;       /* signals whose handlers are held back, a bit for each (signals.h) */
+    uint64_t held_since; /* ns, gf_now() */
     bool sharing;        /* its calls are those of shared.c */
+    uint64_t waits_for;  /* what the device had been given when its wait began (shared.c) */
     bool initialising;   /* it is in cuInit */
     bool host_function;  /* it runs functions of the program that stand in streams: they may not call CUDA */
     uint32_t context_id; /* wire id of the current context, or of the one that a call is about; 0: none */
@@ -80,9 +85,31 @@ void gf_unsupported_tell_all(void);
 /* The current context of this thread: fine, none, destroyed, or its sticky error. */
 CUresult gf_context_check(void);
 
-static inline CUresult gf_enter(uint16_t function, enum gf_needs needs) {
+/* Lets handlers run that were held back. */
+void gf_signals_release(void);
+
+/* From here to the end, handlers of signals that interrupt this thread are held back. */
+static inline void gf_within_begin(void) {
+    gf_thread.inside++;
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+static inline void gf_within_end(void) {
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(--gf_thread.inside == 0 && gf_thread.held != 0, 0)) {
+        gf_signals_release();
+    }
+}
+
+/* Each entry point begins with it and ends with gf_leave. */
+static inline void gf_enter(uint16_t function) {
+    gf_within_begin();
     gf_thread.function = function;
     atomic_fetch_add_explicit(&gf_function_calls[function], 1, memory_order_relaxed);
+}
+
+/* Whether a call may be made in this state. */
+static inline CUresult gf_may(uint16_t function, enum gf_needs needs) {
     if (needs == GF_NEEDS_NONE) {
         return CUDA_SUCCESS;
     }
@@ -110,5 +137,6 @@ static inline CUresult gf_leave(uint16_t function, CUresult result) {
     if (__builtin_expect(atomic_load_explicit(&gf_log_level, memory_order_relaxed) >= GF_LOG_TRACE, 0)) {
         gf_trace_result(function, result);
     }
+    gf_within_end();
     return result;
 }

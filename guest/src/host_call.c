@@ -324,7 +324,9 @@ CUresult gf_host_call_enqueue(struct gf_host_task *call, uint64_t stream, bool a
     gf_window_stream_may_wait();
     struct gf_req_sessionHostCall request = {.stream = stream, .call = call->id, .always = always};
     uint64_t id = call->id;
+    uint32_t before = gf_stream_enter(stream);
     CUresult result = gf_send_struct(GF_OP_sessionHostCall, &request);
+    gf_thread.context_id = before;
     if (result != CUDA_SUCCESS) {
         withdraw(call);
         return result;

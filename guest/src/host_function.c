@@ -8,7 +8,7 @@ CUresult gf_host_function(CUstream stream, CUhostFn function, void *data, unsign
     (void)sync_mode; /* how the driver may wait, which the program cannot tell */
     const CUDA_HOST_NODE_PARAMS node = {.fn = function, .userData = data};
     uint64_t wire;
-    CUresult result = gf_wire_stream(stream, &wire);
+    CUresult result = gf_usable_stream(stream, &wire);
     if (result != CUDA_SUCCESS ||
         (gf_capture_any() && gf_capture_takes(stream, GF_FORM_HOST, &node, &result))) {
         return result;
@@ -19,6 +19,6 @@ CUresult gf_host_function(CUstream stream, CUhostFn function, void *data, unsign
 CUresult gf_host_callback(CUstream stream, CUstreamCallback callback, void *data, unsigned flags) {
     (void)flags;
     uint64_t wire;
-    CUresult result = gf_wire_stream(stream, &wire);
+    CUresult result = gf_usable_stream(stream, &wire);
     return result == CUDA_SUCCESS ? gf_host_call_callback(wire, stream, callback, data) : result;
 }

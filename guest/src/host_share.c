@@ -32,18 +32,16 @@ static uint64_t granules(uint64_t size) {
 }
 
 static void free_plain(const struct gf_host_range *range) {
-    void *memory = (void *)range->address;
     uint64_t size = (range->size + PAGE - 1) / PAGE * PAGE;
     if (range->shared) {
         gf_shared_end(range->address, false);
         gf_mapping_end(range->address, granules(size), true);
     }
     if (range->in_window) {
-        madvise(memory, size, MADV_DONTNEED);
-        mprotect(memory, size, PROT_NONE);
+        gf_window_untouchable(range->address, size);
         gf_window_unreserve(range->address, granules(range->size));
     } else {
-        munmap(memory, size);
+        munmap((void *)range->address, size);
     }
 }
 

@@ -116,7 +116,7 @@ static CUresult complete(struct gf_link *link, char **image, size_t *size) {
     size_t came = said < call.payload_size ? call.payload_size - said : 0;
     came = came < reply.size ? came : reply.size;
     *size = reply.size;
-    *image = result == CUDA_SUCCESS ? malloc(*size + 1) : NULL;
+    *image = result == CUDA_SUCCESS && *size < SIZE_MAX ? malloc(*size + 1) : NULL;
     if (*image != NULL) {
         if (came > 0) {
             memcpy(*image, (char *)call.payload + said, came);

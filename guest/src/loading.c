@@ -287,9 +287,11 @@ static CUresult settle_one(struct gf_module *module, uint64_t handle) {
     if (atomic_load_explicit(&module->loading, memory_order_acquire) == NULL) {
         return CUDA_SUCCESS;
     }
+    gf_thread.locked++;
     pthread_mutex_lock(&settling);
     CUresult result = settle(module, handle, &ended);
     pthread_mutex_unlock(&settling);
+    gf_thread.locked--;
     gf_objects_release(ended);
     return result;
 }

@@ -10,6 +10,7 @@
 #include "gpuferry/messages.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `made` */
+_Atomic uint64_t gf_modules_ended;
 
 struct gf_callable *gf_callable_find(uint64_t handle) {
     struct gf_callable *found = gf_function_find((CUfunction)handle);
@@ -83,6 +84,7 @@ static void let_go(struct gf_module *module) {
     module->table = NULL;
     module->made = NULL;
     pthread_mutex_unlock(&lock);
+    atomic_fetch_add(&gf_modules_ended, 1);
 }
 
 void gf_module_ended(struct gf_object *object) {

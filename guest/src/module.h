@@ -13,6 +13,8 @@ struct gf_global {
     struct gf_global *next;
 };
 
+extern _Atomic uint64_t gf_modules_ended; /* how often any module or library has */
+
 /* A module or a library. */
 struct gf_module {
     struct gf_object object; /* owner: its context; a library's is the session */

@@ -8,6 +8,7 @@
 
 #include "channel.h"
 #include "guest.h"
+#include "signals.h"
 #include "stats.h"
 
 /* A main thread that ends by pthread_exit leaves the process to threads like ours, which take no signals: one
@@ -64,6 +65,7 @@ __attribute__((constructor)) static void watch_main(void) {
 }
 
 void gf_process_watch(void) {
+    gf_signals_watch();
     replace_main();
     pthread_atfork(NULL, NULL, in_child);
     gf_session_begun(in_child);

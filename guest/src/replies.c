@@ -15,6 +15,7 @@
 #include "redirect.h"
 #include "resume.h"
 #include "session.h"
+#include "signals.h"
 #include "stats.h"
 #include "wire/printed.h"
 #include "wire/uncancelled.h"
@@ -79,7 +80,7 @@ void gf_reader_leave(void) {
     bool more = gf_reader_has_input();
     pthread_mutex_lock(&ch.reply_lock);
     ch.reading = false;
-    pthread_cond_broadcast(&ch.replied);
+    gf_news_tell(&ch.replied);
     pthread_mutex_unlock(&ch.reply_lock);
     if (more && atomic_load(&ch.unattended) > 0) {
         gf_channel_wake();
@@ -351,7 +352,7 @@ static bool read_frame(void) {
     } else {
         pthread_mutex_lock(&ch.reply_lock);
         call->done = true;
-        pthread_cond_broadcast(&ch.replied);
+        gf_news_tell(&ch.replied);
         pthread_mutex_unlock(&ch.reply_lock);
     }
     return fine;
@@ -379,27 +380,62 @@ static bool somebody_else_reads(void) {
     return ch.reading && !(ch.resting && pthread_equal(ch.reader, pthread_self()));
 }
 
-/* Sleeps until there is something to read. A handler of the program's may interrupt this thread and wait for
- * an answer itself: it takes the role over. Handlers run in ppoll alone, which then returns. False: one has
- * taken it. */
-static bool rest(void) {
-    const uint64_t turn = ch.turn;
+/* Waits for another reader's news. */
+static void follow(void) {
+    uint32_t seen = gf_news_seen(&ch.replied);
+    pthread_mutex_unlock(&ch.reply_lock);
+    gf_signals_run();
+    gf_news_wait(&ch.replied, seen, gf_signals_patience());
+    pthread_mutex_lock(&ch.reply_lock);
+}
+
+/* Until there is something to read, or a handler has taken the role. */
+static void poll_input(uint64_t turn, const sigset_t *meanwhile) {
     struct pollfd input = {.fd = ch.transport.fd, .events = POLLIN};
-    sigset_t all, before, meanwhile;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    meanwhile = before;
-    sigdelset(&meanwhile, SIGSEGV); /* faults in shared memory are ours, whatever mask the program was told */
-    ch.resting = true;
     int ready;
     do {
         pthread_mutex_unlock(&ch.reply_lock);
-        ready = ppoll(&input, 1, NULL, &meanwhile);
+        ready = ppoll(&input, 1, NULL, meanwhile);
         pthread_mutex_lock(&ch.reply_lock);
     } while (ready < 0 && errno == EINTR && ch.turn == turn);
+}
+
+/* Handlers run in ppoll alone, as outside of all calls. */
+static void rest_open(uint64_t turn) {
+    sigset_t all, before, meanwhile;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    struct gf_outside outside = gf_signals_outside();
+    meanwhile = before;
+    sigdelset(&meanwhile, SIGSEGV); /* faults in shared memory are ours, whatever mask the program was told */
+    gf_signals_remove(&meanwhile, outside.held);
+    poll_input(turn, &meanwhile);
     pthread_mutex_unlock(&ch.reply_lock);
+    gf_signals_inside(outside);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_mutex_lock(&ch.reply_lock);
+}
+
+/* Handlers are held back. */
+static void rest_closed(uint64_t turn) {
+    struct pollfd input = {.fd = ch.transport.fd, .events = POLLIN};
+    pthread_mutex_unlock(&ch.reply_lock);
+    while (poll(&input, 1, gf_signals_patience()) <= 0 && ch.turn == turn) {
+        gf_signals_overdue();
+    }
+    pthread_mutex_lock(&ch.reply_lock);
+}
+
+/* Sleeps until there is something to read. A handler of the program's may interrupt this thread and wait for
+ * an answer itself: it takes the role over. False: one has taken it. */
+static bool rest(void) {
+    const uint64_t turn = ch.turn;
+    ch.resting = true;
+    if (gf_signals_may_run()) {
+        rest_open(turn);
+    } else {
+        rest_closed(turn);
+    }
     if (ch.turn != turn) {
         return false;
     }
@@ -419,7 +455,7 @@ static void read_in_turn(void) {
     gf_reader_frame();
     pthread_mutex_lock(&ch.reply_lock);
     ch.reading = false;
-    pthread_cond_broadcast(&ch.replied);
+    gf_news_tell(&ch.replied);
 }
 
 /* Leader and followers: whoever finds no reader reads, until its own wish is fulfilled. */
@@ -435,7 +471,7 @@ static bool wait_until(bool (*fulfilled)(const void *), const void *wish) {
     atomic_fetch_add(&ch.waiting, 1);
     while (!fulfilled(wish) && !gf_channel_lost()) {
         if (somebody_else_reads()) {
-            pthread_cond_wait(&ch.replied, &ch.reply_lock);
+            follow();
         } else {
             read_in_turn();
         }
@@ -459,7 +495,7 @@ CUresult gf_call_wait(struct gf_call *call) {
         if (take_call(call->request) == NULL) {
             pthread_mutex_lock(&ch.reply_lock);
             while (!call->done) {
-                pthread_cond_wait(&ch.replied, &ch.reply_lock);
+                follow();
             }
             pthread_mutex_unlock(&ch.reply_lock);
         }

@@ -9,6 +9,7 @@
 #include "log.h"
 #include "redirect.h"
 #include "session.h"
+#include "signals.h"
 #include "stats.h"
 #include "transport.h"
 #include "wire/sha256.h"
@@ -194,6 +195,7 @@ bool gf_resume_connect(struct gf_transport *transport, uint64_t received, uint64
         }
         pause = pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS;
         pause_ms(pause);
+        gf_signals_overdue();
     }
     snprintf(why, why_size, "the connection broke and the session could not be resumed: %s", cause);
     return false;

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "channel.h"
@@ -30,7 +31,8 @@
 #define MAILBOX_MAX (16u << 20) /* that is brought while nobody asks */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gf_range *ranges;
+static struct gf_range **ranges; /* by address */
+static size_t range_count, range_room;
 static _Atomic uint64_t lowest = UINT64_MAX, highest; /* of memory that came with modules */
 static CUstream streams[GF_DEVICES_MAX];              /* of our own, for what is sent and fetched */
 static uint32_t unsettled; /* a bit for each device to which was sent what its other work must not overtake */
@@ -46,13 +48,24 @@ static bool may_hold(uint64_t address) {
                                            address < atomic_load_explicit(&highest, memory_order_relaxed));
 }
 
+/* With the lock held: of the first range that does not end before an address. */
+static size_t place(uint64_t address) {
+    size_t first = 0, last = range_count;
+    while (first < last) {
+        size_t middle = (first + last) / 2;
+        if (gf_range_base(ranges[middle]) + ranges[middle]->pages * GF_PAGE <= address) {
+            first = middle + 1;
+        } else {
+            last = middle;
+        }
+    }
+    return first;
+}
+
 /* With the lock held. */
 static struct gf_range *find(uint64_t address) {
-    struct gf_range *range = ranges;
-    while (range != NULL && !gf_range_holds(range, address)) {
-        range = range->next;
-    }
-    return range;
+    size_t at = place(address);
+    return at < range_count && gf_range_holds(ranges[at], address) ? ranges[at] : NULL;
 }
 
 /* By device; 0, its legacy stream, where there is none of ours. With the lock held. */
@@ -109,7 +122,8 @@ static void settle(void) {
 /* With the lock held: of memory of several pages, or of one, that which the program last began to write. */
 static struct gf_range *last_begun(bool several) {
     struct gf_range *last = NULL;
-    for (struct gf_range *range = ranges; range != NULL; range = range->next) {
+    for (size_t i = 0; i < range_count; i++) {
+        struct gf_range *range = ranges[i];
         if ((range->pages > 1) == several && range->begun > (last == NULL ? 0 : last->begun)) {
             last = range;
         }
@@ -129,7 +143,8 @@ static void flush_pages(struct gf_range *range, uint64_t first, uint64_t last, b
  * the one that was begun last, and behind it memory of a single page, of which again what was begun last. */
 static void flush_ranges(bool lent) {
     struct gf_range *large = last_begun(true), *word = last_begun(false);
-    for (struct gf_range *range = ranges; range != NULL; range = range->next) {
+    for (size_t i = 0; i < range_count; i++) {
+        struct gf_range *range = ranges[i];
         if (range->pages > 1) {
             uint64_t sign = range == large ? range->begun_page : range->pages;
             flush_pages(range, 0, sign, lent);
@@ -139,9 +154,9 @@ static void flush_ranges(bool lent) {
     if (large != NULL) {
         flush_pages(large, large->begun_page, large->begun_page + 1, lent);
     }
-    for (struct gf_range *range = ranges; range != NULL; range = range->next) {
-        if (range->pages == 1 && range != word) {
-            flush_pages(range, 0, 1, lent);
+    for (size_t i = 0; i < range_count; i++) {
+        if (ranges[i]->pages == 1 && ranges[i] != word) {
+            flush_pages(ranges[i], 0, 1, lent);
         }
     }
     if (word != NULL) {
@@ -159,9 +174,9 @@ static void flush_all(void) {
 }
 
 static void take_all_away(void) {
-    for (struct gf_range *range = ranges; range != NULL; range = range->next) {
-        gf_range_take_away(range);
-        range->lent = false;
+    for (size_t i = 0; i < range_count; i++) {
+        gf_range_take_away(ranges[i]);
+        ranges[i]->lent = false;
     }
 }
 
@@ -199,9 +214,9 @@ static void exchange(void) {
     uint32_t current = enter();
     if (working && !gf_channel_lost()) {
         flush_ranges(false);
-        for (struct gf_range *range = ranges; range != NULL; range = range->next) {
-            if (!range->lent) {
-                gf_range_take_away(range);
+        for (size_t i = 0; i < range_count; i++) {
+            if (!ranges[i]->lent) {
+                gf_range_take_away(ranges[i]);
             }
         }
         exchange_mailboxes();
@@ -224,7 +239,7 @@ static void before_work(void) {
     work++;
     fetched = false;
     bool mailboxes = gf_mirrors_any(MAILBOX_MAX);
-    if (ranges != NULL || mailboxes) {
+    if (range_count > 0 || mailboxes) {
         gf_exchange_begin(exchange);
     }
     if (mailboxes) {
@@ -236,7 +251,10 @@ static void before_work(void) {
 
 static void before_wait(void) {
     if (busy && !gf_thread.sharing) {
-        gf_shared_flush();
+        pthread_mutex_lock(&lock);
+        gf_thread.waits_for = work;
+        flush_all();
+        pthread_mutex_unlock(&lock);
     }
 }
 
@@ -276,7 +294,7 @@ static void not_done(void) {
 static void idle(void) {
     if (!gf_thread.sharing && gf_context_is_only_one()) {
         pthread_mutex_lock(&lock);
-        working = false;
+        working = working && gf_thread.waits_for != work;
         pthread_mutex_unlock(&lock);
     }
 }
@@ -286,7 +304,7 @@ bool gf_shared_at_work(void) {
         return false;
     }
     pthread_mutex_lock(&lock);
-    bool at_work = working && (ranges != NULL || gf_mirrors_any(UINT64_MAX));
+    bool at_work = working && (range_count > 0 || gf_mirrors_any(UINT64_MAX));
     pthread_mutex_unlock(&lock);
     return at_work;
 }
@@ -309,13 +327,28 @@ static bool may_change(void) {
     return !gf_thread.sharing && gf_session_state() != GF_FORKED;
 }
 
+/* With the lock held. While the device works, a page that is brought early may be older than the word that
+ * the program polls; else what lies around it is brought along, whose memory it be. */
+static bool bring(struct gf_range *range, uint64_t page, bool write) {
+    if (range->state[page] == GF_AWAY) {
+        struct gf_part parts[GF_PARTS_MAX];
+        size_t at = place(gf_range_base(range));
+        unsigned count = working ? gf_parts_behind(range, page, parts)
+                                 : gf_parts_around(ranges, range_count, at, page, parts);
+        if (!gf_parts_fetch(parts, count, stream_of(range))) {
+            return false;
+        }
+    }
+    return gf_range_reach(range, page, write);
+}
+
 /* With the lock held: the pages of all such memory have the same rights from here on, so that they are few
  * areas again. */
 static bool reach_anew(struct gf_range *range, uint64_t page, bool write) {
     static bool said;
     flush_all();
     take_all_away();
-    bool reached = gf_range_reach(range, page, stream_of(range), write);
+    bool reached = bring(range, page, write);
     if (!reached && !said) {
         said = true;
         gf_error(
@@ -328,8 +361,8 @@ static bool reach_anew(struct gf_range *range, uint64_t page, bool write) {
 /* With the lock held. False: it cannot be touched. */
 static bool reach(struct gf_range *range, uint64_t page, bool write) {
     bool changes = !gf_range_may(range, page, write);
-    fetched = fetched || range->state[page] == GF_AWAY;
-    bool reached = gf_range_reach(range, page, stream_of(range), write) || reach_anew(range, page, write);
+    fetched = fetched || (working && range->state[page] == GF_AWAY);
+    bool reached = bring(range, page, write) || reach_anew(range, page, write);
     if (changes && write) {
         range->begun = ++begun;
         range->begun_page = page;
@@ -357,6 +390,7 @@ static bool reach_range(uint64_t address, uint64_t size, bool write) {
     }
     int error = errno;
     bool changed = false;
+    gf_within_begin();
     pthread_mutex_lock(&lock);
     struct gf_range *range = find(address);
     if (range != NULL && size > 0) {
@@ -371,6 +405,7 @@ static bool reach_range(uint64_t address, uint64_t size, bool write) {
         }
     }
     pthread_mutex_unlock(&lock);
+    gf_within_end();
     errno = error;
     return changed;
 }
@@ -390,19 +425,40 @@ static void prepare(void) {
     gf_hook_set(GF_IDLE, idle);
 }
 
+/* With the lock held. */
+static bool make_room(void) {
+    size_t room = range_room == 0 ? 16 : range_room * 2;
+    struct gf_range **more =
+        range_count < range_room ? ranges : realloc(ranges, room * sizeof(struct gf_range *));
+    if (more == NULL) {
+        return false;
+    }
+    range_room = range_count < range_room ? range_room : room;
+    ranges = more;
+    return true;
+}
+
 /* With the lock held. The work that is under way may have been given without any such memory. */
-static void add(struct gf_range *range) {
+static CUresult add(struct gf_range *range) {
+    if (!make_room()) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     prepare();
     if (working) {
         gf_exchange_begin(exchange);
     }
-    range->next = ranges;
-    ranges = range;
+    size_t at = place(gf_range_base(range));
+    memmove(ranges + at + 1, ranges + at, (range_count - at) * sizeof(struct gf_range *));
+    ranges[at] = range;
+    range_count++;
+    return CUDA_SUCCESS;
 }
 
 static CUresult taken(uint64_t address) {
     gf_error("memory that program and device share needs the addresses from %p on, which are taken in this "
-             "process, or it has as many areas of memory as the system allows (vm.max_map_count).",
+             "process or not to be had in it: it has as many areas of memory as the system allows "
+             "(vm.max_map_count), or as much as it may (ulimit -v), or was built with a sanitizer that keeps "
+             "them (thread, memory).",
              (void *)address);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -435,7 +491,8 @@ CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *
     pthread_mutex_lock(&lock);
     result = have_stream();
     result = result == CUDA_SUCCESS ? open_to_all(device) : result;
-    if (result == CUDA_SUCCESS && !gf_window_touchable(*address, rounded)) {
+    bool touchable = result == CUDA_SUCCESS && gf_window_touchable(*address, rounded);
+    if (result == CUDA_SUCCESS && !touchable) {
         result = taken(*address);
     }
     if (result == CUDA_SUCCESS) {
@@ -448,10 +505,11 @@ CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *
         result = gf_send_struct(GF_OP_sessionFill, &zero);
         unsettled |= UINT32_C(1) << device;
     }
-    if (result == CUDA_SUCCESS) {
-        add(range);
-    }
+    result = result == CUDA_SUCCESS ? add(range) : result;
     pthread_mutex_unlock(&lock);
+    if (result != CUDA_SUCCESS && touchable) {
+        gf_window_untouchable(*address, rounded);
+    }
     if (result != CUDA_SUCCESS) {
         gf_window_free(*address, 0);
         gf_range_free(range);
@@ -467,9 +525,8 @@ CUresult gf_shared_begin(uint64_t address, uint64_t size, unsigned flags) {
     }
     pthread_mutex_lock(&lock);
     CUresult result = have_stream();
-    if (result == CUDA_SUCCESS) {
-        add(range);
-    } else {
+    result = result == CUDA_SUCCESS ? add(range) : result;
+    if (result != CUDA_SUCCESS) {
         gf_range_free(range);
     }
     pthread_mutex_unlock(&lock);
@@ -525,9 +582,14 @@ static CUresult adopt(uint64_t address, uint64_t size, uint64_t context) {
         return taken(address);
     }
     range->users = 1;
-    widen(range);
-    add(range);
-    return CUDA_SUCCESS;
+    CUresult result = add(range);
+    if (result == CUDA_SUCCESS) {
+        widen(range);
+    } else {
+        munmap(got, range->pages * GF_PAGE);
+        gf_range_free(range);
+    }
+    return result;
 }
 
 CUresult gf_shared_adopt(uint64_t address, uint64_t size, uint64_t context) {
@@ -544,45 +606,41 @@ CUresult gf_shared_adopt(uint64_t address, uint64_t size, uint64_t context) {
 }
 
 /* With the lock held. */
-static void end(struct gf_range **at) {
-    struct gf_range *range = *at;
-    void *pages = (void *)gf_range_base(range);
-    *at = range->next;
+static void end(struct gf_range *range) {
+    uint64_t pages = gf_range_base(range), size = range->pages * GF_PAGE;
+    size_t at = place(pages);
+    range_count--;
+    memmove(ranges + at, ranges + at + 1, (range_count - at) * sizeof(struct gf_range *));
     if (range->users > 0) {
-        munmap(pages, range->pages * GF_PAGE);
+        munmap((void *)pages, size);
     } else {
-        madvise(pages, range->pages * GF_PAGE, MADV_DONTNEED);
-        mprotect(pages, range->pages * GF_PAGE, PROT_NONE);
+        gf_window_untouchable(pages, size);
     }
     gf_range_free(range);
 }
 
-/* With the lock held: where in the list is what begins at an address, and came with a module, or did not. */
-static struct gf_range **place(uint64_t address, bool adopted) {
-    struct gf_range **at = &ranges;
-    while (*at != NULL && ((*at)->shared.address != address || ((*at)->users > 0) != adopted)) {
-        at = &(*at)->next;
-    }
-    return at;
+/* With the lock held: what begins at an address, and came with a module, or did not. */
+static struct gf_range *find_whole(uint64_t address, bool adopted) {
+    struct gf_range *range = find(address);
+    return range != NULL && range->shared.address == address && (range->users > 0) == adopted ? range : NULL;
 }
 
 void gf_shared_leave(uint64_t address) {
     pthread_mutex_lock(&lock);
-    struct gf_range **at = place(address, true);
-    if (*at != NULL && (*at)->users > 1) {
-        (*at)->users--;
-    } else if (*at != NULL) {
-        end(at);
+    struct gf_range *range = find_whole(address, true);
+    if (range != NULL && --range->users == 0) {
+        range->users = 1; /* as which it ends */
+        end(range);
     }
     pthread_mutex_unlock(&lock);
 }
 
 bool gf_shared_end(uint64_t address, bool managed) {
     pthread_mutex_lock(&lock);
-    struct gf_range **at = place(address, false);
-    bool found = *at != NULL && (*at)->shared.managed == managed;
+    struct gf_range *range = find_whole(address, false);
+    bool found = range != NULL && range->shared.managed == managed;
     if (found) {
-        end(at);
+        end(range);
     }
     pthread_mutex_unlock(&lock);
     return found;
@@ -599,8 +657,8 @@ static void hand_over(struct gf_range *range, uint64_t owner) {
 void gf_shared_end_context(uint64_t owner) {
     pthread_mutex_lock(&lock);
     gf_mirrors_end(0, owner);
-    for (struct gf_range **at = &ranges; *at != NULL;) {
-        struct gf_range *range = *at;
+    for (size_t i = 0; i < range_count;) {
+        struct gf_range *range = ranges[i];
         struct gf_host_range kept;
         bool ends = range->owner == owner && range->users == 0;
         if (ends && gf_host_find(range->shared.address, &kept)) {
@@ -608,9 +666,9 @@ void gf_shared_end_context(uint64_t owner) {
             ends = false;
         }
         if (ends) {
-            end(at);
+            end(range);
         } else {
-            at = &range->next;
+            i++;
         }
     }
     pthread_mutex_unlock(&lock);

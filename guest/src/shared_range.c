@@ -14,11 +14,10 @@
 #include "wire/handle.h"
 #include "wire/uncancelled.h"
 
-#define FETCH_MAX 64 /* pages brought by one fault */
-#define SEND_MAX  1024
+#define SEND_MAX 1024
 
 static int memory = -1; /* /proc/self/mem, which writes to pages that threads cannot touch yet */
-static char bounce[FETCH_MAX * GF_PAGE];
+static char bounce[GF_PARTS_MAX * GF_PAGE];
 static bool failed; /* to fetch; it was said */
 
 struct gf_range *gf_range_new(const struct gf_shared *shared, uint64_t owner, enum gf_page page) {
@@ -165,12 +164,80 @@ static void fill(uint64_t address, uint64_t size) {
     }
 }
 
-static bool fetch(struct gf_range *range, uint64_t first, uint64_t stream) {
-    uint64_t last = first, address;
-    while (last < range->pages && last - first < FETCH_MAX && range->state[last] == GF_AWAY) {
+static uint64_t end_of_away(const struct gf_range *range, uint64_t first, uint64_t most) {
+    uint64_t last = first;
+    while (last < range->pages && last - first < most && range->state[last] == GF_AWAY) {
         last++;
     }
-    uint64_t size = extent(range, first, last, &address);
+    return last;
+}
+
+static uint64_t start_of_away(const struct gf_range *range, uint64_t last, uint64_t most) {
+    uint64_t first = last;
+    while (first > 0 && last - first < most && range->state[first - 1] == GF_AWAY) {
+        first--;
+    }
+    return first;
+}
+
+unsigned gf_parts_behind(struct gf_range *range, uint64_t page, struct gf_part parts[GF_PARTS_MAX]) {
+    parts[0] = (struct gf_part){range, page, end_of_away(range, page, GF_PARTS_MAX)};
+    return 1;
+}
+
+/* Whether one follows the other, in the same context, and all of both is memory of the window. */
+static bool are_neighbours(const struct gf_range *one, const struct gf_range *other) {
+    return gf_range_base(one) + one->pages * GF_PAGE == gf_range_base(other) && one->owner == other->owner &&
+           one->users == 0 && other->users == 0;
+}
+
+/* Half of what may be brought lies before the page, if it can: lists are walked in both directions. */
+unsigned gf_parts_around(struct gf_range **ranges, size_t count, size_t index, uint64_t page,
+                         struct gf_part parts[GF_PARTS_MAX]) {
+    uint64_t before = GF_PARTS_MAX / 2;
+    size_t low = index;
+    uint64_t first = start_of_away(ranges[low], page, before);
+    before -= page - first;
+    while (first == 0 && before > 0 && low > 0 && are_neighbours(ranges[low - 1], ranges[low])) {
+        uint64_t pages = ranges[low - 1]->pages, from = start_of_away(ranges[low - 1], pages, before);
+        if (from == pages) {
+            break;
+        }
+        before -= pages - from;
+        first = from;
+        low--;
+    }
+    uint64_t left = GF_PARTS_MAX;
+    unsigned found = 0;
+    for (size_t i = low; i < count && left > 0; i++, first = 0) {
+        uint64_t last = end_of_away(ranges[i], first, left);
+        if (last == first || (i > low && !are_neighbours(ranges[i - 1], ranges[i]))) {
+            break;
+        }
+        parts[found++] = (struct gf_part){ranges[i], first, last};
+        left -= last - first;
+        if (last < ranges[i]->pages) {
+            break;
+        }
+    }
+    return found;
+}
+
+static bool let_read(const struct gf_part *parts, unsigned count, uint64_t first, uint64_t pages) {
+    bool allowed = mprotect((void *)first, pages * GF_PAGE, PROT_READ) == 0;
+    for (unsigned i = 0; i < count && allowed; i++) {
+        note(parts[i].range, parts[i].first, parts[i].last, GF_CLEAN);
+    }
+    return allowed;
+}
+
+bool gf_parts_fetch(const struct gf_part *parts, unsigned count, uint64_t stream) {
+    struct gf_range *range = parts[0].range;
+    uint64_t address = 0, behind, size = 0, pages = 0;
+    for (unsigned i = 0; i < count; i++) {
+        size += extent(parts[i].range, parts[i].first, parts[i].last, i == 0 ? &address : &behind);
+        pages += parts[i].last - parts[i].first;
+    }
     uint32_t current = gf_range_enter(range);
     struct gf_req_sessionCopyOut request = {stream, address, size, size, 1};
     struct gf_call call = {.op = GF_OP_sessionCopyOut, .rows = {bounce, size, size, 1}};
@@ -185,17 +252,14 @@ static bool fetch(struct gf_range *range, uint64_t first, uint64_t stream) {
             "the program sees what it last wrote itself.");
     }
     gf_range_leave(current);
-    return protect(range, first, last, GF_CLEAN, PROT_READ);
+    return let_read(parts, count, gf_range_base(range) + parts[0].first * GF_PAGE, pages);
 }
 
 bool gf_range_may(const struct gf_range *range, uint64_t page, bool write) {
     return range->state[page] >= (write ? GF_DIRTY : GF_CLEAN);
 }
 
-bool gf_range_reach(struct gf_range *range, uint64_t page, uint64_t stream, bool write) {
-    if (range->state[page] == GF_AWAY && !fetch(range, page, stream)) {
-        return false;
-    }
+bool gf_range_reach(struct gf_range *range, uint64_t page, bool write) {
     if (range->state[page] == GF_CLEAN && write) {
         return protect(range, page, page + 1, GF_DIRTY, PROT_READ | PROT_WRITE);
     }

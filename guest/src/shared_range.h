@@ -12,7 +12,6 @@ struct gf_range {
     bool lent;      /* to a system call, since the device was last given work or waited for */
     uint64_t begun; /* which of all pages that the program began to write the last of these was; 0: none */
     uint64_t begun_page;
-    struct gf_range *next;
 };
 
 enum gf_page {
@@ -42,6 +41,22 @@ bool gf_range_flush(struct gf_range *range, uint64_t first, uint64_t end_page, u
 void gf_range_take_away(struct gf_range *range);
 /* Whether a page may be touched. */
 bool gf_range_may(const struct gf_range *range, uint64_t page, bool write);
-/* A page may be touched from here on. False: the process has as many areas of memory as it may have, so pages
- * beside each other cannot have different rights. */
-bool gf_range_reach(struct gf_range *range, uint64_t page, uint64_t stream, bool write);
+/* A page that is not away may be touched from here on. False: the process has as many areas of memory as it
+ * may have, so pages beside each other cannot have different rights. */
+bool gf_range_reach(struct gf_range *range, uint64_t page, bool write);
+
+/* Pages of a range, from the first to before the last; several parts follow each other without a gap. */
+struct gf_part {
+    struct gf_range *range;
+    uint64_t first, last;
+};
+
+#define GF_PARTS_MAX 64 /* pages that are brought at once, too */
+
+/* What is away from a page on, within its range. */
+unsigned gf_parts_behind(struct gf_range *range, uint64_t page, struct gf_part parts[GF_PARTS_MAX]);
+/* What is away around a page of the range with this index, of all that lie beside each other. */
+unsigned gf_parts_around(struct gf_range **ranges, size_t count, size_t index, uint64_t page,
+                         struct gf_part parts[GF_PARTS_MAX]);
+/* Brings them: they may be read from here on. False: as above. */
+bool gf_parts_fetch(const struct gf_part *parts, unsigned count, uint64_t stream);

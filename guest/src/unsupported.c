@@ -34,7 +34,7 @@ static void count(uint16_t function, uint64_t before) {
 }
 
 CUresult gf_unsupported(uint16_t function) {
-    atomic_fetch_add_explicit(&gf_function_calls[function], 1, memory_order_relaxed);
+    gf_enter(function);
     return gf_leave(function, CUDA_ERROR_NOT_SUPPORTED);
 }
 

@@ -46,19 +46,25 @@ static _Atomic uint64_t work;    /* device work enqueued so far */
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
 static _Atomic bool given_back;  /* to the other processes of the lease, which may not know it yet */
 
+/* False, and errno: not there. */
+static bool map_there(uint64_t address, uint64_t size, int protection) {
+    void *wanted = (void *)address;
+    void *got = mmap(wanted, size, protection,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got != wanted && got != MAP_FAILED) { /* a kernel that does not know the flag, or a sanitizer */
+        munmap(got, size);
+        errno = EEXIST;
+    }
+    return got == wanted;
+}
+
 bool gf_window_open(void) {
     uint64_t base = gf_session.window_base, size = gf_session.window_size;
-    void *wanted = (void *)base;
-    void *got = mmap(wanted, size, PROT_NONE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    is_reserved = got == wanted;
+    is_reserved = map_there(base, size, PROT_NONE);
     if (!is_reserved) {
         /* Not fatal: host memory there would only be taken for device memory where an address says which. */
-        gf_info("the window %p+%llu cannot be reserved in this process: %s", wanted, (unsigned long long)size,
-                got == MAP_FAILED ? strerror(errno) : "the kernel chose another place");
-        if (got != MAP_FAILED) {
-            munmap(got, size);
-        }
+        gf_info("the window %p+%llu cannot be reserved in this process: %s", (void *)base,
+                (unsigned long long)size, strerror(errno));
     }
     uint64_t granularity = gf_session.granularity;
     area_count = gf_session.device_count > 0 ? gf_session.device_count : 1;
@@ -545,8 +551,20 @@ bool gf_window_owns(uint64_t address) {
     return is_reserved && gf_window_contains(address);
 }
 
+/* Where the window as a whole is not to be had (ulimit -v), its parts may be. */
 bool gf_window_touchable(uint64_t address, uint64_t size) {
-    return gf_window_owns(address) && mprotect((void *)address, size, PROT_READ | PROT_WRITE) == 0;
+    const int protection = PROT_READ | PROT_WRITE;
+    return is_reserved ? mprotect((void *)address, size, protection) == 0
+                       : map_there(address, size, protection);
+}
+
+void gf_window_untouchable(uint64_t address, uint64_t size) {
+    if (is_reserved) {
+        madvise((void *)address, size, MADV_DONTNEED);
+        mprotect((void *)address, size, PROT_NONE);
+    } else {
+        munmap((void *)address, size);
+    }
 }
 
 bool gf_window_contains(uint64_t address) {

@@ -55,6 +55,8 @@ bool gf_window_contains(uint64_t address);
 bool gf_window_owns(uint64_t address);
 /* The program may read and write these pages from now on. False: they are not ours, or there is no memory. */
 bool gf_window_touchable(uint64_t address, uint64_t size);
+/* No longer: what was there is gone. */
+void gf_window_untouchable(uint64_t address, uint64_t size);
 /* Whose memory lies at an address of the window; of addresses that are only reserved, nobody's: the first
  * device. */
 int gf_window_device(uint64_t address);

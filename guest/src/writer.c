@@ -12,6 +12,7 @@
 #include "guest.h"
 #include "log.h"
 #include "session.h"
+#include "signals.h"
 #include "stats.h"
 #include "wire/uncancelled.h"
 
@@ -24,7 +25,8 @@ static bool wait_writable(void) {
     for (;;) {
         bool reader = gf_reader_try();
         struct pollfd wait = {.fd = ch.transport.fd, .events = POLLOUT | (reader ? POLLIN : 0)};
-        int ready = poll(&wait, 1, reader ? -1 : 10);
+        int ready = poll(&wait, 1, reader ? gf_signals_patience() : 10);
+        gf_signals_overdue();
         bool fine = true;
         if (reader) {
             if (ready > 0 && (wait.revents & POLLIN) != 0) {
@@ -179,6 +181,19 @@ static void read_meanwhile(size_t size) {
     pthread_mutex_lock(&ch.send_lock);
 }
 
+/* With the send lock. */
+static void wait_sent(void) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec++;
+    pthread_cond_timedwait(&ch.sent, &ch.send_lock, &until);
+    if (gf_thread.held != 0) {
+        pthread_mutex_unlock(&ch.send_lock);
+        gf_signals_overdue();
+        pthread_mutex_lock(&ch.send_lock);
+    }
+}
+
 CUresult gf_writer_append(uint16_t op, uint32_t request, const struct iovec *parts, int count,
                           const struct gf_rows *rows, bool flush) {
     if (op != GF_OP_cuStreamQuery && op != GF_OP_cuStreamSynchronize) {
@@ -198,7 +213,7 @@ CUresult gf_writer_append(uint16_t op, uint32_t request, const struct iovec *par
         if (ch.moving == GF_LEAVING && !ch.writing) {
             read_meanwhile(header.size);
         } else if (ch.writing || ch.direct > 0 || ch.resuming) {
-            pthread_cond_wait(&ch.sent, &ch.send_lock);
+            wait_sent();
         } else if (ch.head != ch.tail) {
             gf_writer_flush();
         } else {
@@ -252,7 +267,7 @@ CUresult gf_writer_direct(uint16_t op, const void *request, size_t size, const s
         if (ch.moving == GF_LEAVING && !ch.writing) {
             read_meanwhile(0);
         } else {
-            pthread_cond_wait(&ch.sent, &ch.send_lock);
+            wait_sent();
         }
     }
     ch.direct--;

@@ -3,8 +3,8 @@
     python -IS clerk.py <&SOCKET
 
 It writes whole lines to its standard error, which is the monitor's, without what would steer a terminal, and
-of each process no more in a time than anybody would read. It outlives its monitor for as long as one of them
-lives.
+of each process, and of all, no more in a time than anybody would read. It outlives its monitor for as long as
+one of them lives.
 The standard library only; it is executed by its path.
 """
 
@@ -22,18 +22,45 @@ import time
 READ_ONCE = 64 << 10
 LINE_MOST = 256 << 10  # bytes; a longer line is several
 RATE, BURST = 64 << 10, 1 << 20  # bytes a second, of one process
+FEW_RATE, FEW_BURST = 1 << 10, 16 << 10  # the same, whatever others say
+ALL_RATE, ALL_BURST = 1 << 20, 16 << 20  # of all processes together beyond that: one may follow another
 REST_SECONDS = 0.05  # between two looks at one that says more
 STEERING = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 LEFT_OUT = b'{"level": "warning", "event": "%d bytes that an API server said are left out"}\n'
 
 
-class Voice:
-    """The output of one process: whole lines of it, no faster than RATE bytes a second after BURST."""
+class Allowance:
+    """How many bytes may be written: `most` at once, and `rate` a second from then on."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, rate: int, most: int, now: float) -> None:
+        self._rate, self._most = rate, most
+        self._left, self._since = float(most), now
+
+    def left(self, now: float) -> float:
+        """As many as may be written now."""
+        self._left = min(self._most, self._left + (now - self._since) * self._rate)
+        self._since = now
+        return self._left
+
+    def rested(self, now: float) -> bool:
+        """Whether it is full by half again."""
+        return self.left(now) > self._most / 2
+
+    def take(self, size: int) -> None:
+        """They are written."""
+        self._left -= size
+
+
+class Voice:
+    """The output of one process: whole lines of it, no faster than RATE bytes a second after BURST. But for
+    few bytes it is `everybody`'s, who may say no more together.
+    """
+
+    def __init__(self, now: float, everybody: Allowance | None = None) -> None:
         self._held = b""  # a line that is not whole
         self._left_out = 0
-        self._may, self._since = float(BURST), now
+        self._own, self._few = Allowance(RATE, BURST, now), Allowance(FEW_RATE, FEW_BURST, now)
+        self._everybody = everybody or Allowance(ALL_RATE, ALL_BURST, now)
 
     def said(self, data: bytes, now: float) -> bytes:
         """What is to be written of this, and of what came before; nothing more came: it has ended."""
@@ -44,13 +71,15 @@ class Voice:
         return self._allowed(whole + newline, now, last=not data)
 
     def _allowed(self, lines: bytes, now: float, last: bool) -> bytes:
-        self._may = min(BURST, self._may + (now - self._since) * RATE)
-        self._since = now
         told = b""
-        if self._left_out and (last or self._may > BURST / 2):
+        rested = self._own.rested(now) and (self._few.rested(now) or self._everybody.rested(now))
+        if self._left_out and (last or rested):
             told, self._left_out = LEFT_OUT % self._left_out, 0
-        if not lines or (self._may >= len(lines) and not self._left_out):
-            self._may -= len(lines)
+        shared = self._few if self._few.left(now) >= len(lines) else self._everybody
+        fits = min(self._own.left(now), shared.left(now)) >= len(lines)
+        if not lines or (fits and not self._left_out):
+            self._own.take(len(lines))
+            shared.take(len(lines))
             return told + STEERING.sub(b"?", lines)
         self._left_out += len(lines)
         return told
@@ -70,6 +99,7 @@ class Clerk:
         self._poller.register(control, select.EPOLLIN)
         self._voices: dict[int, Voice] = {}  # by descriptor
         self._resting: dict[int, float] = {}  # until when they are not heard
+        self._everybody = Allowance(ALL_RATE, ALL_BURST, time.monotonic())
 
     def run(self) -> None:
         """Serve until the monitor is gone, and all who speak."""
@@ -96,7 +126,7 @@ class Clerk:
         for _, _, numbers in beside:
             (descriptor,) = array.array("i", numbers)
             os.set_blocking(descriptor, False)
-            self._voices[descriptor] = Voice(time.monotonic())
+            self._voices[descriptor] = Voice(time.monotonic(), self._everybody)
             self._poller.register(descriptor, select.EPOLLIN)
 
     def _hear(self, descriptor: int) -> None:

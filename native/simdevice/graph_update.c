@@ -281,6 +281,11 @@ static CUresult set_child(struct sim_exec *exec, struct sim_node *node, CUgraph 
     return take_over(exec, node->bodies[0], child);
 }
 
+static bool is_multidimensional(const CUgraphNodeParams *params) {
+    const CUDA_MEMCPY3D *copy = &params->memcpy.copyParams;
+    return params->type == CU_GRAPH_NODE_TYPE_MEMCPY && (copy->Height > 1 || copy->Depth > 1);
+}
+
 static CUresult set(struct sim_exec *exec, struct sim_node *node, const struct sim_node_work *work) {
     const CUgraphNodeParams *params = &work->params;
     SIM_REQUIRE(node && node->params.type == params->type);
@@ -294,6 +299,8 @@ static CUresult set(struct sim_exec *exec, struct sim_node *node, const struct s
                              .attributes = node->attributes,
                              .attribute_count = node->attribute_count};
     SIM_REQUIRE(compare(node, &after) == CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    /* an update by a graph may bring those */
+    SIM_REQUIRE(!is_multidimensional(&node->params) && !is_multidimensional(params));
     return sim_node_assign_kept(node, work);
 }
 

@@ -92,6 +92,8 @@ class FakeServer:
     path: Path
     token: bytes = b"secret"
     quota: int = 64 * MIB
+    window: tuple[int, int] = (WINDOW, 1 << 40)  # base and size
+    granularity: int = 2 * MIB
     attributes: dict[int, int] = field(default_factory=dict)
     answer: Callable[[Frame], Answer | None] = lambda _: Answer()
     greeting: bytes | None = None
@@ -223,7 +225,7 @@ class FakeServer:
         limits |= {11: 2**31 - 1, 12: 65536, 75: 8, 76: 0, 97: 166912}
         for index, value in (limits | self.attributes).items():
             attributes[index] = value
-        session = frames.Welcome(proof, 7, WINDOW, 1 << 40, self.quota, 2 * MIB, 13050, 1, 1, 0, 0)
+        session = frames.Welcome(proof, 7, *self.window, self.quota, self.granularity, 13050, 1, 1, 0, 0)
         device = frames.Device(
             name=b"fake device",
             uuid=bytes(range(16)),

@@ -126,3 +126,23 @@ def test_random_numbers_need_no_device(server: FakeServer) -> None:
     outcome = run([program], guest_environment(server.settings))
     assert outcome.status == 0, outcome.stdout + outcome.stderr
     assert server.hellos[0].nonce != bytes(len(server.hellos[0].nonce))
+
+
+@pytest.mark.parametrize(
+    ("window", "granularity"),
+    [
+        ((1 << 45, 0), 2 << 20),
+        ((1 << 45, 1 << 40), 3 << 20),
+        ((1 << 45, 1 << 40), 1),
+        ((1 << 45, 2**64 - 1), 1 << 12),
+        ((2**64 - (2 << 20), 1 << 40), 2 << 20),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused(
+    server: FakeServer, guest: Guest, window: tuple[int, int], granularity: int
+) -> None:
+    """The guest divided by its size, or kept its books in memory that was not there."""
+    server.window, server.granularity = window, granularity
+    outcome = guest('print(cu("cuInit", 0))')
+    assert outcome.stdout == f"{UNAVAILABLE}\n"
+    assert "malformed" in outcome.stderr

@@ -138,3 +138,11 @@ def test_a_link_that_is_made_and_not_given_is_ended(server: FakeServer, guest: G
     made, ended, refused = (frame for frame in server.frames if frame.name.startswith("cuLink"))
     assert [made.name, ended.name, refused.name] == ["cuLinkCreate_v2", "cuLinkDestroy", "cuLinkCreate_v2"]
     assert ended.body == made.body[:8]
+
+
+def test_an_image_of_a_size_that_cannot_be(server: FakeServer, guest: Guest) -> None:
+    """A server that is not what it should be wrote into memory that was not asked for."""
+    everything = completed(bytes(1 << 20), size=2**64 - 1)
+    answers(server, sessionLinkComplete=[Answer(body=everything)])
+    outcome = guest(BEGIN + 'print(cu("cuLinkComplete", link.value, byref(u64()), byref(u64())))')
+    assert outcome.stdout == f"{OUT_OF_MEMORY}\n", outcome.stderr

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpuferry.monitor.jail.clerk import BURST, LINE_MOST, RATE, Clerk, Voice
+from gpuferry.monitor.jail.clerk import BURST, FEW_BURST, LINE_MOST, RATE, Allowance, Clerk, Voice
 from gpuferry.monitor.jail.scribe import Scribe
 
 from tests.monitor.harness import wait_until
@@ -97,6 +97,16 @@ def test_one_that_says_too_much_is_heard_as_far_as_it_may() -> None:
     assert b"bytes that an API server said are left out" in told
     assert rest == line
     assert not voice.rests
+
+
+def test_one_process_after_another_says_no_more_than_all_may() -> None:
+    """Each had a burst of its own, and a program may start 56 a second. Who says little is heard anyway."""
+    line, everybody = b"x" * 1023 + b"\n", Allowance(RATE, 4 * BURST, 0.0)
+    voices = [Voice(0.0, everybody) for _ in range(20)]
+    written = sum(len(voice.said(line, 0.0)) for voice in voices for _ in range(BURST // len(line)))
+    assert written <= 4 * BURST + len(voices) * FEW_BURST
+    assert voices[-1].said(line, 0.0) == b""
+    assert Voice(0.0, everybody).said(line, 0.0) == line
 
 
 def test_a_line_without_end_takes_no_memory() -> None:

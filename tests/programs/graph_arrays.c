@@ -117,12 +117,14 @@ int main(int argc, char **argv) {
     OK(cuGraphMemcpyNodeGetParams(last, &told));
     EXPECT(told.srcArray == first && told.dstArray == second && told.dstZ == 1);
     CUgraphExec exec;
+    CUgraphExecUpdateResultInfo info;
     OK(cuGraphInstantiate(&exec, graph, 0));
     int rounds = rounds_wanted(argc, argv);
     for (int round = 0; round < rounds; round++) {
         begin_round(round);
         to_host.Depth = (size_t)round % LAYERS + 1;
-        OK(cuGraphExecMemcpyNodeSetParams(exec, out, &to_host, context));
+        OK(cuGraphMemcpyNodeSetParams(out, &to_host));
+        OK(cuGraphExecUpdate(exec, graph, &info));
         for (unsigned i = 0; i < WORDS; i++)
             host[i] = i + (unsigned)round * 1000;
         memset(back, 0, WORDS * 4);

@@ -147,11 +147,11 @@ static void destroyed_events(void) {
     OK(cuMemFree(word));
 }
 
-// Nor is it made executable, or made another one, with a kernel whose module is gone.
+// Nor is it made executable, or made another one, or launched, with a kernel whose module is gone.
 static void unloaded_kernels(void) {
     CUdeviceptr word = allocate(4);
     CUgraph graphs[2], child;
-    CUgraphExec exec, another;
+    CUgraphExec exec, another, stale;
     CUgraphExecUpdateResultInfo info;
     CUgraphNode node;
     CUmodule own;
@@ -167,7 +167,13 @@ static void unloaded_kernels(void) {
         OK(cuGraphDestroy(child));
     }
     OK(cuGraphInstantiate(&exec, graphs[0], 0));
+    OK(cuGraphInstantiate(&stale, graphs[1], 0));
+    OK(cuGraphLaunch(stale, NULL));
+    OK(cuCtxSynchronize());
     OK(cuModuleUnload(own));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphLaunch(stale, NULL));
+    OK(cuCtxSynchronize());
+    OK(cuGraphExecDestroy(stale));
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphInstantiate(&another, graphs[1], 0));
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphExecUpdate(exec, graphs[1], &info));
     OK(cuMemsetD32(word, 4, 1));

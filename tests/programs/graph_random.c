@@ -14,6 +14,7 @@ static CUstream streams[2];
 static enum kind kinds[NODES];
 static CUgraphNode nodes[NODES];
 static CUmemorytype from_types[NODES], to_types[NODES];
+static int flat[NODES]; // a copy of one row, which may change
 
 static unsigned chance(unsigned below) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -26,7 +27,7 @@ static void CUDA_CB called(void *data) {
     words[5] += 7;
 }
 
-static CUDA_MEMCPY3D copy_between(CUmemorytype from, CUmemorytype to) {
+static CUDA_MEMCPY3D copy_between(CUmemorytype from, CUmemorytype to, int flat) {
     unsigned source = chance(REGIONS), target = (source + 1 + chance(REGIONS - 1)) % REGIONS;
     return (CUDA_MEMCPY3D){.srcMemoryType = from,
                            .srcHost = host[source],
@@ -41,17 +42,28 @@ static CUDA_MEMCPY3D copy_between(CUmemorytype from, CUmemorytype to) {
                            .dstPitch = ROW,
                            .dstHeight = 4,
                            .WidthInBytes = 16 * (1 + chance(3)),
-                           .Height = 1 + chance(4),
-                           .Depth = 1 + chance(3)};
+                           .Height = flat ? 1 : 1 + chance(4),
+                           .Depth = flat ? 1 : 1 + chance(3)};
 }
 
 static void choose_ends(int node) {
     static const CUmemorytype types[] = {CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_HOST};
+    flat[node] = chance(2);
     from_types[node] = types[chance(3)];
     to_types[node] = types[chance(from_types[node] == CU_MEMORYTYPE_HOST ? 2 : 3)];
 }
 
 // Its parameters are by chance; with `exec` those of a node that is there.
+// A copy of rows stays what it is, and none comes in place of another one.
+static CUresult update_copy(CUgraphExec exec, int node, const CUDA_MEMCPY3D *copy) {
+    CUDA_MEMCPY3D now;
+    QUIET(cuGraphMemcpyNodeGetParams(nodes[node], &now));
+    int rows = now.Height > 1 || now.Depth > 1 || copy->Height > 1 || copy->Depth > 1;
+    CUresult result = cuGraphExecMemcpyNodeSetParams(exec, nodes[node], copy, context);
+    EXPECT(!rows || result == CUDA_ERROR_INVALID_VALUE);
+    return rows ? CUDA_SUCCESS : result;
+}
+
 static void set_node(CUgraphExec exec, CUgraph graph, CUgraphNode *after, int node) {
     CUdeviceptr data = memory[chance(REGIONS)];
     unsigned count = WORDS, factor = 1 + chance(9), term = chance(9);
@@ -59,7 +71,7 @@ static void set_node(CUgraphExec exec, CUgraph graph, CUgraphNode *after, int no
     CUDA_KERNEL_NODE_PARAMS launch = launch_of(kernel("affine"), 1, WORDS, arguments);
     CUDA_MEMSET_NODE_PARAMS fill = {
         .dst = data + 4 * term, .value = factor, .elementSize = 4, .width = 1 + chance(50), .height = 1};
-    CUDA_MEMCPY3D copy = copy_between(from_types[node], to_types[node]);
+    CUDA_MEMCPY3D copy = copy_between(from_types[node], to_types[node], flat[node]);
     CUDA_HOST_NODE_PARAMS function = {called, host[chance(REGIONS)]};
     size_t before = after != NULL && *after != NULL;
     switch (kinds[node]) {
@@ -72,7 +84,7 @@ static void set_node(CUgraphExec exec, CUgraph graph, CUgraphNode *after, int no
                    : cuGraphAddMemsetNode(&nodes[node], graph, after, before, &fill, context));
         break;
     case COPY:
-        QUIET(exec ? cuGraphExecMemcpyNodeSetParams(exec, nodes[node], &copy, context)
+        QUIET(exec ? update_copy(exec, node, &copy)
                    : cuGraphAddMemcpyNode(&nodes[node], graph, after, before, &copy, context));
         break;
     default:

@@ -39,6 +39,14 @@ static void set_again(CUgraph graph, CUgraphNode affine, CUgraphExec exec) {
     OK(cuGraphExecDestroy(another));
 }
 
+// A copy of several rows or layers changes by an update of the whole graph alone.
+static void update_copy(CUgraphExec exec, CUgraph graph, CUgraphNode node, const CUDA_MEMCPY3D *copy) {
+    CUgraphExecUpdateResultInfo info;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecMemcpyNodeSetParams(exec, node, copy, context));
+    OK(cuGraphMemcpyNodeSetParams(node, copy));
+    OK(cuGraphExecUpdate(exec, graph, &info));
+}
+
 // A copy is given more layers than it had, with gaps between them: the nodes behind it are what they were.
 static void more_layers(void) {
     enum { ROW = 16, LAYERS = 3, PART = ROW / 4 * LAYERS };
@@ -70,7 +78,7 @@ static void more_layers(void) {
     OK(cuGraphAddMemsetNode(&fill, graph, &affine, 1, &set, context));
     OK(cuGraphInstantiate(&exec, graph, 0));
     layers.Depth = LAYERS;
-    OK(cuGraphExecMemcpyNodeSetParams(exec, copy, &layers, context));
+    update_copy(exec, graph, copy, &layers);
     launch_and_wait(exec);
     OK(cuMemcpyDtoH(found, to, sizeof found));
     OK(cuMemcpyDtoH(&filled, word, 4));
@@ -140,7 +148,7 @@ static void within_the_program(void) {
     launch_and_wait(exec);
     EXPECT(second[0] == 9);
     rows.dstHost = third;
-    OK(cuGraphExecMemcpyNodeSetParams(exec, within, &rows, context));
+    update_copy(exec, graph, within, &rows);
     OK(cuGraphNodeSetEnabled(exec, within, 1));
     memset(third, 1, sizeof third);
     launch_and_wait(exec);

@@ -1,13 +1,14 @@
 // A thread that has no context asks for events and streams of one, waits for them and ends them, as threads
 // of CatBoost and DALI do, and modules, as Blender does, and fills, records and waits in a stream, as
-// NVIDIA's cuda::stream and cuda::buffer do: it is the object that says which context it is of.
+// NVIDIA's cuda::stream, cuda::buffer and cuda::host_launch do, and copies there: it is the object that says
+// which context it is of.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #include "driver.h"
 
-enum { SEVEN = 0x07070707, EIGHT = 0x08080808 };
+enum { SIX = 0x06060606, SEVEN = 0x07070707, EIGHT = 0x08080808 };
 
 static CUstream stream;
 static CUevent begin, end;
@@ -15,11 +16,22 @@ static CUcontext context;
 static atomic_bool go_on;
 static unsigned *seven;
 static CUdeviceptr memory;
+static atomic_int calls;
 
 static void CUDA_CB wait_for_it(void *unused) {
     (void)unused;
     while (!go_on)
         ;
+}
+
+static void CUDA_CB counts(void *unused) {
+    (void)unused;
+    calls++;
+}
+
+static void CUDA_CB is_called(CUstream of, CUresult status, void *unused) {
+    (void)unused;
+    calls += of == stream && status == CUDA_SUCCESS;
 }
 
 static void *without_context(void *unused) {
@@ -47,6 +59,19 @@ static void *without_context(void *unused) {
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuEventRecord(end, NULL));
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuStreamWaitEvent(NULL, end, 0));
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuMemsetD32Async(memory, 0, 1, NULL));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuMemcpyDtoHAsync(seven, memory, sizeof *seven, NULL));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuLaunchHostFunc(NULL, counts, NULL));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuStreamAddCallback(NULL, is_called, NULL, 0));
+    unsigned six = SIX, pageable = 0;
+    CUdeviceptr second = memory + sizeof six;
+    OK(cuMemcpyHtoDAsync(memory, &six, sizeof six, stream));
+    OK(cuMemcpyDtoDAsync(second, memory, sizeof six, stream));
+    OK(cuMemcpyAsync((CUdeviceptr)(uintptr_t)seven, second, sizeof six, stream));
+    OK(cuMemcpyDtoHAsync(&pageable, second, sizeof six, stream));
+    OK(cuLaunchHostFunc(stream, counts, NULL));
+    OK(cuStreamAddCallback(stream, is_called, NULL, 0));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(*seven == SIX && pageable == SIX && calls == 2);
     OK(cuMemsetD32Async(memory, EIGHT, 1, stream));
     OK(cuEventRecord(end, stream));
     OK(cuStreamWaitEvent(stream, end, 0));
@@ -73,7 +98,7 @@ int main(void) {
     OK(cuCtxSetCurrent(context));
     OK(cuModuleLoadData(&module, kernels_ptx));
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    OK(cuMemAlloc(&memory, sizeof *seven));
+    OK(cuMemAlloc(&memory, 2 * sizeof *seven));
     OK(cuMemHostAlloc((void **)&seven, sizeof *seven, 0));
     OK(cuEventCreate(&begin, CU_EVENT_DEFAULT));
     OK(cuEventCreate(&end, CU_EVENT_DEFAULT));

@@ -237,6 +237,25 @@ def test_who_hangs_up_while_it_waits_takes_nobodys_place(monkeypatch: pytest.Mon
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
+def test_a_defect_is_told_to_guest_and_operator(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The connection was closed without a word, and the log had a task that nobody had asked."""
+
+    def fails(*_: object) -> None:
+        raise KeyError("nobody thought of it")
+
+    monkeypatch.setattr(redirect, "choose", fails)
+
+    async def main() -> None:
+        made = redirector(Limits(), server("a:1"), max_wait=120.0)
+        assert await _who_waits(made, "a") == ""
+        assert made.refused == [redirect.DEFECT]
+
+    asyncio.run(main())
+    assert "could not be placed" in capsys.readouterr().out
+
+
 def test_a_crowd_that_a_server_does_not_answer_fills_no_log(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import grpc
 import pytest
+from gpuferry.monitor.cluster.registry.client import failure
 from gpuferry.monitor.cluster.registry.signing import (
     CHALLENGE,
     CHALLENGE_SECONDS,
@@ -154,3 +158,17 @@ def test_a_seal_is_a_field_that_nothing_else_uses() -> None:
     assert len(sealed) == len(reply.SerializeToString()) + SEAL_SIZE
     messages = registry_pb2.DESCRIPTOR.services_by_name["Registry"].methods
     assert all(90 not in method.output_type.fields_by_number for method in messages)
+
+
+def test_another_release_is_told_apart_from_another_key() -> None:
+    """Both sides say so: the operator would look for a wrong key."""
+    replica = Replica()
+    with pytest.raises(NotSigned, match="upgraded together"):
+        replica.guard.admit(METHOD, (("authorization", "gpuferry-1 1 2 3"),), REQUEST)
+    older = SimpleNamespace(
+        code=lambda: grpc.StatusCode.UNAUTHENTICATED,
+        details=lambda: "wrong cluster key",
+        trailing_metadata=lambda: (),
+    )
+    assert "upgraded together" in str(failure(Call(KEY, METHOD, ""), older))
+    assert "this cluster key" in str(failure(Call(KEY, METHOD, replica.challenge()), older))

@@ -34,7 +34,6 @@ ALLOWED = {
     "guest/src/entry.c": "a condition that nobody waits on for a limited time",
     "guest/src/loading.c": "a condition that nobody waits on for a limited time",
     "guest/src/host_call.c": "a condition that nobody waits on for a limited time",
-    "guest/src/channel_state.c": "a condition that nobody waits on for a limited time",
     "native/simdevice/enter.c": "a condition that nobody waits on for a limited time",
     "native/simdevice/later.c": "a condition that nobody waits on for a limited time",
     "native/simdevice/placement.c": "a condition that nobody waits on for a limited time",

@@ -1,4 +1,4 @@
-"""A registry of today sends guests to GPU servers, where one of the three is of release 0.1."""
+"""A registry of today sends guests to GPU servers of its release; guest or API server is of release 0.1."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 from gpuferry.specs._generated import registry_pb2
 
 from ...service.dial import why_unreachable
-from .signing import SEAL, Call, Caller, Forged
+from .signing import CHALLENGE, SEAL, TOGETHER, Call, Caller, Forged
 
 _SERVICE = registry_pb2.DESCRIPTOR.services_by_name["Registry"]
 SERVICE = _SERVICE.full_name
@@ -49,10 +49,13 @@ def read_answer(call: Call, sealed: bytes) -> Any:
 def failure(call: Call, error: Any) -> CallFailed:
     """What an error means. Its words count if they are sealed; an impostor's are not passed on."""
     code, text = error.code(), error.details() or ""
-    seal = str(dict(error.trailing_metadata() or ()).get(SEAL, ""))
+    trailing = dict(error.trailing_metadata() or ())
+    seal = str(trailing.get(SEAL, ""))
     if hmac.compare_digest(seal.encode(), call.seal_of_error(code.name, text).encode()):
         return CallFailed(code, text, code not in UNREACHABLE)
     if code is grpc.StatusCode.UNAUTHENTICATED:
+        if not call.challenge and CHALLENGE not in trailing:  # which ours tells whoever comes first
+            return CallFailed(code, f"it is of another release: {TOGETHER}", False)
         return CallFailed(code, "it does not accept this cluster key", False)
     if code in UNREACHABLE:
         return CallFailed(code, why_unreachable(code, text), False)

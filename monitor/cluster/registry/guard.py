@@ -47,7 +47,7 @@ class RequireSignature(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 call = self._guard.admit(method, context.invocation_metadata(), raw)
             except NotSigned as error:
                 hint = ((CHALLENGE, error.challenge),) if error.challenge else ()
-                await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong cluster key", hint)
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error), hint)
                 raise
             self._prove(context.peer())
             return call

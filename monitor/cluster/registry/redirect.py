@@ -32,6 +32,7 @@ from .programs import Programs
 
 WAITING_MOST = 1000
 PROBE_SECONDS = 1.0
+DEFECT = "the registry failed to choose a GPU server, by a defect: its log has more"
 BEATS_TO_COME = 2  # heartbeats after which a guest that none of them knows will not come
 
 log = structlog.get_logger()
@@ -165,13 +166,16 @@ class Redirector:
         task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        """The guest of one that was cancelled is told here: it may have been cancelled before it began."""
+        """The guest of one that was cancelled is told here: it may have been cancelled before it began. So is
+        the guest of one that failed by a defect.
+        """
         waiting = self._waiting.pop(task)
-        if not task.cancelled():
-            return
-        guest = waiting.guest
-        assert waiting.refusal
-        self.turn_away(guest.connection, guest.peer, waiting.refusal)
+        refusal = waiting.refusal if task.cancelled() else None
+        if not task.cancelled() and (error := task.exception()):
+            log.error("a guest could not be placed, for a reason that nobody thought of", exc_info=error)
+            refusal = Refusal(Reason.NO_CAPACITY, DEFECT, CudaError.SYSTEM_NOT_READY)
+        if refusal:
+            self.turn_away(waiting.guest.connection, waiting.guest.peer, refusal)
 
     def _make_room(self, tenant: str) -> bool:
         """Let the last guest go of the tenant that has most of them here, if this one has fewer."""

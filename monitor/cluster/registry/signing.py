@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SCHEME = "gpuferry-2"
+SCHEMES = "gpuferry-"  # of all releases
+TOGETHER = "registry, GPU servers and command line are upgraded together"
 CHALLENGE = "gpuferry-challenge"  # with a refusal: sign with this one instead
 SEAL = "gpuferry-seal"  # with an error: it is the registry's own
 CHALLENGE_SECONDS = 60.0
@@ -105,8 +107,8 @@ class _Challenge:
 class NotSigned(Exception):
     """Raised for a call that may not be served. `challenge`: what it could be signed with; empty: no help."""
 
-    def __init__(self, challenge: str = "") -> None:
-        super().__init__(challenge)
+    def __init__(self, challenge: str = "", text: str = "wrong cluster key") -> None:
+        super().__init__(text)
         self.challenge = challenge
 
 
@@ -134,6 +136,8 @@ class Guard:
         """The call, whose answers it seals. Raises NotSigned."""
         self._turn()
         parts = str(dict(metadata or ()).get("authorization", "")).split(" ")
+        if parts[0] != SCHEME and parts[0].startswith(SCHEMES):
+            raise NotSigned(text=f"the registry is of another release: {TOGETHER}")
         if len(parts) != 4 or parts[0] != SCHEME:
             raise NotSigned
         _, name, nonce, signature = parts

@@ -32,7 +32,7 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         r"after a sticky error",
-        r"cuEventRecord(WithFlags)? hEvent null",
+        r"cuEventRecord(WithFlags)? hEvent null|cuMemcpy(HtoD|DtoH)Async(_v2)? (src|dst)Host null",
         "the stream's context has failed too: which of the two is looked at first",
     ),
     Known(
