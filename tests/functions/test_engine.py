@@ -510,6 +510,10 @@ def test_a_function_may_be_called_lock(tmp_path: Path) -> None:
         Shelf(tmp_path)
     shelf.stage(Deployment("lock", source="x"))
     shelf.put(Deployment("lock", source="x"))
+    for name in ("lock", "other"):  # which do not start
+        shelf.stage(Deployment(name, source="y", revision=1))
+        shelf.drop(Deployment(name, source="y", revision=1))
+    assert not (tmp_path / "other").exists()
     shelf.close()
     again = Shelf(tmp_path)
     assert [one.name for one in again.all()] == ["lock"]
