@@ -190,6 +190,23 @@ def test_who_waits_for_room_holds_up_no_first_session() -> None:
         server.until(server.now + 1.0)
 
 
+@pytest.mark.parametrize(("seats", "has"), [(1, 0), (2, 0), (2, 2)])
+def test_who_wants_several_gpus_gets_them_beside_those_who_come_and_go(seats: int, has: int) -> None:
+    """While a worker was being replaced, it seemed to wait for sessions of its own, of which it had none, or
+    such as need no worker of the pool: and how often it had been passed over was forgotten.
+    """
+    server = Server(gpus=2, seats=seats, crowd=0, patient=0)
+    for _ in range(has):
+        server.arrive("patient", 10, devices=2)
+    for step in range(100):
+        server.until(step * 0.25)
+        for _ in range(seats):
+            server.arrive("crowd", 30, lasts=1.0)
+        if step == 4:
+            waits = server.arrive("patient", 60, devices=2)
+    assert server.waited(waits) < 20.0
+
+
 def test_processes_of_a_program_leave_places_too() -> None:
     server = Server(seats=2)
     server.arrive("attacker", 50)
