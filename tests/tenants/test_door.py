@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
+from gpuferry.monitor.broker.queue import Queue
 from gpuferry.monitor.door.handshake import Reason
+from gpuferry.monitor.tenants.tenancy import Tenancy
 from gpuferry.specs._generated import frames
 from gpuferry.specs._generated.frames import Frame
 
@@ -91,6 +94,15 @@ def test_memory_that_never_fits_is_out_of_memory_and_what_is_left_is_the_quota(
     asked = ask(monitor.tcp, Identity(token["small"]), Request())
     with asked.connection:
         assert frames.Welcome.unpack(asked.welcome).quota == 100 << 20  # the usual quota is more
+
+
+def test_what_is_left_is_divided_among_the_gpus_of_a_program() -> None:
+    """One of two GPUs that asked for no memory was refused, because twice the limit is too much."""
+    placer = Mock(devices={0: Mock(default_quota=512 << 20), 1: Mock(default_quota=512 << 20)})
+    queue = Queue(60.0, {}, placer, Tenancy({"small": "memory=101MiB", "wide": "memory=2GiB"}), *8 * [Mock()])
+    for tenant, devices, granted in (("small", 1, 100), ("small", 2, 50), ("small", 32, 2), ("wide", 2, 512)):
+        queue.enter(Mock(hello=Mock(memory=0, tenant=tenant, devices=devices)))
+        assert placer.arrive.call_args.args[1] == granted << 20
 
 
 def test_no_sessions_at_all(monitor: harness.Monitor, token: dict[str, str]) -> None:
