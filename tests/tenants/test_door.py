@@ -20,9 +20,9 @@ from .stage import next_frame, tokens, waiting
 
 LIMITS = (
     "few=sessions=1:queue=2,small=memory=100MiB,door=connections=1,brief=wall=60,"
-    "none=sessions=0,crowd=queue=1000:leave=0"
+    "none=sessions=0,crowd=queue=1000:leave=0,lone=processes=1"
 )
-TENANTS = ("few", "small", "door", "brief", "none", "crowd", "greedy", "other")
+TENANTS = ("few", "small", "door", "brief", "none", "crowd", "greedy", "other", "lone")
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +82,23 @@ def test_connections_are_limited(monitor: harness.Monitor, token: dict[str, str]
         second = refused(monitor, token["door"])
         assert second.cuda_error == 46
         assert "tenant door has 1 of 1 connections (limit connections)" in second.text
+
+
+def test_processes_are_limited_of_whichever_programs(monitor: harness.Monitor, token: dict[str, str]) -> None:
+    """At the door, and again when those that waited have their turn."""
+    with Guest(monitor.tcp, token["lone"]):
+        assert "tenant lone has 1 of 1 processes (limit processes)" in refused(monitor, token["lone"]).text
+    with contextlib.ExitStack() as stack:
+        monitor.wait_idle(3)
+        crowd = [stack.enter_context(Guest(monitor.tcp, token["crowd"])) for _ in range(3)]
+        first, second = (waiting(monitor, token["lone"])[0] for _ in range(2))
+        stack.callback(first.close)
+        stack.callback(second.close)
+        for one in crowd:
+            one.close()
+        assert next_frame(first)[0] == Frame.WELCOME
+        assert next_frame(second)[0] == Frame.REFUSED
+    assert monitor.wait_idle(3).devices[0].memory_granted == 0
 
 
 def test_memory_that_never_fits_is_out_of_memory_and_what_is_left_is_the_quota(
