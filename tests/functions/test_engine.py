@@ -521,6 +521,20 @@ def test_a_function_may_be_called_lock(tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.parametrize("program", ["", "07" * 32])
+def test_who_waits_for_a_gpu_in_vain_is_told_where_to_look(program: str) -> None:
+    """Of an API server that it waits for nobody here knows: the monitor does."""
+
+    async def start() -> None:
+        replica = FakeReplica(Deployment("f", source="x", start=0.001))
+        with pytest.raises(StartFailed) as failed:
+            await replica.start({"GPUFERRY_PROGRAM": program})
+        assert str(failed.value).startswith("it was not ready within 0.001 s")
+        assert ("`gpuferry session list --waiting`" in str(failed.value)) is bool(program)
+
+    asyncio.run(asyncio.wait_for(start(), 60))
+
+
 def test_a_program_does_not_move_from_under_its_other_invocations() -> None:
     """A policy has each of its places on a GPU, but they are one process: it went to and fro."""
 
