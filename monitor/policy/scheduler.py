@@ -68,7 +68,12 @@ class Scheduler:
     def obstacle(self, request: Request) -> str:
         if not self._holdings.lets_have(request):
             return f"tenant {request.tenant} has all that its limits allow"
-        return company.obstacle(request, self._gpus.values(), self._fit.apart, self._fit.alone)
+        if why := company.obstacle(request, self._gpus.values(), self._fit.apart, self._fit.alone):
+            return why
+        leave = self._holdings.share(request.tenant).leave
+        if leave and not self._holdings.room_of(request.tenant, self._room_now()).holds(request):
+            return f"what is free is left to tenants that have no session (limit leave={leave})"
+        return ""
 
     def standing(self, tenant: str) -> Standing:
         held = self._holdings.of(tenant)

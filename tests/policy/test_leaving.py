@@ -147,6 +147,8 @@ def test_sessions_of_several_gpus_leave_a_place_too() -> None:
     for _ in range(3):
         server.arrive("attacker", MEMORY // 2, devices=2)
     assert len(server.live) == 1
+    (waits, _) = server.policy.waiting()
+    assert "left to tenants that have no session (limit leave=1)" in server.policy.obstacle(waits)
     assert server.waited(server.arrive("bystander", MEMORY // 2)) == 0.0
     server.arrive("attacker", MEMORY, devices=2)  # at most 50: with 51 it has all that there is
     (refusal,) = server.refused
