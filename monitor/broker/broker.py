@@ -230,6 +230,12 @@ class Broker(PoolListener):
         """An API server is idle for the session; if it has several devices, or a part of one by MPS, one is
         started for it.
         """
+        tenant = session.hello.tenant
+        if session.founds and not session.file and (why_not := self._programs.why_no_more(tenant, counted=1)):
+            self._give_up(session, why_not)
+            for device, server in placement.taken:
+                self._placer.on_idle(device, server)
+            return
         if not session.file and self._pool.percentage(session.hello.portion.limit):
             placement = placement.to_start()
         if not placement.devices:

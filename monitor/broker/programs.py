@@ -59,10 +59,10 @@ class Programs:
     # -- who comes
 
     def why_not(self, session: Session) -> str | None:
-        """Why one more process of this session's program may not come; None: it may."""
+        """Why this process may not come, of a program that is here or of a new one; None: it may."""
         lease = self._lease(session.hello.program_id)
         if lease is None:
-            return None
+            return self.why_no_more(session.hello.tenant)
         devices = self._devices(lease)
         if session.hello.devices > devices:
             return (
@@ -74,9 +74,14 @@ class Programs:
                 f"the program has {lease.processes} processes that use CUDA, of {self._most} that it may "
                 "have at once: end some, or ask the operator for more (`gpuferry monitor --processes`)"
             )
-        tenant = session.hello.tenant
+        return self.why_no_more(session.hello.tenant)
+
+    def why_no_more(self, tenant: str, counted: int = 0) -> str | None:
+        """Why the tenant may have no other process with a session; None: it may. `counted`: those that are in
+        the books already, and are asked about.
+        """
         limit = self._tenancy.limits(tenant).processes
-        has = self._placer.standing(tenant).sessions + self._more[tenant]
+        has = self._placer.standing(tenant).sessions + self._more[tenant] - counted
         if limit is not None and has >= limit:
             return (
                 f"tenant {tenant} has {has} of {limit:.0f} processes (limit processes): end some, or ask the "

@@ -73,7 +73,8 @@ class Queue:
         most = self._tenancy.limits(hello.tenant).memory
         if not memory and most is not None and most < math.inf:
             usual = min((room.default_quota for room in self._placer.devices.values()), default=0)
-            memory = int(min(most, usual or most)) // GRANULARITY * GRANULARITY or GRANULARITY
+            each = most / hello.devices
+            memory = int(min(each, usual or each)) // GRANULARITY * GRANULARITY or GRANULARITY
         self._placer.arrive(
             session.id,
             memory,

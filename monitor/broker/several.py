@@ -34,7 +34,7 @@ class Several:
         it is under way. The idle API servers that the policy chose are idle again; for a process that joins
         a lease it chose none.
         """
-        for device, idle in zip(placement.devices, placement.servers, strict=bool(placement.servers)):
+        for device, idle in placement.taken:
             self._placer.on_idle(device, idle)
         if self._pool.divided and len(placement.devices) > 1:
             return "GPUs are divided here (MIG), and CUDA shows a program one instance: ask for one GPU"

@@ -99,7 +99,7 @@ def replay(
     except (OSError, TraceError) as error:
         raise CliError(Exit.FAILED, f"cannot read the trace: {reason(error)}") from None
     page = _write(folder, Report(done.title, shown=[done.shown()]))
-    figures = ("mean", "p50", "p99", "between", "miss", "throughput")
+    figures = ("mean", "p50", "p99", "between", "miss", "throughput", "refused")
     if as_json:
         runs = {name: [one.as_json() for one in numbers] for name, numbers in done.numbers.items()}
         shown = {"schema": "gpuferry.simulate.trace/1", "trace": done.title, "seeds": list(seeds)}

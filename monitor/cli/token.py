@@ -85,8 +85,15 @@ def create(
 
     from ..door.tokens import proof
     from ..door.tokens.book import new_record
+    from ..settings.limits import DEFAULT
 
     _check(tenant)
+    if tenant == DEFAULT:
+        raise CliError(
+            Exit.USAGE,
+            f"no tenant can be called {DEFAULT}",
+            "`gpuferry tenant set` has that name for all who have no limits of their own: choose another",
+        )
     token = proof.make(tenant)
     record = new_record(token)
     if registry:

@@ -143,12 +143,11 @@ class Engine:
             job.function.waiting -= 1
             job.function.running += 1
             job.state, job.place = State.STARTING, place
+            gpu = decision.gpu
             if place:
+                gpu = self._take_along(place, gpu)
                 place.job = job
-                if place.unit.gpu != decision.gpu:
-                    self._memory.move(place.unit.replica, decision.gpu)
-                place.gpu = place.unit.gpu = decision.gpu
-            self._fleet.begin(self._run(job, place, decision.gpu, decision.start is Start.RETURN))
+            self._fleet.begin(self._run(job, place, gpu, decision.start is Start.RETURN))
         elif isinstance(decision, Refuse):
             if refused := self._jobs.get(decision.invocation.id):  # else its caller has left since
                 self._refuse(refused, decision.reason)
@@ -165,11 +164,19 @@ class Engine:
         self._over(job, code.value)
 
     def _bring(self, place: Place, gpu: int) -> None:
-        replica = place.unit.replica
-        if place.unit.gpu != gpu:
-            self._memory.move(replica, gpu)
-        place.gpu = place.unit.gpu = gpu
-        self._memory.bring(replica)
+        self._take_along(place, gpu)
+        self._memory.bring(place.unit.replica)
+
+    def _take_along(self, place: Place, gpu: int) -> int:
+        """Move an idle place to this GPU, and with it all of its replica, unless others of that run where it
+        is. Returns where it is then.
+        """
+        unit = place.unit
+        if unit.gpu != gpu and not any(one.job for one in unit.places):
+            self._memory.move(unit.replica, gpu)
+            unit.gpu = gpu
+        place.gpu = gpu
+        return unit.gpu
 
     def _send(self, number: int) -> None:
         """Carry out Send: the replica's memory leaves its GPU. Where that frees no room for others, the
@@ -307,7 +314,7 @@ class Engine:
                 raise NotBegun from None
             why = f"no replica of {job.function.name} could be started: {error}"
             raise Failed(Code.NO_START, why, retry_after=RETRY_LEAST) from None
-        place.job, job.place = job, place
+        place.job, job.place, place.gpu = job, place, gpu
         return place
 
     def _begins(self, job: Job, answer: Answer) -> Stream:

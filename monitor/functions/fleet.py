@@ -96,7 +96,7 @@ class Place:
 
     number: int
     unit: Unit
-    gpu: int | None  # where its memory is, or was last; None: it is away
+    gpu: int | None  # where the policy has its memory, or had it last; None: it is away
     job: object | None = None
     idle_since: float = field(default_factory=time.monotonic)
     joined: bool = False  # its replica was ready before it

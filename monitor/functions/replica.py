@@ -24,6 +24,7 @@ from .stream import Stream
 from .wrapper import HEAD, HEAD_MOST, pack
 
 ENDING_SECONDS = 1.0  # between the end of its socket and that of a process
+AT_A_MONITOR = "if it waits for a GPU, `gpuferry session list --waiting` says why"
 LITTLE_MEMORY = 64 << 20  # what does not start with less may want more, and its last words rarely say so
 _numbers = count(1)
 Heard = Callable[[int, str, str], None]
@@ -77,7 +78,8 @@ class Replica(ABC):
             await within(self.deployment.start, self._begin(environment))
         except asyncio.TimeoutError:
             await self.end(0.0)
-            raise StartFailed(f"{self.LATE} within {self.deployment.start:g} s") from None
+            why = f"{self.LATE} within {self.deployment.start:g} s"
+            raise StartFailed(f"{why}; {AT_A_MONITOR}" if self.program else why) from None
         except OSError as error:
             await self.end(0.0)
             raise StartFailed(f"{error.filename or 'its process'}: {error.strerror or error}") from None

@@ -76,8 +76,10 @@ class Shelf:
             return False
 
     def drop(self, deployment: Deployment) -> None:
-        """Remove a revision's file."""
+        """Remove a revision's file, and with the last one the function's folder, if it has no record."""
         shutil.rmtree(self.file(deployment).parent, ignore_errors=True)
+        with contextlib.suppress(OSError):  # there is more in it
+            (self._folder / deployment.name).rmdir()
 
     def put(self, deployment: Deployment) -> None:
         """Keep this revision, which is staged. Raises OSError; then the one before stays."""

@@ -15,7 +15,7 @@ from .company import allows, homes
 from .gpu import Gpu
 from .interface import Request
 from .kubeshare import ranks
-from .leaving import obtainable, time_obtainable
+from .leaving import Leaving, leaving, time_obtainable
 from .portion import FULL, Portion
 
 REMEMBERED = 1000  # changes of a room
@@ -76,6 +76,7 @@ class Room:
         self._gpus = math.inf  # GPUs,
         self._time = math.inf  # and thousandths of a GPU's time
         self._free: Callable[[Gpu], int] = _FREE
+        self._leaving: Leaving | None = None  # what has to be left to others
         self.gpus = list(gpus)
         self._known = frozenset(self.gpus)
         self.changes: list[Gpu] = []
@@ -141,10 +142,11 @@ class Room:
     def leaving(self, places: int, *, newcomer: bool) -> Room:
         """Return this room, less so many places that are kept for those who have none."""
         narrow = self._copy()
-        found = obtainable(self.gpus, places, self._fit.alone, newcomer=newcomer)
-        narrow.open = [gpu for gpu in self.open if gpu in found]
+        narrow._leaving = leaving(self.gpus, places, self._fit.alone, newcomer=newcomer)
+        most = narrow._leaving.most
+        narrow.open = [gpu for gpu in self.open if gpu in most]
         narrow._open = set(narrow.open)
-        narrow._free = found.__getitem__
+        narrow._free = most.__getitem__
         narrow._time = min(self._time, time_obtainable(self.gpus, places, newcomer=newcomer))
         narrow._roomiest = sorted(narrow.open, key=narrow._free, reverse=True)
         return narrow
@@ -206,8 +208,8 @@ class Room:
         if devices > self._gpus:
             return ()
         if devices > 1:
-            wide = [self._free(gpu) for gpu in self._fitting(labels, devices, portion, -math.inf)]
-            return ((min(wide[-1], most), FULL),) if len(wide) == devices else ()
+            wide = self._on_each(labels, devices, portion)
+            return ((min(wide, most), FULL),) if wide >= 0 else ()
         able, admits = self._admits(portion, among)
         found, best = list[tuple[float, float]](), -1
         for gpu in able:
@@ -222,11 +224,13 @@ class Room:
     def _fitting(
         self, labels: frozenset[str], devices: int, portion: Portion, memory: float, since: int = -1
     ) -> Sequence[Gpu]:
-        """The roomiest GPUs for such a request with so much memory: as many as it asks for, or fewer.
-        `since`: as `holds` has it.
+        """The roomiest GPUs for such a request with so much memory: as many as it asks for, or fewer. Where
+        places are left to others, those of which it takes the fewest. `since`: as `holds` has it.
         """
         if portion.request * devices > self._time:
             return ()
+        if devices > 1 and self._leaving:
+            return self._leaving.fewest(self._able(labels, portion), devices, memory)
         changed = self._changed_since(since, devices, portion)
         among = self._roomiest if changed is None else sorted(changed, key=self._free, reverse=True)
         able, admits = self._admits(portion, among)
@@ -240,6 +244,21 @@ class Room:
                 if len(found) == devices:
                     break
         return found
+
+    def _able(self, labels: frozenset[str], portion: Portion) -> list[Gpu]:
+        """The open GPUs with labels and time for such a request, whatever their memory."""
+        able, admits = self._admits(portion, self.open)
+        least = portion.request or -math.inf
+        return [gpu for gpu in able if gpu.time >= least and labels <= gpu.labels and admits(gpu)]
+
+    def _on_each(self, labels: frozenset[str], devices: int, portion: Portion) -> float:
+        """The most memory that such a request of several devices could have on each; below 0: no room."""
+        if portion.request * devices > self._time:
+            return -1
+        if self._leaving:
+            return self._leaving.most_on_each(self._able(labels, portion), devices)
+        wide = self._fitting(labels, devices, portion, -math.inf)
+        return self._free(wide[-1]) if len(wide) == devices else -1
 
     def holds(self, request: Request, since: int = -1) -> bool:
         """Whether the room has a seat on each GPU that the request asks for. `since`: it had not before the
@@ -269,7 +288,10 @@ class Room:
         if request.devices > 1:
             wide = list(filter(admits, wide))
             best = nsmallest(request.devices, zip(ranks(portion, wide), range(len(wide)), strict=True))
-            return [wide[place] for _, place in best]
+            chosen = [wide[place] for _, place in best]
+            if self._leaving and not self._leaving.lets(chosen, memory):
+                return list(self._leaving.fewest(wide, request.devices, memory))
+            return chosen
         # Labels are asked for only where a GPU would be better than the best so far: that is the dear part.
         found, least = wide[:0], math.inf
         for gpu, rank in zip(wide, ranks(portion, wide), strict=True):

@@ -42,14 +42,15 @@ class Holding:
     sessions: int = 0
     memory: int = 0
     gpus: int = 0
-    seats: dict[int, int] = field(default_factory=dict)  # by index of the GPU
+    seats: dict[int, int] = field(default_factory=dict)  # workers that are its, by index of the GPU
     memory_on: dict[int, int] = field(default_factory=dict)
     time: int = 0
     time_on: dict[int, int] = field(default_factory=dict)
 
     def count(self, request: Request, gpu: int, by: int) -> None:
         """Add (`by` 1) or remove (-1) one such session on this GPU."""
-        self.seats[gpu] = self.seats.get(gpu, 0) + by
+        if request.devices == 1:  # for one of several an API server is started
+            self.seats[gpu] = self.seats.get(gpu, 0) + by
         self.memory_on[gpu] = self.memory_on.get(gpu, 0) + by * request.memory
         self.time_on[gpu] = self.time_on.get(gpu, 0) + by * request.portion.request
 
@@ -147,7 +148,7 @@ class Holdings:
             index = gpu.index
             if (
                 gpu.memory - memory_on.get(index, 0) >= memory
-                and seats.get(index, 0) < len(gpu.home)
+                and seats.get(index, 0) < max(len(gpu.home), gpu.seats)  # some are just being replaced
                 and labels <= gpu.labels
                 and time_on.get(index, 0) + portion.request <= FULL
                 and (at_home is None or gpu in at_home)

@@ -12,7 +12,7 @@ from .fit import Fit, Room
 from .gpu import Gpu
 from .holdings import Holdings, Shares, unlimited
 from .interface import Decision, Declined, Migrate, Place, Refuse, Request, Seat, Standing
-from .leaving import ever_obtainable, time_ever_obtainable
+from .leaving import ever_leaving, time_ever_obtainable
 from .mover import Mover
 from .portion import shown_time
 from .queues import OVERTAKERS, Queue
@@ -47,7 +47,7 @@ class Scheduler:
         self._now = -math.inf
         self._room: Room | None = None  # as it was before these changed
         self._changed: list[Gpu] = []
-        self._possible: dict[tuple[frozenset[str], int], list[int]] = {}
+        self._possible: dict[tuple[frozenset[str], int, int], tuple[int, int]] = {}
 
     @property
     def gpus(self) -> Mapping[int, Gpu]:
@@ -68,7 +68,12 @@ class Scheduler:
     def obstacle(self, request: Request) -> str:
         if not self._holdings.lets_have(request):
             return f"tenant {request.tenant} has all that its limits allow"
-        return company.obstacle(request, self._gpus.values(), self._fit.apart, self._fit.alone)
+        if why := company.obstacle(request, self._gpus.values(), self._fit.apart, self._fit.alone):
+            return why
+        leave = self._holdings.share(request.tenant).leave
+        if leave and not self._holdings.room_of(request.tenant, self._room_now()).holds(request):
+            return f"what is free is left to tenants that have no session (limit leave={leave})"
+        return ""
 
     def standing(self, tenant: str) -> Standing:
         held = self._holdings.of(tenant)
@@ -365,13 +370,13 @@ class Scheduler:
                 + self._holdings.why_no_more(request.tenant),
             )
             return
-        fitting = self._ever_possible(request.labels, leave)
-        if len(fitting) < request.devices:
+        gpus_there, most = self._ever_possible(request.labels, request.devices, leave)
+        if gpus_there < request.devices:
             wanted = f" with {', '.join(sorted(request.labels))}" if request.labels else ""
             gpus = "1 GPU" if request.devices == 1 else f"{request.devices} GPUs"
-            self._refuse(request.id, f"{gpus}{wanted} asked for, there are {len(fitting)}")
+            self._refuse(request.id, f"{gpus}{wanted} asked for, there are {gpus_there}")
             return
-        if request.memory > (most := fitting[request.devices - 1]):
+        if request.memory > most:
             self._refuse(
                 request.id,
                 f"{request.memory} bytes of device memory asked for, at most {most} can be granted"
@@ -379,15 +384,22 @@ class Scheduler:
                 memory=True,
             )
 
-    def _ever_possible(self, labels: frozenset[str], leave: int) -> list[int]:
-        """The most memory that a session could ever have of each GPU with these labels; the most first."""
-        known = self._possible.get((labels, leave))
+    def _ever_possible(self, labels: frozenset[str], devices: int, leave: int) -> tuple[int, int]:
+        """How many GPUs have these labels, and the most memory that a session could ever have on each of so
+        many of them.
+        """
+        known = self._possible.get((labels, devices, leave))
         if known is None:
-            gpus = self._gpus.values()
-            most_of = ever_obtainable(gpus, leave, self._fit.alone) if leave else {}
-            known = [min(most_of.get(gpu, gpu.most), gpu.most) for gpu in gpus if labels <= gpu.labels]
-            known.sort(reverse=True)
+            able = [gpu for gpu in self._gpus.values() if labels <= gpu.labels]
+            most = self._most_ever(able, devices, leave) if len(able) >= devices else 0
             if len(self._possible) >= KINDS:  # labels are what guests say
                 self._possible.clear()
-            self._possible[labels, leave] = known
+            known = self._possible[labels, devices, leave] = len(able), most
         return known
+
+    def _most_ever(self, gpus: Sequence[Gpu], devices: int, leave: int) -> int:
+        if not leave:
+            return sorted((gpu.most for gpu in gpus), reverse=True)[devices - 1]
+        left = ever_leaving(self._gpus.values(), leave, self._fit.alone)
+        each = sorted((min(left.most.get(gpu, gpu.most), gpu.most) for gpu in gpus), reverse=True)
+        return min(each[devices - 1], left.most_on_each(gpus, devices)) if devices > 1 else each[0]

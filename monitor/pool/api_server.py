@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
-from ..service.processes import how_it_ended, start_time
+from ..service.processes import age_of, how_it_ended, start_time
 from ..service.waiting import within
 from .channel import Channel, ChannelBroken, Descriptor, HasFileno, channel_pair
 from .health import Health
@@ -195,7 +195,7 @@ class ApiServer:
 
     @property
     def age(self) -> float:
-        """Seconds since the process was started, or adopted."""
+        """Seconds since the process was started, by whichever monitor."""
         return time.monotonic() - self.started
 
     async def run(
@@ -256,6 +256,7 @@ class ApiServer:
         """Take over a process that an earlier monitor started. Returns when it is gone."""
         self._channel, self._process = channel, process
         self._record, self._returns = record, returns
+        self.started = time.monotonic() - age_of(record.began)
         self._describe(record.description or returned.ready)
         self.served = True
         self.spec_hash = returned.spec_hash

@@ -28,6 +28,7 @@ from .policy import Candidate, Turn, leavers
 from .wishes import LOOK_SECONDS, Wishes
 
 ASK_SECONDS = 0.2  # for figures of sessions
+READ_SECONDS = 10.0  # how old figures may be that nothing is decided by
 OPERATOR_ASK_SECONDS = 5.0  # the same, where a person waits for what comes of it
 AHEAD_SECONDS = 1.0  # without work, until a session's memory is copied ahead
 FILES_SECONDS = 1.0  # between looks how large the files of copies are
@@ -57,6 +58,7 @@ class Steward(PoolListener):
         self.books = Books(host_memory, disk)
         self.invocations = Invocations()
         self._lost: set[int] = set()  # devices
+        self._looked = -math.inf  # when it last had fresh figures of all
         self._servers: dict[int, ApiServer] = {}
         self._returning: set[int] = set()  # keys of API servers that were ordered to bring theirs back
         self.on_place: Callable[[int, Residence], None] | None = None  # hears where an API server's memory is
@@ -277,8 +279,12 @@ class Steward(PoolListener):
         await asyncio.gather(*(server.refresh_stats(ASK_SECONDS) for server in servers))
 
     async def look(self) -> None:
-        """Have fresh figures of all sessions, where others' memory may have to leave for somebody."""
-        if self.elastic:
+        """Have fresh figures of all sessions; where nobody's memory has to leave for others, and people alone
+        read them, those of a few seconds ago will do.
+        """
+        now = time.monotonic()
+        if self.elastic or now >= self._looked + READ_SECONDS:
+            self._looked = now
             await asyncio.gather(*(self.refresh(device) for device in self.gpus()))
 
     def _candidates(self, device: int) -> list[Candidate]:

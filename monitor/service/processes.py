@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 PF_EXITING = 0x4  # of the kernel's flags of a process
@@ -22,6 +23,11 @@ def start_time(pid: int) -> int:
         return int(_figures(pid)[19])
     except (FileNotFoundError, ProcessLookupError):
         return 0
+
+
+def age_of(began: int) -> float:
+    """Seconds since this `start_time`."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began / os.sysconf("SC_CLK_TCK")
 
 
 def is_ending(pid: int) -> bool:

@@ -110,7 +110,10 @@ class StatusReporter:
             ),
             devices=self.devices(),
             servers=[self._server(one) for one in sorted(servers, key=lambda one: (one.device, one.key))],
-            sessions=[self._session(one, entries.get(one.id)) for one in self._running(tenant)],
+            sessions=[
+                self._session(one, entries.get(one.id))
+                for one in sorted(self._running(tenant), key=lambda one: one.id)
+            ],
             queue=[
                 self._waiting(session, reasons.get(session.id, ""))
                 for session in self._broker.waiting()

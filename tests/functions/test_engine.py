@@ -86,6 +86,7 @@ class FakeMemory:
 
     def __init__(self) -> None:
         self.gpus = Gpus({0: 1 << 30, 1: 1 << 30}, True)
+        self.moves: list[int] = []
 
     def where(self, _: Replica) -> Where | None:
         return None
@@ -96,8 +97,8 @@ class FakeMemory:
     def bring(self, _: Replica) -> None:
         pass
 
-    def move(self, _: Replica, __: int) -> None:
-        pass
+    def move(self, _: Replica, gpu: int) -> None:
+        self.moves.append(gpu)
 
     send = bring
 
@@ -150,9 +151,9 @@ class Results:
 
 @contextlib.asynccontextmanager
 async def engine(
-    *observers: Observer, **options: str
+    *observers: Observer, policy: str = "lalb", **options: str
 ) -> AsyncIterator[tuple[Engine, FakeFleet, Schedule, FakeMemory]]:
-    schedule, memory = Schedule("lalb", 0, options), FakeMemory()
+    schedule, memory = Schedule(policy, 0, options), FakeMemory()
     fleet = FakeFleet(schedule)
     made = Engine(schedule, fleet, cast(Memory, memory), 10, observers)
     made.take_gpus()
@@ -510,10 +511,54 @@ def test_a_function_may_be_called_lock(tmp_path: Path) -> None:
         Shelf(tmp_path)
     shelf.stage(Deployment("lock", source="x"))
     shelf.put(Deployment("lock", source="x"))
+    for name in ("lock", "other"):  # which do not start
+        shelf.stage(Deployment(name, source="y", revision=1))
+        shelf.drop(Deployment(name, source="y", revision=1))
+    assert not (tmp_path / "other").exists()
     shelf.close()
     again = Shelf(tmp_path)
     assert [one.name for one in again.all()] == ["lock"]
     again.close()
+
+
+@pytest.mark.parametrize("program", ["", "07" * 32])
+def test_who_waits_for_a_gpu_in_vain_is_told_where_to_look(program: str) -> None:
+    """Of an API server that it waits for nobody here knows: the monitor does."""
+
+    async def start() -> None:
+        replica = FakeReplica(Deployment("f", source="x", start=0.001))
+        with pytest.raises(StartFailed) as failed:
+            await replica.start({"GPUFERRY_PROGRAM": program})
+        assert str(failed.value).startswith("it was not ready within 0.001 s")
+        assert ("`gpuferry session list --waiting`" in str(failed.value)) is bool(program)
+
+    asyncio.run(asyncio.wait_for(start(), 60))
+
+
+def test_a_program_does_not_move_from_under_its_other_invocations() -> None:
+    """A policy has each of its places on a GPU, but they are one process: it went to and fro."""
+
+    async def two() -> None:
+        async with engine(policy="lb") as (made, fleet, schedule, memory):
+            function = Function(Deployment("f", command=("x",), concurrency=2, most=1, gpu_memory=1 << 20))
+            schedule.deploy(function.deployment)
+            for _ in range(3):
+                asked = [asyncio.ensure_future(made.invoke(function, CALL)) for _ in range(2)]
+                replica = await started(fleet, 0)
+                replica.may_start.set()
+                await asyncio.gather(*asked)
+                made.moved(b"", Where(function.units[0].gpu, True))
+                (flow,) = schedule._policy.flows()
+                assert [one.card and one.card.index for one in flow.replicas] == 2 * [function.units[0].gpu]
+            assert memory.moves == []
+            at = function.units[0].gpu
+            for _ in range(2):  # alone it goes where the policy wants it: LB gives to whoever had least
+                await made.invoke(function, CALL)
+                made.moved(b"", Where(function.units[0].gpu, True))
+            assert memory.moves in ([1 - at], [1 - at, at])
+            assert known(schedule) == fleet.places.keys()
+
+    asyncio.run(asyncio.wait_for(two(), 60))
 
 
 @pytest.mark.parametrize("full", [False, True])

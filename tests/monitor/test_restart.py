@@ -81,6 +81,7 @@ def test_sessions_and_idle_servers_are_adopted(monitor: harness.Monitor) -> None
             assert getattr(new, field) == getattr(old, field), field
         assert status.devices[0].memory_granted == 100 << 20
         assert {server.pid for server in status.servers} == before
+        assert min(server.age_seconds for server in status.servers) > status.monitor.uptime_seconds
         assert guest.echo(b"as ever") == b"as ever"
         with FakeGuest(successor.tcp, TOKEN) as another:
             assert another.server_pid in before

@@ -21,9 +21,11 @@ USUAL = MEMORY // SEATS
 class Server:
     """GPUs of four places each, a clock, and everything that happens later by that."""
 
-    def __init__(self, gpus: int = 1, seats: int = SEATS, fit: str = "best-fit", **leave: int) -> None:
+    def __init__(
+        self, gpus: int = 1, seats: int = SEATS, fit: str = "best-fit", queue: str = "fcfs", **leave: int
+    ) -> None:
         shares = {name: Share(leave=count) for name, count in leave.items()}
-        self.policy: Scheduler = build(fit, shares=lambda name: shares.get(name, Share(leave=1)))
+        self.policy: Scheduler = build(fit, queue, shares=lambda name: shares.get(name, Share(leave=1)))
         self.now = 0.0
         self._later: list[tuple[float, int, str, Place]] = []
         self._count = itertools.count()
@@ -38,10 +40,10 @@ class Server:
             for seat in range(seats):
                 self.policy.on_idle(index, index * seats + seat)
 
-    def arrive(self, tenant: str, memory: int = USUAL, lasts: float = 1e9) -> int:
+    def arrive(self, tenant: str, memory: int = USUAL, lasts: float = 1e9, devices: int = 1) -> int:
         number = next(self._count)
         self.lasts[number], self.arrived[number] = lasts, self.now
-        self.policy.on_arrival(Request(number, memory, tenant=tenant), self.now)
+        self.policy.on_arrival(Request(number, memory, tenant=tenant, devices=devices), self.now)
         self.settle()
         return number
 
@@ -53,6 +55,9 @@ class Server:
                 continue
             number = decision.request.id
             self.live[number] = decision
+            if len(decision.seats) > 1:  # an API server is started for it
+                for gpu, worker in decision.seats:
+                    self.policy.on_idle(gpu, worker)
             self.began[number] = self.now
             heapq.heappush(self._later, (self.now + self.lasts[number], number, "end", decision))
 
@@ -63,8 +68,9 @@ class Server:
             if what == "end":
                 del self.live[number]
                 self.policy.on_complete(number, self.now)
-                self.policy.on_worker_lost(place.gpu, place.worker)
-                heapq.heappush(self._later, (self.now + restart, number, "back", place))
+                if len(place.seats) == 1:
+                    self.policy.on_worker_lost(place.gpu, place.worker)
+                    heapq.heappush(self._later, (self.now + restart, number, "back", place))
             else:
                 self.policy.on_idle(place.gpu, place.worker)
             self.settle()
@@ -135,6 +141,25 @@ def test_a_place_may_be_on_any_gpu() -> None:
     assert server.waited(server.arrive("other")) == 0.0
 
 
+def test_sessions_of_several_gpus_leave_a_place_too() -> None:
+    """Each may be one that a session of one GPU could have, but not on all of them at once."""
+    server = Server(gpus=2, seats=2)
+    for _ in range(3):
+        server.arrive("attacker", MEMORY // 2, devices=2)
+    assert len(server.live) == 1
+    (waits, _) = server.policy.waiting()
+    assert "left to tenants that have no session (limit leave=1)" in server.policy.obstacle(waits)
+    assert server.waited(server.arrive("bystander", MEMORY // 2)) == 0.0
+    server.arrive("attacker", MEMORY, devices=2)  # at most 50: with 51 it has all that there is
+    (refusal,) = server.refused
+    assert "at most 50 can be granted, because something is left" in refusal.reason
+    server = Server(gpus=3, fit="exclusive")
+    server.arrive("attacker", devices=3)
+    assert not server.live
+    server.arrive("attacker", devices=2)
+    assert len(server.live) == 1
+
+
 @pytest.mark.parametrize("fit", ["best-fit", "exclusive"])
 def test_a_server_of_one_place_has_none_to_leave(fit: str) -> None:
     server = Server(seats=1 if fit == "best-fit" else 4, fit=fit)
@@ -167,6 +192,23 @@ def test_who_waits_for_room_holds_up_no_first_session() -> None:
         server.until(server.now + 1.0)
 
 
+@pytest.mark.parametrize(("seats", "has"), [(1, 0), (2, 0), (2, 2)])
+def test_who_wants_several_gpus_gets_them_beside_those_who_come_and_go(seats: int, has: int) -> None:
+    """While a worker was being replaced, it seemed to wait for sessions of its own, of which it had none, or
+    such as need no worker of the pool: and how often it had been passed over was forgotten.
+    """
+    server = Server(gpus=2, seats=seats, crowd=0, patient=0)
+    for _ in range(has):
+        server.arrive("patient", 10, devices=2)
+    for step in range(100):
+        server.until(step * 0.25)
+        for _ in range(seats):
+            server.arrive("crowd", 30, lasts=1.0)
+        if step == 4:
+            waits = server.arrive("patient", 60, devices=2)
+    assert server.waited(waits) < 20.0
+
+
 def test_processes_of_a_program_leave_places_too() -> None:
     server = Server(seats=2)
     server.arrive("attacker", 50)
@@ -175,28 +217,36 @@ def test_processes_of_a_program_leave_places_too() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 120), st.floats(0.1, 5)), max_size=60),
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(1, 120), st.floats(0.1, 5), st.integers(1, 3)),
+        max_size=60,
+    ),
     st.integers(1, 3),
     st.integers(1, 4),
     st.integers(1, 3),
+    st.sampled_from(["fcfs", "backfill"]),
 )
 def test_nobody_with_a_session_takes_the_last_places(
-    arrivals: list[tuple[str, int, float]], gpus: int, seats: int, leave: int
+    arrivals: list[tuple[str, int, float, int]], gpus: int, seats: int, leave: int, queue: str
 ) -> None:
-    server = Server(gpus, seats, a=leave, b=leave, c=leave)
+    server = Server(gpus, seats, queue=queue, a=leave, b=leave, c=leave)
     place = server.policy._place
 
     def checked(request: Request, where: list[Gpu], overtaken: int) -> Place:
-        first = not server.policy.standing(request.tenant).sessions
+        first, before = not server.policy.standing(request.tenant).sessions, server.places()
         decision: Place = place(request, where, overtaken)
-        if not (first and request.memory <= MEMORY // seats):
-            assert server.places() >= min(leave, gpus * seats - 1)
+        if request.devices > 1:  # its API server is started for it
+            for gpu, worker in decision.seats:
+                server.cards[gpu].welcome(worker)
+        if not (first and request.devices == 1 and request.memory <= MEMORY // seats):
+            taken_as_left = first and before - server.places() <= 1
+            assert taken_as_left or server.places() >= min(leave, gpus * seats - 1)
         return decision
 
     server.policy._place = checked  # type: ignore[method-assign, assignment]
-    for number, (tenant, memory, lasts) in enumerate(arrivals):
+    for number, (tenant, memory, lasts, devices) in enumerate(arrivals):
         server.until(number * 0.5)
-        server.arrive(tenant, memory, lasts)
+        server.arrive(tenant, memory, lasts, devices)
     server.until(1e4)
     assert not server.policy.waiting()
 

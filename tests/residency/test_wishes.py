@@ -400,6 +400,29 @@ def test_what_is_promised_can_be_told(tmp_path: Path) -> None:
     assert 1 << 62 < control_pb2.Device(memory_grantable=most).memory_grantable < 1 << 63
 
 
+def test_figures_are_asked_for_where_nobody_has_to_leave_too(tmp_path: Path) -> None:
+    """Of what each program has on its device a registry was told nothing there; now each some seconds."""
+
+    async def main() -> None:
+        house = House(tmp_path)
+        house.steward.oversubscribe = 1.0
+        asked = 0
+
+        async def refresh(_: float) -> None:
+            nonlocal asked
+            asked += 1
+
+        house.begin(GIB, 0).refresh_stats = refresh
+        for wanted in (1, 1):  # a heartbeat each second asks nobody each second
+            await house.steward.look()
+            assert asked == wanted
+        house.steward._looked -= steward.READ_SECONDS
+        await house.steward.look()
+        assert asked == 2
+
+    asyncio.run(main())
+
+
 def test_a_defect_that_stays_keeps_no_core_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was tried again at once, as often as the event loop went round, and each time logged."""
     tries = 0

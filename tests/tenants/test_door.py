@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
+from gpuferry.monitor.broker.queue import Queue
 from gpuferry.monitor.door.handshake import Reason
+from gpuferry.monitor.tenants.tenancy import Tenancy
 from gpuferry.specs._generated import frames
 from gpuferry.specs._generated.frames import Frame
 
@@ -17,9 +20,9 @@ from .stage import next_frame, tokens, waiting
 
 LIMITS = (
     "few=sessions=1:queue=2,small=memory=100MiB,door=connections=1,brief=wall=60,"
-    "none=sessions=0,crowd=queue=1000:leave=0"
+    "none=sessions=0,crowd=queue=1000:leave=0,lone=processes=1"
 )
-TENANTS = ("few", "small", "door", "brief", "none", "crowd", "greedy", "other")
+TENANTS = ("few", "small", "door", "brief", "none", "crowd", "greedy", "other", "lone")
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +85,23 @@ def test_connections_are_limited(monitor: harness.Monitor, token: dict[str, str]
         assert "tenant door has 1 of 1 connections (limit connections)" in second.text
 
 
+def test_processes_are_limited_of_whichever_programs(monitor: harness.Monitor, token: dict[str, str]) -> None:
+    """At the door, and again when those that waited have their turn."""
+    with Guest(monitor.tcp, token["lone"]):
+        assert "tenant lone has 1 of 1 processes (limit processes)" in refused(monitor, token["lone"]).text
+    with contextlib.ExitStack() as stack:
+        monitor.wait_idle(3)
+        crowd = [stack.enter_context(Guest(monitor.tcp, token["crowd"])) for _ in range(3)]
+        first, second = (waiting(monitor, token["lone"])[0] for _ in range(2))
+        stack.callback(first.close)
+        stack.callback(second.close)
+        for one in crowd:
+            one.close()
+        assert next_frame(first)[0] == Frame.WELCOME
+        assert next_frame(second)[0] == Frame.REFUSED
+    assert monitor.wait_idle(3).devices[0].memory_granted == 0
+
+
 def test_memory_that_never_fits_is_out_of_memory_and_what_is_left_is_the_quota(
     monitor: harness.Monitor, token: dict[str, str]
 ) -> None:
@@ -92,6 +112,15 @@ def test_memory_that_never_fits_is_out_of_memory_and_what_is_left_is_the_quota(
     asked = ask(monitor.tcp, Identity(token["small"]), Request())
     with asked.connection:
         assert frames.Welcome.unpack(asked.welcome).quota == 100 << 20  # the usual quota is more
+
+
+def test_what_is_left_is_divided_among_the_gpus_of_a_program() -> None:
+    """One of two GPUs that asked for no memory was refused, because twice the limit is too much."""
+    placer = Mock(devices={0: Mock(default_quota=512 << 20), 1: Mock(default_quota=512 << 20)})
+    queue = Queue(60.0, {}, placer, Tenancy({"small": "memory=101MiB", "wide": "memory=2GiB"}), *8 * [Mock()])
+    for tenant, devices, granted in (("small", 1, 100), ("small", 2, 50), ("small", 32, 2), ("wide", 2, 512)):
+        queue.enter(Mock(hello=Mock(memory=0, tenant=tenant, devices=devices)))
+        assert placer.arrive.call_args.args[1] == granted << 20
 
 
 def test_no_sessions_at_all(monitor: harness.Monitor, token: dict[str, str]) -> None:

@@ -174,6 +174,9 @@ def test_tokens_can_be_exchanged_without_a_gap(monitor: harness.Monitor) -> None
 
 def test_wrong_usage(monitor: harness.Monitor) -> None:
     assert monitor.run("token", "create", "No Such").returncode == 2
+    reserved = monitor.run("token", "create", "default")  # its limits would be everybody's
+    assert (reserved.returncode, reserved.stdout) == (2, "")
+    assert "no tenant can be called default" in reserved.stderr
     assert monitor.run("token", "revoke", "nobody", "--yes").returncode == 3
     create(monitor)
     result = monitor.run("token", "revoke", "acme")  # nobody there to ask

@@ -74,7 +74,7 @@ class Books(Ledger):
         """The replica is ready and has begun to execute the invocation."""
 
     def _ended(self, running: Running, seconds: float | None) -> None:
-        """An invocation completed after `seconds` of execution; None: it failed, or never began."""
+        """An invocation ended after `seconds` of execution, well or not; None: it never began."""
 
     def _changed(self, flow: Flow) -> None:
         """The function was deployed, or deployed anew."""
@@ -260,9 +260,9 @@ class Books(Ledger):
             if flow.removed or self._total > self._pool:
                 self._end(replica)
         seconds = None
-        if not failed and running.began is not None:
+        if running.began is not None:
             seconds = now - running.began
-            flow.run.add(seconds)
+            (flow.run.at_least if failed else flow.run.add)(seconds)
         self._ended(running, seconds)
         self._make_room(card, 0)  # if the GPU has less than it had
         self._moved(card)

@@ -24,6 +24,14 @@ class Mean:
         else:
             self.value += (observed - self.value) * max(1.0 / self.count, LEAST_WEIGHT)
 
+    def at_least(self, observed: float) -> None:
+        """Take in an observation that was cut short: all that it says is that the whole is no less."""
+        if self.value is None or observed > self.value:
+            if self.count:
+                self.add(observed)
+            else:
+                self.value = observed  # until a whole one is known
+
     def declare(self, value: float | None) -> None:
         """Take the declared value as long as nothing was observed."""
         if not self.count:

@@ -131,7 +131,8 @@ class Policy(Protocol):
 
     def on_complete(self, invocation: int, now: float, *, failed: bool = False) -> None:
         """The invocation ended after its Run. Its replica is idle, unless it was lost or never began.
-        `failed`: nothing is learnt from how long it took.
+        `failed`: how long it took is service that its function had, and no more than a least time of its
+        runs.
         """
 
     def on_cancel(self, invocation: int, now: float) -> None:

@@ -23,7 +23,10 @@ figure{display:inline-block;margin:.5em}
 figcaption{color:#555;font-size:.9em}
 img{max-width:100%}
 """
-COLUMNS = ("mean", "p50", "p90", "p99", "between", "miss", "cold", "false_miss", "throughput", "utilisation")
+COLUMNS = (
+    *("mean", "p50", "p90", "p99", "between", "miss", "cold", "false_miss", "throughput", "utilisation"),
+    "refused",
+)
 HEADS = ("what", "published", "simulated", "95 %", "tolerance", "within", "why not")
 
 

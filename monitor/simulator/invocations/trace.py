@@ -21,8 +21,8 @@ def replay(
     path: Path, part: Slice, server: Server, durations: Path | None = None, memory: Path | None = None
 ) -> Calls:
     """The calls of a file in the format of 2019. Functions whose run time or memory the two other files do
-    not give, get those of image models; what a cold start takes is of image models always. Raises
-    TraceError.
+    not give, get those of image models; what a cold start takes is of image models always. One that
+    needs more than a GPU has will be refused, as by a server. Raises TraceError.
     """
     jobs = read(path, part, durations=durations, memory=memory).jobs
     by_work = {model.load + model.inference: model for model in (*SMALL, *MEDIUM, *LARGE)}
@@ -33,8 +33,7 @@ def replay(
         job = first[name]
         model = by_work.get(job.work)
         run = model.inference if model else max(SHORTEST, job.work)
-        asked = min(job.memory, server.memory)
-        profiles[name] = Profile(Function(name, asked), run, (model or spread(rank)).load)
+        profiles[name] = Profile(Function(name, job.memory), run, (model or spread(rank)).load)
     arrivals = [(job.launch, job.function) for job in jobs]
     return Calls(f"{path.name}, minutes {part.first}–{part.last}", profiles, arrivals, server=server)
 

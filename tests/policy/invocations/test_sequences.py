@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .sequences import order, together, world
 from .world import World
 
@@ -105,6 +107,26 @@ def test_a_failed_invocation_goes_first_again_and_its_replica_is_gone() -> None:
     made.again(1, invocation)
     assert order(made) == "aabb"
     assert made.log[:2] == ["a@0 cold", "a@0 cold"]
+
+
+@pytest.mark.parametrize("name", ["mqfq", "auto", "eevdf", "sjf", "kaas-affinity"])
+def test_runs_that_fail_are_service_as_others_are(name: str) -> None:
+    """A function whose runs all fail at their end, and of which nothing was declared, has its share only."""
+    made = World(name, {"tokens": 1} | ({"overrun": 1.0} if name in ("mqfq", "auto") else {}))
+    made.gpu(0)
+    for function in "ab":
+        made.function(function)
+    together(made, "aabb")
+    had = {"a": 0, "b": 0}
+    for _ in range(100):
+        number = next(iter(made.live))
+        made.begin(number)
+        function = made.live[number].run.invocation.function
+        made.arrive(function, settle=False)
+        made.now += 2.0
+        made.complete(number, failed=function == "a")
+        had[function] += 1
+    assert abs(had["a"] - had["b"]) <= 4
 
 
 def test_a_gpu_that_leaves_takes_its_replicas_with_it() -> None:

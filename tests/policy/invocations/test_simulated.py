@@ -176,6 +176,11 @@ def test_a_made_up_day_is_read_as_the_real_ones_are(tmp_path: Path) -> None:
     assert (len(calls.arrivals), len(calls.profiles)) == (40, 5)
     assert all(profile.run > 1 and profile.cold > 2 for profile in calls.profiles.values())
     assert summary("lalbo3", calls).invocations == 40
+    small = replay(day, Slice(1, 1, functions=5, per_minute=40), Server(gpus=2, memory=1400 << 20))
+    some = summary("lalbo3", small)  # whose functions need more than a GPU has: they ran all the same
+    assert 0 < some.refused < some.invocations
+    none = replay(day, Slice(1, 1, functions=5, per_minute=40), Server(gpus=2, memory=1 << 20))
+    assert (summary("auto", none).refused, summary("auto", none).throughput) == (40, 0.0)
 
 
 def test_the_page_holds_rows_remarks_and_pictures(tmp_path: Path) -> None:
