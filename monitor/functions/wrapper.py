@@ -102,13 +102,15 @@ def answer_of(result: Any) -> tuple[Any, int, list[list[str]]]:
 
 
 def content_of(result: Any, verb: str = "returned") -> tuple[bytes, str]:
-    """Bytes, and their type, of what a handler has returned or yielded. TypeError: it is nothing to send."""
+    """Bytes, and their type, of what a handler has returned or yielded. Raises TypeError or ValueError if it
+    is nothing to send.
+    """
     if result is None:
         return b"", ""
     if isinstance(result, str):
         return result.encode(), "text/plain; charset=utf-8"
     if isinstance(result, (dict, list)):
-        return json.dumps(result).encode(), "application/json"
+        return json.dumps(result, allow_nan=False).encode(), "application/json"
     if isinstance(result, (bytes, bytearray, memoryview)):
         return bytes(result), "application/octet-stream"
     raise TypeError(f"handle {verb} {type(result).__name__}: bytes, str, dict, list or None is wanted")

@@ -49,6 +49,7 @@ def test_what_a_handler_returns(
     "said",
     [
         "object()",
+        "{'a': float('nan')}",
         "('a', 99)",
         "('a',)",
         "('a', True)",
