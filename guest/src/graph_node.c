@@ -332,18 +332,19 @@ bool gf_params_is_fixed(const struct gf_node *node) {
     return node->allocation != NULL || node->body_count > 0;
 }
 
-static bool is_host(CUmemorytype type, uint64_t address) {
-    return type == CU_MEMORYTYPE_HOST || (type == CU_MEMORYTYPE_UNIFIED && !gf_address_is_device(address));
+static bool is_host(const struct gf_volume *v) {
+    uint64_t address = v->type == CU_MEMORYTYPE_HOST ? (uint64_t)v->host : v->device;
+    return v->type != CU_MEMORYTYPE_ARRAY && !gf_copy_is_device(v->type, address);
 }
 
 bool gf_params_reads_host(const struct gf_node *node) {
-    const CUDA_MEMCPY3D *copy = &node->params.memcpy.copyParams;
-    return node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && is_host(copy->srcMemoryType, copy->srcDevice);
+    const struct gf_volume source = gf_copy_source(&node->params.memcpy.copyParams);
+    return node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && is_host(&source);
 }
 
 bool gf_params_writes_host(const struct gf_node *node) {
-    const CUDA_MEMCPY3D *copy = &node->params.memcpy.copyParams;
-    return node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && is_host(copy->dstMemoryType, copy->dstDevice);
+    const struct gf_volume target = gf_copy_target(&node->params.memcpy.copyParams);
+    return node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && is_host(&target);
 }
 
 bool gf_params_equal(const struct gf_node *one, const struct gf_node *other) {

@@ -2,11 +2,12 @@
 // program's own pointer; registered, by the pointer that CUDA gives for it.
 #include <pthread.h>
 
-#include "driver.h"
+#include "graphs.h"
 
 enum { WORDS = 1 << 14, BYTES = WORDS * 4, ASKING = 4 };
 
 static CUstream stream;
+static CUdeviceptr memory;
 
 static void launch(CUdeviceptr data) {
     unsigned count = WORDS, factor = 2, term = 1;
@@ -24,6 +25,50 @@ static int holds(const unsigned *data, unsigned factor, unsigned term) {
 static void begin(unsigned *data) {
     for (unsigned i = 0; i < WORDS; i++)
         data[i] = i;
+}
+
+static void finish(CUgraph graph) {
+    CUgraphExec exec;
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
+// A graph's kernel writes it, its copies take it from there and bring it back.
+static void captured(unsigned *data) {
+    unsigned count = WORDS, factor = 2, term = 1;
+    CUgraph graph;
+    begin(data);
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    QUIET(LAUNCH(kernel("affine"), WORDS / 256, 256, stream, &data, &count, &factor, &term));
+    OK(cuMemcpyHtoDAsync(memory, data, BYTES, stream));
+    QUIET(LAUNCH(kernel("affine"), WORDS / 256, 256, stream, &memory, &count, &factor, &term));
+    OK(cuMemcpyDtoHAsync(data, memory, BYTES, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    finish(graph);
+    EXPECT(holds(data, 4, 3));
+}
+
+// A graph's copies that call it the device's.
+static void in_nodes(unsigned *data) {
+    CUDA_MEMCPY3D out = copy_to_device((CUdeviceptr)data, NULL, BYTES),
+                  in = copy_to_device(memory, NULL, BYTES);
+    CUgraph graph;
+    CUgraphNode first, second;
+    OK(cuMemsetD32(memory, 3, WORDS));
+    OK(cuGraphCreate(&graph, 0));
+    out.srcMemoryType = in.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    out.srcDevice = memory;
+    in.srcDevice = (CUdeviceptr)data;
+    in.WidthInBytes /= 2;
+    in.dstDevice += BYTES / 2;
+    begin(data);
+    OK(cuGraphAddMemcpyNode(&first, graph, NULL, 0, &in, context));
+    OK(cuGraphAddMemcpyNode(&second, graph, &first, 1, &out, context));
+    finish(graph);
+    EXPECT(data[0] == 3 && data[WORDS / 2 - 1] == 3 && data[WORDS - 1] == WORDS / 2 - 1);
 }
 
 static void used(unsigned *data, CUdeviceptr address) {
@@ -92,7 +137,7 @@ static void asked_at_once(unsigned *data) {
 
 int main(void) {
     unsigned *data, *own = malloc(BYTES + 100);
-    CUdeviceptr address = 0, memory, again = 0;
+    CUdeviceptr address = 0, again = 0;
     start();
     memory = allocate(BYTES);
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -100,7 +145,10 @@ int main(void) {
     OK(cuMemHostAlloc((void **)&data, BYTES, 0));
     begin(data);
     OK(cuMemcpyHtoD(memory, data, BYTES)); // before any kernel has it
+    in_nodes(data);
     used(data, (CUdeviceptr)data);
+    captured(data);
+    in_nodes(data);
     begin(data);
     OK(cuMemcpyHtoDAsync(memory, data, BYTES, stream));
     memset(data, 0, 16);
@@ -117,6 +165,7 @@ int main(void) {
     OK(cuMemHostGetDevicePointer(&address, data, 0));
     EXPECT(address == (CUdeviceptr)data);
     used(data, address);
+    captured(data);
     OK(cuMemFreeHost(data));
 
     data = (unsigned *)((char *)own + 20);
@@ -131,6 +180,9 @@ int main(void) {
     EXPECT(holds(data, 0, 9));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostGetDevicePointer(&again, data, 0));
     asked_at_once(data);
+    OK(cuMemHostRegister(data, BYTES, 0));
+    in_nodes(data);
+    OK(cuMemHostUnregister(data));
     free(own);
     return check_failed;
 }
