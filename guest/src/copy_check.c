@@ -51,11 +51,13 @@ bool gf_address_is_device(uint64_t address) {
 
 bool gf_copy_is_device(CUmemorytype type, uint64_t address) {
     struct gf_host_range range;
+    struct gf_shared found;
     switch ((int)type) {
     case CU_MEMORYTYPE_HOST:
         return gf_window_owns(address) && !gf_host_find(address, &range);
-    case CU_MEMORYTYPE_DEVICE: /* page-locked memory too, where the device can have it at that address */
-        return !gf_host_find(address, &range) || range.in_window;
+    case CU_MEMORYTYPE_DEVICE: /* page-locked memory too, if the device has it or can have it at that address
+                                */
+        return !gf_host_find(address, &range) || range.in_window || gf_shared_find(address, &found);
     default:
         return gf_address_is_device(address);
     }

@@ -51,13 +51,48 @@ static void captured(unsigned *data) {
     EXPECT(holds(data, 4, 3));
 }
 
+static void CUDA_CB called(void *count) {
+    ++*(unsigned *)count;
+}
+
+// A graph is the first to give it to a kernel, and copies to and from the rest of it.
+static void made_by_graph(bool calls) {
+    unsigned *data, count = 1, factor = 2, term = 1, times = 0, out[2];
+    CUgraph graph;
+    CUgraphExec exec;
+    OK(cuMemHostAlloc((void **)&data, BYTES, 0));
+    memset(data, 0, BYTES);
+    OK(cuMemsetD32Async(memory, 1, 1, stream));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    QUIET(LAUNCH(kernel("affine"), 1, 1, stream, &data, &count, &factor, &term));
+    QUIET(LAUNCH(kernel("affine"), 1, 1, stream, &memory, &count, &factor, &term));
+    OK(cuMemcpyDtoHAsync(data + 2, memory, 4, stream));
+    OK(cuMemcpyHtoDAsync(memory + 4, data + 4, 4, stream));
+    if (calls)
+        OK(cuLaunchHostFunc(stream, called, &times));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    for (unsigned i = 1; i <= 2; i++) {
+        data[4] = 5 * i;
+        OK(cuGraphLaunch(exec, stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(out, memory, sizeof out));
+        EXPECT(data[0] == (i == 1 ? 1 : 3) && data[2] == out[0] && out[0] == (i == 1 ? 3 : 7) &&
+               out[1] == 5 * i);
+    }
+    EXPECT(times == (calls ? 2 : 0));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFreeHost(data));
+}
+
 // A graph's copies that call it the device's.
 static void in_nodes(unsigned *data) {
     CUDA_MEMCPY3D out = copy_to_device((CUdeviceptr)data, NULL, BYTES),
                   in = copy_to_device(memory, NULL, BYTES);
     CUgraph graph;
     CUgraphNode first, second;
-    OK(cuMemsetD32(memory, 3, WORDS));
+    OK(cuMemsetD32Async(memory, 3, WORDS, stream));
     OK(cuGraphCreate(&graph, 0));
     out.srcMemoryType = in.srcMemoryType = CU_MEMORYTYPE_DEVICE;
     out.srcDevice = memory;
@@ -168,6 +203,11 @@ int main(void) {
     captured(data);
     OK(cuMemFreeHost(data));
 
+    OK(cuMemHostAlloc((void **)&data, BYTES, CU_MEMHOSTALLOC_DEVICEMAP));
+    captured(data);
+    in_nodes(data);
+    OK(cuMemFreeHost(data));
+
     data = (unsigned *)((char *)own + 20);
     OK(cuMemHostRegister(data, BYTES, CU_MEMHOSTREGISTER_DEVICEMAP));
     OK(cuMemHostGetDevicePointer(&address, data, 0));
@@ -180,6 +220,8 @@ int main(void) {
     EXPECT(holds(data, 0, 9));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostGetDevicePointer(&again, data, 0));
     asked_at_once(data);
+    made_by_graph(false);
+    made_by_graph(true);
     OK(cuMemHostRegister(data, BYTES, 0));
     in_nodes(data);
     OK(cuMemHostUnregister(data));
