@@ -86,6 +86,26 @@ static void made_by_graph(bool calls) {
     OK(cuMemFreeHost(data));
 }
 
+// What a graph writes there while it is the program's alone comes before what it writes when the device has
+// it.
+static void in_order(void) {
+    const unsigned numbers[] = {1, 2};
+    unsigned *data, own = 77;
+    CUgraph graph;
+    OK(cuMemHostAlloc((void **)&data, BYTES, 0));
+    OK(cuMemcpyHtoD(memory, numbers, sizeof numbers));
+    OK(cuCtxSynchronize());
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuMemcpyDtoHAsync(data, memory, 4, stream));
+    OK(cuMemcpyAsync((CUdeviceptr)(data + 1), (CUdeviceptr)&own, 4, stream));
+    OK(cuMemsetD32Async((CUdeviceptr)(data + 1), 9, 1, stream));
+    OK(cuMemcpyDtoHAsync(data, memory + 4, 4, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    finish(graph);
+    EXPECT(data[0] == 2 && data[1] == 9);
+    OK(cuMemFreeHost(data));
+}
+
 // A graph's copies that call it the device's.
 static void in_nodes(unsigned *data) {
     CUDA_MEMCPY3D out = copy_to_device((CUdeviceptr)data, NULL, BYTES),
@@ -222,6 +242,7 @@ int main(void) {
     asked_at_once(data);
     made_by_graph(false);
     made_by_graph(true);
+    in_order();
     OK(cuMemHostRegister(data, BYTES, 0));
     in_nodes(data);
     OK(cuMemHostUnregister(data));
