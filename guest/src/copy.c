@@ -467,7 +467,14 @@ CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
 CUresult gf_copy_staged(const struct gf_row_copy *c, uint64_t stream) {
     struct gf_side to = {c->to_device, c->to, c->to_pitch}, from = {c->from_device, c->from, c->from_pitch};
     struct gf_extent extent = {c->width, c->rows};
+    struct gf_side *own = c->to_device ? &from : &to;
+    struct gf_shared found;
     join_rows(&to, &from, &extent);
+    if (gf_shared_find(own->address, &found)) { /* since the graph was made, perhaps by a kernel of its own */
+        own->device = true;
+        gf_window_work_enqueued();
+        return copy_within(&to, &from, &extent, stream);
+    }
     return c->to_device ? copy_in(&to, &from, &extent, stream, true)
                         : copy_out_behind(&to, &from, &extent, stream);
 }

@@ -12,6 +12,8 @@
 bool gf_device_range(uint64_t address, uint64_t size, bool write);
 /* Whether an address is the device's, or the program's. */
 bool gf_address_is_device(uint64_t address);
+/* The same for an address that a copy says to be of host, device or unified memory. */
+bool gf_copy_is_device(CUmemorytype type, uint64_t address);
 
 /* Whether the program wants operations on it to be done when they return (SYNC_MEMOPS). */
 bool gf_is_synchronous(uint64_t address);

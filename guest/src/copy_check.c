@@ -49,6 +49,20 @@ bool gf_address_is_device(uint64_t address) {
            gf_global_find(address, &base, &size);
 }
 
+bool gf_copy_is_device(CUmemorytype type, uint64_t address) {
+    struct gf_host_range range;
+    struct gf_shared found;
+    switch ((int)type) {
+    case CU_MEMORYTYPE_HOST:
+        return gf_window_owns(address) && !gf_host_find(address, &range);
+    case CU_MEMORYTYPE_DEVICE: /* page-locked memory too, if the device has it or can have it at that address
+                                */
+        return !gf_host_find(address, &range) || range.in_window || gf_shared_find(address, &found);
+    default:
+        return gf_address_is_device(address);
+    }
+}
+
 CUresult gf_copy_check_side(const struct gf_side *side, const struct gf_extent *extent, bool write) {
     if (side->address == 0 || (extent->rows > 1 && side->pitch < extent->width)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -74,20 +88,14 @@ struct gf_volume gf_copy_target(const CUDA_MEMCPY3D *p) {
 
 static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size, struct gf_side *side,
                             uint64_t *slice) {
-    struct gf_host_range range;
     uint64_t base;
     switch ((int)v->type) {
     case CU_MEMORYTYPE_HOST:
         base = (uint64_t)v->host;
-        side->device = gf_window_owns(base) && !gf_host_find(base, &range);
         break;
     case CU_MEMORYTYPE_DEVICE:
-        base = v->device;
-        side->device = !gf_host_find(base, &range);
-        break;
     case CU_MEMORYTYPE_UNIFIED:
         base = v->device;
-        side->device = gf_address_is_device(base);
         break;
     case CU_MEMORYTYPE_ARRAY:
         *side = (struct gf_side){.device = true, .pitch = size->WidthInBytes};
@@ -96,6 +104,7 @@ static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
+    side->device = gf_copy_is_device(v->type, base);
     uint64_t width, rows, slices, end;
     if (__builtin_add_overflow(size->WidthInBytes, v->x, &width) ||
         __builtin_add_overflow(size->Height, v->y, &rows) ||

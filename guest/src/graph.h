@@ -137,6 +137,8 @@ bool gf_params_equal(const struct gf_node *one, const struct gf_node *other);
 /* Whether a copy reads or writes the program's memory. */
 bool gf_params_reads_host(const struct gf_node *node);
 bool gf_params_writes_host(const struct gf_node *node);
+/* Whether copies do so alike. */
+bool gf_params_lie_alike(const struct gf_node *one, const struct gf_node *other);
 /* Whether a graph, or one within it, has such a node. */
 bool gf_model_has(const struct gf_model *model, CUgraphNodeType type);
 /* Whether a stream is being captured into a graph, or into one within it; or into one of a node's. */

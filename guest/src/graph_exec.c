@@ -11,6 +11,7 @@
 #include "freed.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
+#include "host_memory.h"
 #include "module.h"
 #include "objects.h"
 #include "stream.h"
@@ -95,6 +96,21 @@ static unsigned attend(struct gf_model *model, struct gf_node **list) {
         }
     }
     return count;
+}
+
+/* What its kernels name of page-locked memory is the device's before it is decided how copies are made. Those
+ * of other contexts share it when they are sent. */
+static CUresult share(const struct gf_model *model) {
+    CUresult result = CUDA_SUCCESS;
+    for (const struct gf_node *n = model->first; n != NULL && result == CUDA_SUCCESS; n = n->next) {
+        if (n->params.type == CU_GRAPH_NODE_TYPE_KERNEL && n->context == gf_context_current_handle()) {
+            result = gf_host_share_params(n->memory, n->value_bytes);
+        }
+        for (unsigned i = 0; i < n->body_count && result == CUDA_SUCCESS; i++) {
+            result = share(n->bodies[i]);
+        }
+    }
+    return result;
 }
 
 static struct gf_exec *new_exec(struct gf_model *model, uint64_t flags) {
@@ -254,6 +270,7 @@ static CUresult instantiate(CUgraphExec *handle, struct gf_model *model, uint64_
     gf_graphs_lock();
     CUresult result = may_instantiate(model, why);
     result = result == CUDA_SUCCESS ? gf_model_check_named(model) : result;
+    result = result == CUDA_SUCCESS ? share(model) : result;
     struct gf_exec *exec = result == CUDA_SUCCESS ? new_exec(model, flags) : NULL;
     struct gf_graph_exec *object = exec == NULL ? NULL : gf_graph_exec_new(&made);
     if (result == CUDA_SUCCESS && object == NULL) {

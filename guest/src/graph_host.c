@@ -10,8 +10,10 @@
 #include "copy.h"
 #include "graph_exec.h"
 #include "guest.h"
+#include "hooks.h"
 #include "host_call.h"
 #include "objects.h"
+#include "shared.h"
 #include "stream.h"
 #include "thread.h"
 #include "user_object.h"
@@ -26,16 +28,48 @@ struct progress {
     uint64_t ticket, staging;
 };
 
+/* The program's memory is touched as by a function of the program: after what the device wrote to it, and
+ * before the stream goes on. */
+static void copy_rows(const struct gf_row_copy *c) {
+    gf_hook(GF_AFTER_WAIT);
+    gf_hook(GF_DONE);
+    for (uint64_t row = 0; row < c->rows; row++) {
+        memmove((char *)c->to + row * c->to_pitch, (char *)c->from + row * c->from_pitch, c->width);
+    }
+    gf_hook(GF_BEFORE_WAIT);
+}
+
 /* From and to what a program names as its memory: one of the two may be managed, which is the device's. */
 static CUresult copy_within(const struct gf_row_copy *slice, uint64_t ticket) {
     if (slice->to_device || slice->from_device) {
         return gf_copy_in_call(slice, ticket);
     }
-    for (uint64_t row = 0; row < slice->rows; row++) {
-        memmove((char *)slice->to + row * slice->to_pitch, (char *)slice->from + row * slice->from_pitch,
-                slice->width);
-    }
+    copy_rows(slice);
     return CUDA_SUCCESS;
+}
+
+/* Who receives into memory that the device has come to share would wait for an answer that he has to read
+ * himself. */
+static CUresult copy_shared(const struct gf_row_copy *staged, uint64_t ticket) {
+    char *memory = malloc(staged->width * staged->rows);
+    struct gf_row_copy device = *staged, own = *staged;
+    if (memory == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (staged->to_device) {
+        own.to = device.from = (uint64_t)memory;
+        own.to_pitch = device.from_pitch = staged->width;
+        copy_rows(&own);
+    } else {
+        own.from = device.to = (uint64_t)memory;
+        own.from_pitch = device.to_pitch = staged->width;
+    }
+    CUresult result = gf_copy_in_call(&device, ticket);
+    if (result == CUDA_SUCCESS && !staged->to_device) {
+        copy_rows(&own);
+    }
+    free(memory);
+    return result;
 }
 
 static CUresult copy_slice(void *data, const struct gf_row_copy *slice) {
@@ -47,7 +81,9 @@ static CUresult copy_slice(void *data, const struct gf_row_copy *slice) {
     *(slice->to_device ? &staged.to : &staged.from) = p->staging;
     *(slice->to_device ? &staged.to_pitch : &staged.from_pitch) = slice->width;
     p->staging += slice->width * slice->rows;
-    return gf_copy_in_call(&staged, p->ticket);
+    struct gf_shared found;
+    bool shared = gf_shared_find(slice->to_device ? slice->from : slice->to, &found);
+    return shared ? copy_shared(&staged, p->ticket) : gf_copy_in_call(&staged, p->ticket);
 }
 
 static void run_copy(struct gf_host_task *call, uint64_t ticket, CUresult status) {
@@ -110,6 +146,15 @@ static bool overlap(const struct gf_node *one, const struct gf_node *other) {
     return a.begin < b.end && b.begin < a.end;
 }
 
+/* Whether the device has by now what a copy reads or writes of the program's memory: others of the graph may
+ * work on it in between. */
+static bool is_shared(const struct gf_node *copy) {
+    struct extent own = {~0ull, 0};
+    struct gf_shared found;
+    gf_copy_each(&copy->params.memcpy.copyParams, widen, &own);
+    return gf_shared_find(own.begin, &found);
+}
+
 static bool comes_behind(struct gf_node *node, const struct gf_node *before) {
     if (node->model != before->model) {
         return true; /* one is in a child graph: perhaps */
@@ -123,7 +168,9 @@ bool gf_exec_needs_calls(const struct gf_exec *exec) {
         return true;
     }
     for (unsigned i = 0; i < exec->attended_count; i++) {
-        if (gf_params_reads_host(exec->attended[i]) && gf_params_writes_host(exec->attended[i])) {
+        bool reads = gf_params_reads_host(exec->attended[i]);
+        bool writes = gf_params_writes_host(exec->attended[i]);
+        if ((reads && writes) || ((reads || writes) && is_shared(exec->attended[i]))) {
             return true;
         }
         for (unsigned j = 0; j < exec->attended_count; j++) {

@@ -7,6 +7,7 @@
 #include "driver_interop/launch_attribute.h"
 #include "driver_interop/word_update.h"
 #include "graph.h"
+#include "host_memory.h"
 #include "launch.h"
 #include "module.h"
 #include "objects.h"
@@ -332,18 +333,39 @@ bool gf_params_is_fixed(const struct gf_node *node) {
     return node->allocation != NULL || node->body_count > 0;
 }
 
-static bool is_host(CUmemorytype type, uint64_t address) {
-    return type == CU_MEMORYTYPE_HOST || (type == CU_MEMORYTYPE_UNIFIED && !gf_address_is_device(address));
+static bool is_host(const struct gf_volume *v) {
+    uint64_t address = v->type == CU_MEMORYTYPE_HOST ? (uint64_t)v->host : v->device;
+    return v->type != CU_MEMORYTYPE_ARRAY && !gf_copy_is_device(v->type, address);
 }
 
 bool gf_params_reads_host(const struct gf_node *node) {
-    const CUDA_MEMCPY3D *copy = &node->params.memcpy.copyParams;
-    return node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && is_host(copy->srcMemoryType, copy->srcDevice);
+    const struct gf_volume source = gf_copy_source(&node->params.memcpy.copyParams);
+    return node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && is_host(&source);
 }
 
 bool gf_params_writes_host(const struct gf_node *node) {
-    const CUDA_MEMCPY3D *copy = &node->params.memcpy.copyParams;
-    return node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && is_host(copy->dstMemoryType, copy->dstDevice);
+    const struct gf_volume target = gf_copy_target(&node->params.memcpy.copyParams);
+    return node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && is_host(&target);
+}
+
+bool gf_params_lie_alike(const struct gf_node *one, const struct gf_node *other) {
+    return gf_params_reads_host(one) == gf_params_reads_host(other) &&
+           gf_params_writes_host(one) == gf_params_writes_host(other);
+}
+
+/* What CUDA takes for the program's memory is page-locked memory too that the device has. */
+static bool is_program(const struct gf_volume *v) {
+    struct gf_host_range range;
+    return is_host(v) ||
+           (v->type != CU_MEMORYTYPE_ARRAY &&
+            gf_host_find(v->type == CU_MEMORYTYPE_HOST ? (uint64_t)v->host : v->device, &range));
+}
+
+static bool are_alike(const struct gf_node *one, const struct gf_node *other) {
+    const CUDA_MEMCPY3D *a = &one->params.memcpy.copyParams, *b = &other->params.memcpy.copyParams;
+    const struct gf_volume from[] = {gf_copy_source(a), gf_copy_source(b)};
+    const struct gf_volume to[] = {gf_copy_target(a), gf_copy_target(b)};
+    return is_program(&from[0]) == is_program(&from[1]) && is_program(&to[0]) == is_program(&to[1]);
 }
 
 bool gf_params_equal(const struct gf_node *one, const struct gf_node *other) {
@@ -427,8 +449,7 @@ CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const 
         (node->params.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP && !batches_alike(node, by))) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
-    if (gf_params_reads_host(node) != gf_params_reads_host(by) ||
-        gf_params_writes_host(node) != gf_params_writes_host(by)) {
+    if (node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && !are_alike(node, by)) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     if (!stays(node, by) || (node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY && !arrays_alike(node, by))) {

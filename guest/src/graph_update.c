@@ -187,7 +187,8 @@ static bool is_multidimensional(const struct gf_node *node) {
 static CUresult replace(struct gf_exec *exec, struct gf_node *node, const struct gf_node *given,
                         enum gf_form form, const void *params) {
     CUgraphExecUpdateResultInfo info;
-    if (gf_params_may_replace(node, given) != CU_GRAPH_EXEC_UPDATE_SUCCESS || is_multidimensional(node) ||
+    if (gf_params_may_replace(node, given) != CU_GRAPH_EXEC_UPDATE_SUCCESS ||
+        !gf_params_lie_alike(node, given) || is_multidimensional(node) ||
         is_multidimensional(given)) { /* an update by a graph may bring those */
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -238,14 +239,16 @@ CUresult gf_exec_set_value(struct gf_exec *exec, const struct gf_node *node, enu
     return gf_exec_set(exec, node, form, &value);
 }
 
-/* Whether nodes decide by other values than those whose place they take. */
-static bool decides_otherwise(const struct gf_model *want) {
+/* Whether nodes decide by other values than those whose place they take, or copy what the device has come to
+ * share. */
+static bool is_made_otherwise(const struct gf_model *want) {
     bool other = false;
     for (const struct gf_node *w = want->first; w != NULL && !other; w = w->next) {
-        other = w->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
-                w->params.conditional.handle != w->below->params.conditional.handle;
+        other = (w->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
+                 w->params.conditional.handle != w->below->params.conditional.handle) ||
+                !gf_params_lie_alike(w->below, w);
         for (unsigned i = 0; i < w->body_count && !other; i++) {
-            other = decides_otherwise(w->bodies[i]);
+            other = is_made_otherwise(w->bodies[i]);
         }
     }
     return other;
@@ -296,7 +299,7 @@ CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExec
     CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     bool others = exec->source != want->handle, single = exec->home != NULL || exec->memory;
     bool remake =
-        info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && ((exec->memory && others) || decides_otherwise(want));
+        info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS && ((exec->memory && others) || is_made_otherwise(want));
     if (single && others && info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS &&
         want->instances > 0) { /* memory, and a value, belong to one executable graph */
         info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;

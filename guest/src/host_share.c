@@ -272,7 +272,7 @@ CUresult gf_host_share(uint64_t address) {
 
 CUresult gf_host_share_params(const char *params, uint64_t size) {
     CUresult result = CUDA_SUCCESS;
-    for (uint64_t at = 0; size >= 8 && at <= size - 8 && result == CUDA_SUCCESS; at += 8) {
+    for (uint64_t at = 0; size >= 8 && at <= size - 8 && result == CUDA_SUCCESS; at++) {
         uint64_t address;
         memcpy(&address, params + at, sizeof address);
         result = gf_window_contains(address) ? gf_host_share(address) : CUDA_SUCCESS;

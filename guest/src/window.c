@@ -567,10 +567,6 @@ void gf_window_untouchable(uint64_t address, uint64_t size) {
     }
 }
 
-bool gf_window_contains(uint64_t address) {
-    return address - gf_session.window_base < gf_session.window_size;
-}
-
 CUresult gf_window_info(int device, uint64_t *free, uint64_t *total) {
     uint64_t limit = gf_session.devices[device].total_memory, used, usable;
     limit = gf_session.quota < limit ? gf_session.quota : limit;

@@ -7,6 +7,7 @@
 #include "driver_interop/cuda_driver.h"
 
 #include "gpuferry/frames.h"
+#include "session.h"
 
 struct gf_allocation {
     uint64_t address, size, owner, id;
@@ -50,7 +51,9 @@ bool gf_window_find(uint64_t address, struct gf_allocation *allocation);
 /* Makes operations on the allocation that holds an address synchronous, or not; false: none does. */
 bool gf_window_synchronous(uint64_t address, bool synchronous);
 /* Whether a range is within the window at all: what tells a device pointer from a host pointer. */
-bool gf_window_contains(uint64_t address);
+static inline bool gf_window_contains(uint64_t address) {
+    return address - gf_session.window_base < gf_session.window_size;
+}
 /* The same, and the program can have no other memory there, whatever it calls it. */
 bool gf_window_owns(uint64_t address);
 /* The program may read and write these pages from now on. False: they are not ours, or there is no memory. */

@@ -166,6 +166,7 @@ WAITING = {
     "loads_beside_host_functions",
     "mapped_polling",
     "moving_graph_nodes",
+    "pinned_in_graphs",
     "polling_large",
     "primary_threads",
     "printf_points",

@@ -14,6 +14,14 @@ struct Mixed {
     unsigned long long big;
 };
 
+// Pointers at odd offsets.
+struct __attribute__((packed)) Packed {
+    char letter;
+    int *first;
+    short number;
+    int *second;
+};
+
 struct alignas(16) Wide {
     float values[8];
 };
@@ -32,6 +40,27 @@ __global__ void unpack(double *out, bool flag, Mixed mixed, unsigned char byte, 
     out[i] = parts[i];
 }
 
+__global__ void follow(Packed packed) {
+    *packed.first += packed.number;
+    *packed.second += packed.letter;
+}
+
+// Page-locked memory that no kernel had before.
+static void pointers() {
+    Packed packed = {'a', nullptr, 30, nullptr};
+    int *first, *second;
+    RT_OK(cudaMallocHost(&first, sizeof *first));
+    RT_OK(cudaMallocHost(&second, sizeof *second));
+    *first = *second = 1;
+    packed.first = first;
+    packed.second = second;
+    follow<<<1, 1>>>(packed);
+    RT_OK(cudaDeviceSynchronize());
+    EXPECT(*first == 31 && *second == 'a' + 1);
+    RT_OK(cudaFreeHost(first));
+    RT_OK(cudaFreeHost(second));
+}
+
 int main() {
     double *device, out[8];
     Mixed mixed = {-7, {{'a', 1.5}, {'b', 2.5}, {'c', 3.5}}, {0.1f, 0.2f, 0.3f}, 1ull << 50};
@@ -45,5 +74,6 @@ int main() {
     EXPECT(out[3] == 0.3f && out[4] == 200 && out[5] == 7.25);
     EXPECT(out[6] == -307 && out[7] == 1e300 + 'z');
     digest("parts", out, sizeof out);
+    pointers();
     return check_failed;
 }
