@@ -102,7 +102,6 @@ void fuzz_replies(const uint8_t *data, size_t size) {
     memset(&gf_channel, 0, sizeof gf_channel);
     pthread_mutex_init(&gf_channel.reply_lock, NULL);
     pthread_mutex_init(&gf_channel.send_lock, NULL);
-    pthread_cond_init(&gf_channel.replied, NULL);
     gf_channel.input = in;
     gf_channel.resumable = fuzz_take(&input, 1) & 1;
     gf_channel.moving = gf_channel.resumable ? GF_HERE : GF_LEAVING;
