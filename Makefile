@@ -5,8 +5,8 @@ PY     := $(VENV)/bin/python
 STAMP  := build/.setup
 LOCK   := flock build/.lock
 # A worker gets tests that follow each other, so that what a module shares is made once, and takes what is left.
-# Tests wait for other processes more than they work: with two workers a core, cores idled for a quarter of the time.
-WORKERS := $(shell echo $$(($$(nproc) * 3)))
+# Tests wait for other processes, so there are more workers than cores; each of them collects all tests first.
+WORKERS := $(shell echo $$(($$(nproc) * 5 / 2)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal --durations 15
 INPUTS  := 2000000
 # Thousands of processes begin in a run: each would compile what it imports again.

@@ -55,6 +55,7 @@ def test_the_monitor_has_so_few_descriptors(monitor: harness.Monitor) -> None:
     assert line.split()[3:5] == [str(DESCRIPTORS)] * 2
 
 
+@pytest.mark.system
 def test_half_requests_of_the_page(monitor: harness.Monitor, token: dict[str, str]) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(DESCRIPTORS + 50):

@@ -94,6 +94,7 @@ def test_what_fails_for_one_fails_for_both(monitor: harness.Monitor, points: Poi
         two.is_whole_on(THERE)
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", EACH)
 def test_an_api_server_dies(monitor: harness.Monitor, points: Points, point: str) -> None:

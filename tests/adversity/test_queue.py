@@ -35,6 +35,7 @@ def begun(program: Path, settings: dict[str, str]) -> Iterator[subprocess.Popen[
             process.kill()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGUSR2])
 def test_programs_wait_for_the_next_monitor(number: signal.Signals) -> None:
     """SIGUSR2: it makes way for its successor."""

@@ -54,6 +54,7 @@ def test_vanished_under_an_endless_kernel(server: Server) -> None:
     assert server.wait_for_exit(EXIT_LIMIT) == 1
 
 
+@pytest.mark.system
 def test_vanished_while_the_server_waits_for_staging(server: Server) -> None:
     """The dispatcher is stuck behind the kernel: only the shell can see that the guest is gone."""
     guest = server.connect()

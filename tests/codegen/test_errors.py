@@ -379,7 +379,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.some(22)
+@pytest.mark.some(12)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistake_is_told(mistake: str, tmp_path: Path) -> None:
     file, old, new, (offset, cause, remedy) = MISTAKES[mistake]
@@ -458,6 +458,7 @@ HEADER_MISTAKES = {
 }
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("mistake", HEADER_MISTAKES)
 def test_difference_from_the_header_is_told(mistake: str, tmp_path: Path) -> None:
     file, old, new, expected = HEADER_MISTAKES[mistake]

@@ -53,6 +53,7 @@ def test_mistakes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert told in str(error.value)
 
 
+@pytest.mark.system
 def test_the_header() -> None:
     (library,) = local_library.load_all()
     if header.find_header(library.header, None) is None:

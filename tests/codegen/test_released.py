@@ -213,6 +213,7 @@ def test_a_build_as_of_a_release(tmp_path: Path) -> None:
     assert (tmp_path / "guest/_generated/needs.c").exists()
 
 
+@pytest.mark.system
 def test_the_command_generates_elsewhere(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "codegen", "--release", "0.1", "--into", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=240)

@@ -287,7 +287,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.some(7)
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("file", "old", "new", "told"), MISTAKES.values(), ids=[name.replace(" ", "-") for name in MISTAKES]
 )

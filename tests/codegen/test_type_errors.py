@@ -220,7 +220,7 @@ HEADER_MISTAKES = {
 }
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("mistake", HEADER_MISTAKES)
 def test_difference_from_the_header_is_told(mistake: str, tmp_path: Path) -> None:
     old, new, (offset, cause, remedy) = HEADER_MISTAKES[mistake]

@@ -118,7 +118,7 @@ def test_textures_that_each_device_numbers_from_1() -> None:
     assert (there.stdout, there.status) == (here.stdout, 0), there.stderr
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("value", SEEN)
 def test_visible_devices(value: str, uuids: list[str], two_devices: Monitor) -> None:
     """CUDA_VISIBLE_DEVICES means the same natively and remotely, and what CUDA's manual says."""
@@ -153,6 +153,7 @@ def test_one_command_gives_two_devices() -> None:
     assert "\n2 devices\n" in outcome.stdout
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("visible", ["1", "1,0", "-1"])
 def test_a_private_monitor_leaves_the_choice_to_the_program(visible: str) -> None:

@@ -14,6 +14,7 @@ from .test_cuda import CUDA
 GPUS = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "128MiB", "GPUFERRY_SIM_DEVICES": "2"}
 
 
+@pytest.mark.some(1)
 @pytest.mark.skipif(real_gpu(), reason="on two simulated devices")
 @pytest.mark.parametrize("options", [(), ("--oversubscribe", "2")], ids=["rigid", "elastic"])
 def test_the_only_replica_goes_where_its_turn_is(options: tuple[str, ...]) -> None:

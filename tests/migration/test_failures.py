@@ -417,6 +417,7 @@ def test_the_source_fails_to_suspend(faulty: Faulty, tmp_path: Path, step: str) 
     close(guest, faulty)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("step", ["rebuild", "hold", "take_over"])
 def test_the_keeper_dies_before_it_has_the_guest(faulty: Faulty, tmp_path: Path, step: str) -> None:
     guest = faulty.connect()

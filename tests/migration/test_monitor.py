@@ -69,7 +69,7 @@ def whole(here: harness.Monitor) -> Iterator[None]:
     at_rest(here)
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_between_devices(here: harness.Monitor, name: str) -> None:
     with program(name, here, ROUNDS) as running:
@@ -154,6 +154,7 @@ def test_to_another_server_and_back(
     there.wait_idle(2)
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("migration", ["dgsf", "auto"])
 def test_one_of_two_on_a_device_moves_by_itself(migration: str) -> None:

@@ -114,6 +114,7 @@ def test_to_two_others_and_back(monitor: harness.Monitor, order: str) -> None:
         assert running.reach_fails()
 
 
+@pytest.mark.system
 def test_a_device_that_is_reset(monitor: harness.Monitor) -> None:
     """What it had is gone, on the one device, and stays gone; the other has all."""
     with program(monitor) as running:

@@ -19,6 +19,7 @@ def devices(status: object) -> list[int]:
     return sorted(one.device for one in status.sessions)  # type: ignore[attr-defined]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("migration", ["dgsf", "auto"])
 def test_one_of_two_on_a_device_moves_to_the_empty_one(migration: str) -> None:
     with start("--pool", "2", "--migration", migration, "--policy", "best-fit", constants=TICKS) as monitor:

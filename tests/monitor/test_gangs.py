@@ -239,6 +239,7 @@ HAS_IT = node_pb2.Returned()  # the destination, once the source has let go of i
 STAYS, MOVES, MOVED = (HERE, COMING), (AWAY, COMING), (AWAY, HAS_IT)
 
 
+@pytest.mark.some(24)
 @pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
 @pytest.mark.parametrize("words", [STAYS, MOVES, MOVED], ids=["stays", "moves", "moved"])
 def test_the_policy_knows_where_a_program_is_whoever_comes_back_first(

@@ -424,6 +424,7 @@ def test_a_registry_leaves_room_for_a_monitor(tmp_path: Path) -> None:
     assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     "command", [["config", "show"], ["version"], ["env", "--preload"], ["--help"]], ids=str

@@ -49,6 +49,7 @@ def test_it_compares_sharing_with_none_by_itself() -> None:
     assert not done.stderr
 
 
+@pytest.mark.system
 def test_json_and_every_option(tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
     many = ["--policy", "worst-fit", "--policy", "first-fit", "--queue", "fcfs", "--queue", "backfill"]
@@ -114,7 +115,7 @@ def test_a_bandwidth_is_given_or_measured() -> None:
     assert slow["end_to_end"] > measured["end_to_end"]
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(5)
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [

@@ -81,6 +81,7 @@ def test_each_form_of_code_is_kept(tmp_path: Path) -> None:
         assert len(list(tmp_path.glob("*.o"))) == 5 * count_of_objects
 
 
+@pytest.mark.system
 def test_damaged_files_are_made_again(tmp_path: Path, interpreter: tuple[Path, Path]) -> None:
     script, starts = interpreter
     cache = tmp_path / "cache"
@@ -149,6 +150,7 @@ def test_the_service_does_not_load_the_simulated_driver(
     assert seen["LD_LIBRARY_PATH"] == "/usr/lib"
 
 
+@pytest.mark.system
 def test_many_processes_at_once(tmp_path: Path) -> None:
     settings = environment(GPUFERRY_SIM_CACHE=tmp_path / "cache")
     command = [sys.executable, "-c", PROGRAM]

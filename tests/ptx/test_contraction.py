@@ -334,7 +334,7 @@ ROWS = [
 TABLE = Table(ROWS)
 
 
-@pytest.mark.some(45)
+@pytest.mark.some(24)
 @pytest.mark.parametrize("each", ROWS, ids=lambda each: each.name)
 def test_row(each: Row) -> None:
     TABLE.check(each)

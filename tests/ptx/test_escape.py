@@ -259,6 +259,7 @@ def test_a_function_is_called_by_its_number_alone() -> None:
 NAMED = "vote.sync.any.pred %p1, %p1, -1; .local .align 16 .b8 own[16];"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("check", ["0", "1"])
 @pytest.mark.parametrize("form", ["warp", "thread"])
 def test_a_local_variable_is_a_kernels_own_by_name(form: str, check: str, tmp_path: Path) -> None:

@@ -202,6 +202,7 @@ def test_damaged_images_are_refused_or_read(data: st.DataObject) -> None:
         assert all(isinstance(each, bytes) for each in [each.text for each in images.sources(cut, 80)])
 
 
+@pytest.mark.system
 def test_damaged_images_do_not_crash_the_driver() -> None:
     """Here the driver finds out the size by itself."""
     rng = np.random.default_rng(5)

@@ -174,6 +174,7 @@ def program(cache: Path, code: str = PROGRAM, **settings: str) -> subprocess.Com
     )
 
 
+@pytest.mark.system
 def test_a_kernel_that_takes_too_long_to_compile(tmp_path: Path) -> None:
     """The compiler is ended and says why; the next kernel has another one."""
     result = program(tmp_path / "cache", GPUFERRY_SIM_COMPILE_SECONDS="1")

@@ -152,6 +152,7 @@ except driver.CudaError as error:
 """
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("local", "unit", "printed"), [(4, "warp", "right"), (1 << 18, "thread", "error 2")])
 def test_private_memory_bounds_how_many_blocks_run_at_once(
     local: int, unit: str, printed: str, tmp_path: Path

@@ -131,7 +131,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> driver.Module:
     return driver.Module(Path(toolchain.ptx(path)).read_text())
 
 
-@pytest.mark.some(35)
+@pytest.mark.some(20)
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function(module: driver.Module, name: str, type_: str) -> None:

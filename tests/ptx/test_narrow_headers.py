@@ -52,6 +52,7 @@ int main() {
 COUNT = 1024
 
 
+@pytest.mark.system
 def test_kernels_and_the_host_agree(tmp_path: Path) -> None:
     kit, compiler = toolkit(), shutil.which("g++")
     if kit.nvcc is None or compiler is None:

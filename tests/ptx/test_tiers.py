@@ -104,6 +104,7 @@ class Program:
         return {path.name.partition(".")[2] for path in self.cache.glob("*.o")}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("form", FORMS)
 def test_all_code_gives_the_same(tmp_path: Path, form: str) -> None:
     program = Program(tmp_path, FORMS[form])
@@ -115,6 +116,7 @@ def test_all_code_gives_the_same(tmp_path: Path, form: str) -> None:
     assert program.run(GPUFERRY_SIM_TIER="optimised") == {quick}
 
 
+@pytest.mark.system
 def test_what_is_in_the_cache_is_not_made_again(tmp_path: Path) -> None:
     program = Program(tmp_path, FORMS["warps"])
     program.run(GPUFERRY_SIM_TIER="quick")
@@ -141,6 +143,7 @@ def test_a_kernel_that_cannot_be_optimised_goes_on(tmp_path: Path) -> None:
     assert program.run(GPUFERRY_SIM_TIER="optimised") == {given}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("blocks", "cooperative"), [(1, False), (4, True)], ids=["one block", "cooperative"])
 def test_blocks_that_begin_at_once_wait_for_the_code_of_an_earlier_launch(
     tmp_path: Path, blocks: int, cooperative: bool
@@ -180,6 +183,7 @@ again:
     assert program.run(GPUFERRY_SIM_PYTHON="/nonexistent/python") == {given}
 
 
+@pytest.mark.system
 def test_stacks_have_the_size_that_the_code_asks_for(tmp_path: Path) -> None:
     """Thousands of values of 32 lanes, all of them needed at the end: more than half a megabyte."""
     count = 2500

@@ -84,6 +84,7 @@ def test_nothing_is_lost(cluster: Cluster) -> None:
     cluster.check(expected)
 
 
+@pytest.mark.system
 def test_tokens_are_known_to_all_replicas(cluster: Cluster) -> None:
     one, *_, other = cluster.living
     create = one.run(

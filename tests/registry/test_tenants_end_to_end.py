@@ -31,6 +31,7 @@ def cluster() -> Iterator[tuple[Registry, list[harness.Monitor]]]:
         yield running, monitors
 
 
+@pytest.mark.system
 def test_limits_tokens_and_usage_of_a_cluster(cluster: tuple[Registry, list[harness.Monitor]]) -> None:
     running, monitors = cluster
     made = running.run("token", "create", "acme", "--registry", running.control)

@@ -148,7 +148,7 @@ def played(seed: int) -> None:
             loop.forsake()
 
 
-@pytest.mark.some(50)
+@pytest.mark.some(20)
 @pytest.mark.parametrize("seed", range(100))
 def test_everybody_gets_what_it_wishes_for(seed: int) -> None:
     played(seed)

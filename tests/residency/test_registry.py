@@ -61,6 +61,7 @@ def cluster() -> Iterator[Cluster]:
         yield Cluster(running, servers)
 
 
+@pytest.mark.system
 def test_the_registry_knows_where_memory_is(cluster: Cluster) -> None:
     """A program goes where nobody has to leave for it; listings show what is resident, and what is away."""
     one, other = cluster.names

@@ -162,6 +162,7 @@ def test_a_guest_that_reconnects_notices_nothing(places: tuple[Place, Place], st
 ENDS = [(told, 1), (told, TOLD_BYTES), (leaves, 5), (leaves, LEAVE_BYTES), (has_come, 9), (farewell, 7)]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("kind", "size"), ENDS, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_by_default_the_program_gets_an_error(
     places: tuple[Place, Place], kind: Callable[[int], Break], size: int
@@ -169,6 +170,7 @@ def test_by_default_the_program_gets_an_error(
     assert verdict(places, kind(size)) == "error"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("size", [0, 50, RESUME_BYTES - 1])
 def test_by_default_it_may_ask_again(places: tuple[Place, Place], size: int) -> None:
     assert verdict(places, comes(size)) == "right"

@@ -118,6 +118,7 @@ def test_cut_at_each_place(step: int, count: int, up: bool, idle: harness.Monito
         cut_once(idle, (cut, None) if up else (None, cut))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
 def test_cut_while_it_is_resumed(up: bool, idle: harness.Monitor) -> None:
     """The server may think that it has a guest again, or the guest that it has none."""

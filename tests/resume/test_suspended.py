@@ -183,6 +183,7 @@ def while_played(place: Place, file: Path, device: int) -> Iterator[Iterator[Any
         yield steps
 
 
+@pytest.mark.system
 def test_it_comes_back_while_its_file_is_played(places: tuple[Place, Place], tmp_path: Path) -> None:
     """Then the destination would be handed a dead connection: that is given up, and done again."""
     place, _ = places

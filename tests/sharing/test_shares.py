@@ -129,6 +129,7 @@ def holder(monitor: harness.Monitor, those: list[Program], working: bool) -> Pro
     return found[0]
 
 
+@pytest.mark.system
 def test_the_shares_of_kubeshares_figure_6(monitor: harness.Monitor) -> None:
     with programs(monitor, "a") as (a,):
         monitor.wait_for(shares([a], [0.6]), "A at its limit")

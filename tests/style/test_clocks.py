@@ -65,6 +65,7 @@ def test_who_reads_the_time_of_day_is_listed() -> None:
     assert readers() <= ALLOWED.keys()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", sorted(ALLOWED))
 def test_the_list_is_no_longer_than_it_must_be(name: str) -> None:
     assert name in readers()

@@ -56,6 +56,7 @@ def ended_well(running: Program) -> None:
     assert status == 0, stderr
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("loss", ["error", "reconnect"])
 def test_between_devices(here: harness.Monitor, certificates: Certificates, loss: str) -> None:
     here.wait_idle(2)
@@ -116,6 +117,7 @@ def test_to_another_server_and_back(
         ended_well(running)
 
 
+@pytest.mark.system
 def test_it_does_not_go_on_in_clear(here: harness.Monitor, certificates: Certificates) -> None:
     """A session that came over TLS is not sent where there is none: it goes on where it is."""
     with (

@@ -71,7 +71,7 @@ def reasons(situation: str, case: str) -> Iterator[str]:
     return (k.reason for k in KNOWN if re.search(k.situations, situation) and re.fullmatch(k.calls, case))
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(3)
 @EACH
 def test_codes_are_the_same_remotely(situation: str, shared_monitor: Monitor) -> None:
     here, there = natively(situation), results(shared_monitor.run(command(situation)))
@@ -84,6 +84,7 @@ def test_codes_are_the_same_remotely(situation: str, shared_monitor: Monitor) ->
             assert any(re.fullmatch(known.calls, case) for case in differ), f"it is the same by now: {known}"
 
 
+@pytest.mark.some(4)
 @EACH
 def test_the_process_lives(situation: str) -> None:
     died = [case for case, result in natively(situation).items() if result == DIED]

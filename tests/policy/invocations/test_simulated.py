@@ -54,6 +54,7 @@ def test_closed_callers_call_until_the_end() -> None:
     assert [one.finished for one in result.records] == [5.0, 7.0, 9.0]
 
 
+@pytest.mark.system
 def test_lalb_comes_out_in_its_order_and_by_its_factors() -> None:
     calls = lalb.calls(35, 0)
     assert len(calls.arrivals) == 1950
@@ -183,6 +184,7 @@ def test_a_made_up_day_is_read_as_the_real_ones_are(tmp_path: Path) -> None:
     assert (summary("auto", none).refused, summary("auto", none).throughput) == (40, 0.0)
 
 
+@pytest.mark.system
 def test_the_page_holds_rows_remarks_and_pictures(tmp_path: Path) -> None:
     result = run("fcfs", small(arrivals=[(0.0, "a"), (1.0, "a")]))
     rows = [row("good <one>", 1.0, [1.0], 0.9, 1.1), row("bad one", 1.0, [2.0, 3.0], 0.9, 1.1)]
