@@ -427,13 +427,15 @@ static void prepare(void) {
 
 /* With the lock held. */
 static bool make_room(void) {
+    if (range_count < range_room) {
+        return true;
+    }
     size_t room = range_room == 0 ? 16 : range_room * 2;
-    struct gf_range **more =
-        range_count < range_room ? ranges : realloc(ranges, room * sizeof(struct gf_range *));
+    struct gf_range **more = realloc(ranges, room * sizeof(struct gf_range *));
     if (more == NULL) {
         return false;
     }
-    range_room = range_count < range_room ? range_room : room;
+    range_room = room;
     ranges = more;
     return true;
 }

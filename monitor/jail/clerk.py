@@ -47,7 +47,7 @@ class Allowance:
         return self.left(now) > self._most / 2
 
     def take(self, size: int) -> None:
-        """They are written."""
+        """Count so many bytes as written, whether or not as many were left."""
         self._left -= size
 
 

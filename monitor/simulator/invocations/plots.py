@@ -55,7 +55,7 @@ def compared(rows: Sequence[Row]) -> str:
 
 
 def _figure(width: float, height: float) -> Figure:
-    """In inches."""
+    """An empty picture of this size, in inches."""
     from matplotlib.figure import Figure  # a second to import, which only those who draw should wait for
 
     return Figure(figsize=(width, height), layout="constrained")
