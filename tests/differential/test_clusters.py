@@ -35,6 +35,7 @@ def native(program: Program) -> Outcome:
     return run([built(program)], {**native_environment(), **HOPPER})
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_remote_equals_native(program: Program, hopper: Monitor) -> None:
     """What launches, functions and nodes say of clusters arrives, and is refused as the device does it."""

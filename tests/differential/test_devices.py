@@ -41,6 +41,7 @@ def native(program: Program) -> Outcome:
     return run([built(program)], {**native_environment(), **TWO})
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_remote_equals_native(program: Program, two_devices: Monitor) -> None:
     """A program that is given two devices finds on them what it finds natively."""

@@ -50,6 +50,7 @@ def pixels_of(path: Path) -> Pixels:
     return np.asarray(Image.open(path)).reshape(-1, 3).astype(np.int64)
 
 
+@pytest.mark.system
 def test_kmeans(photograph: Path, tmp_path: Path, shared_monitor: Monitor) -> None:
     """Bit for bit the same, three times."""
     program = toolchain.program(SOURCE)

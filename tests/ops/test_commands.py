@@ -470,6 +470,7 @@ def test_what_the_output_has_no_letters_for(tmp_path: Path) -> None:
     assert f"{tmp_path}/?.sock".encode() in completed.stdout
 
 
+@pytest.mark.system
 def test_a_command_whose_streams_are_closed_ends_as_it_would(tmp_path: Path) -> None:
     """As one does that some daemon starts. A monitor ended so without a word."""
     completed = subprocess.run(
@@ -480,6 +481,7 @@ def test_a_command_whose_streams_are_closed_ends_as_it_would(tmp_path: Path) -> 
     assert completed.returncode == 5
 
 
+@pytest.mark.system
 def test_codegen_whose_output_nobody_reads() -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -136,7 +136,7 @@ def test_who_watches_servers_asks_again_and_again(
     assert [line.count("drained") for line in capsys.readouterr().out.splitlines()] == [2, 1]
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "address",
     [

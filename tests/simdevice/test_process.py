@@ -241,6 +241,7 @@ int main() {
 """
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("shared", [False, True], ids=["static", "shared"])
 def test_runtime_of_the_toolkit(tmp_path: Path, shared: bool) -> None:
