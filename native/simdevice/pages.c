@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "pages.h"
 #include "addresses.h"
+#include "sanitizer.h"
 #include "variance.h"
 #include <sys/mman.h>
 
@@ -17,11 +18,6 @@
 #endif
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
-#endif
-#ifdef __SANITIZE_THREAD__ /* which makes 0 of an address that it does not know: a suggestion, then */
-#define EXACTLY 0
-#else
-#define EXACTLY MAP_FIXED_NOREPLACE /* an older kernel takes it for a suggestion */
 #endif
 
 static _Atomic uint64_t cursor = REGION_BEGIN;
@@ -43,9 +39,9 @@ static uint64_t map(uint64_t wanted, uint64_t size, int protection, int flags) {
     return base == MAP_FAILED ? 0 : (uint64_t)base;
 }
 
-/* Maps at `wanted` or not at all. */
+/* Maps at `wanted` or not at all. An older kernel takes the flag for a suggestion. */
 static bool map_at(uint64_t wanted, uint64_t size, int protection) {
-    uint64_t base = map(wanted, size, protection, EXACTLY);
+    uint64_t base = map(wanted, size, protection, sim_under_tsan() ? 0 : MAP_FIXED_NOREPLACE);
     if (base && base != wanted)
         munmap((void *)base, size);
     return base == wanted;
@@ -54,7 +50,7 @@ static bool map_at(uint64_t wanted, uint64_t size, int protection) {
 /* The next place in the region that is free; 0: a few attempts found none. What is in the way may be large,
  * so each attempt goes twice as far. */
 static uint64_t map_in_region(uint64_t size, uint64_t alignment, int protection) {
-    for (unsigned attempt = 0; EXACTLY && attempt < ATTEMPTS; attempt++) {
+    for (unsigned attempt = 0; attempt < (sim_under_tsan() ? 0 : ATTEMPTS); attempt++) {
         uint64_t base = suggest(size, alignment);
         if (map_at(base, size, protection))
             return base;
