@@ -9,11 +9,15 @@ import sys
 import tarfile
 from pathlib import Path
 
+from tests.helpers.paths import ROOT
+
 from .table import Client
 
 
 def prepare(client: Client, folder: Path) -> Path:
     """Make it if it is not there as the table has it now; returns where it is."""
+    if client.debian:
+        _call(ROOT / ".ci" / "packages.sh", *client.debian)
     place = folder / "venv"
     if made(client, folder):
         return place
