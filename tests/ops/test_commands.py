@@ -217,6 +217,20 @@ def test_a_damaged_endpoint(
     assert "it writes `endpoint` anew" in completed.stderr
 
 
+def test_where_systemds_monitor_is_to_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is another user's, and was said not to be there."""
+    for variable in ("GPUFERRY_CONTROL", "GPUFERRY_MONITOR"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", str(tmp_path / "mine"))
+    monkeypatch.setattr(reach, "SERVICE", str(tmp_path))
+    with pytest.raises(CliError) as found:
+        reach.locate(None, None, "GPUFERRY_CONTROL")
+    assert f"sudo -u gpuferry GPUFERRY_RUNTIME_DIR={tmp_path} gpuferry" in found.value.hint
+    with pytest.raises(CliError) as found:  # of a program, which is not to run as that user
+        reach.locate(None, None)
+    assert "sudo" not in found.value.hint
+
+
 @pytest.mark.parametrize("command", [("page",), ("server", "list")], ids=" ".join)
 def test_a_damaged_endpoint_of_other_commands(call: Call, tmp_path: Path, command: tuple[str, ...]) -> None:
     for folder in (tmp_path, tmp_path / "registry"):
