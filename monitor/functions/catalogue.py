@@ -122,7 +122,9 @@ class Catalogue:
             return await self._roll_out(function or Function(deployment), deployment, keep=True)
 
     async def _roll_out(self, function: Function, deployment: Deployment, keep: bool = False) -> Function:
-        """Have this revision once a replica of it is ready. `keep`: from now on."""
+        """Have this revision once a replica of it is ready. `keep`: from now on. Raises WrongDeployment."""
+        if why_not := self._engine.why_never(deployment):
+            raise WrongDeployment(why_not)
         self._shelf.stage(deployment)
         try:
             place = await self._fleet.obtain(function, self._fleet.emptiest(), deployment)

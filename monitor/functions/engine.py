@@ -10,12 +10,14 @@ from functools import partial
 from itertools import count
 
 import structlog
+from gpuferry.guest.units import exact_size
 
 from ..policy.invocations import Bring, Decision, End, Refuse, Run, Send, Start
+from .deployment import Deployment
 from .fleet import Ending, Fleet, Function, Place
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
 from .job import Job, Observer, State
-from .memory import Memory, Where
+from .memory import Gpus, Memory, Where
 from .replica import StartFailed
 from .schedule import Schedule
 from .stream import Stream
@@ -41,6 +43,7 @@ class Engine:
         self._jobs: dict[int, Job] = {}
         self._numbers = count(1)
         self._closing = self._aborted = False
+        self._taken: Gpus | None = None  # of which the policy knows
         self._none = asyncio.Event()
         self._none.set()
         fleet.tell(self._lost)
@@ -192,14 +195,27 @@ class Engine:
         else:
             self._memory.send(place.unit.replica)
 
+    def why_never(self, wanted: Deployment) -> str | None:
+        """Why no GPU could ever have a replica of this deployment; None: one could, or nobody knows them."""
+        gpus = self._memory.gpus
+        if not gpus or not gpus.memory or gpus.more:
+            return None
+        if wanted.gpus > len(gpus.memory):
+            return f"gpus: {wanted.gpus} are asked for, and the GPU server has {len(gpus.memory)}"
+        if wanted.gpu_memory > (most := max(gpus.memory.values())):
+            wants, has = exact_size(wanted.gpu_memory), exact_size(most)
+            return f"gpu_memory: {wants} fit on no GPU: the largest has {has} for programs"
+        return None
+
     def take_gpus(self) -> None:
         """Tell the policy which GPUs there are. The first time every replica ends with its last invocation:
         it was started for none of them.
         """
         gpus, known = self._memory.gpus, self._schedule.known
-        if not gpus or not gpus.memory or (known and gpus.memory == self._schedule.gpus):
+        if not gpus or not gpus.memory or gpus == self._taken:
             return
-        self._schedule.take(gpus.memory)
+        self._taken = gpus
+        self._schedule.take(gpus.memory, gpus.promised, gpus.usual)
         if not known:
             self._wait_anew()
         for unit in self._fleet.units():
@@ -219,6 +235,7 @@ class Engine:
         gpu = where.gpu if where.resident and where.gpu in self._schedule.gpus else None
         for place in self._fleet.places.values():
             if place.unit.replica.program == program and self._schedule.known:
+                self._schedule.uses_gpu(place.unit.function.name)
                 place.unit.gpu = where.gpu
                 if place.job is None and place.gpu != gpu:
                     place.gpu = gpu

@@ -197,9 +197,17 @@ class GpuServer:
             self._heard = True
             log.info("the GPU server hears of invocations", address=self.way and self.way.address)
         if not reply.program:
-            before = self.gpus.memory if self.gpus and reply.more else {}  # which may come yet
+            before = self.gpus if self.gpus and reply.more else Gpus({}, False)  # which may come yet
             memory = {gpu.ordinal: gpu.memory for gpu in reply.gpus}
-            self.gpus = Gpus({**before, **memory}, reply.elastic)
+            promised = {gpu.ordinal: gpu.promised for gpu in reply.gpus if gpu.promised}
+            usual = max((gpu.usual for gpu in reply.gpus), default=before.usual)
+            self.gpus = Gpus(
+                {**before.memory, **memory},
+                reply.elastic,
+                reply.more,
+                {**before.promised, **promised},
+                usual,
+            )
             if self.gpus.memory:
                 self._known.set()
             return

@@ -20,6 +20,9 @@ class Gpus(NamedTuple):
 
     memory: Mapping[int, int]  # bytes, by ordinal
     elastic: bool  # who is sent away leaves room: it need not end
+    more: bool = False  # GPUs are there of which it is not known yet if they work
+    promised: Mapping[int, int] = {}  # bytes that programs may be granted together, where that is known
+    usual: int = 0  # bytes that a program is granted which asks for none; 0: not known
 
 
 class Memory(Protocol):

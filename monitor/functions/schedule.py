@@ -6,10 +6,12 @@ A program with a concurrency of four is one process with four places.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from ..policy.invocations import Decision, Function, Invocation, Run, build
@@ -100,12 +102,18 @@ class Schedule:
         self.known = False  # whether they are the GPU server's
         self._occupancy = Occupancy()
         self._others: Mapping[int, int] = {}
+        self._usual = 0  # bytes that a program is granted which asks for none
+        self._deployed: dict[str, Deployment] = {}
+        self._users: set[str] = set()  # functions that have had memory on a GPU
         self.models = Memory()  # seconds of starts and runs that other servers measured
         self._policy.on_gpu(GPU, MEMORY, time.monotonic())
 
-    def take(self, gpus: Mapping[int, int]) -> None:
+    def take(
+        self, gpus: Mapping[int, int], promised: Mapping[int, int] = MappingProxyType({}), usual: int = 0
+    ) -> None:
         """There are these GPUs. The first time the policy begins anew: of what waits it must hear again, and
-        of what runs, or is anywhere, it knows nothing.
+        of what runs, or is anywhere, it knows nothing. `promised`: what programs may be granted of each, if
+        that is bounded; `usual`: what a program is granted that asks for none.
         """
         now = time.monotonic()
         if not self.known:
@@ -115,9 +123,12 @@ class Schedule:
                 del self.gpus[gpu]
                 self._policy.on_gpu_lost(gpu, now)
         for gpu, memory in gpus.items():
-            if self.gpus.get(gpu) != memory:
-                self.gpus[gpu] = memory
-                self._policy.on_gpu(gpu, memory, now)
+            self.gpus[gpu] = memory
+            self._policy.on_gpu(gpu, memory, now, promised.get(gpu, math.inf))
+        if self._usual != usual:
+            self._usual = usual
+            for name in self._users & self._deployed.keys():
+                self.deploy(self._deployed[name])
         self.gpus = dict(sorted(self.gpus.items()))  # whichever was ready first
         self.known = True
         self.others(self._others)  # who may say nothing new for long
@@ -134,16 +145,29 @@ class Schedule:
 
     def deploy(self, deployment: Deployment) -> None:
         """A function is there, or is another from now on."""
+        self._deployed[deployment.name] = deployment
+        quota = deployment.gpu_memory or (self._usual if deployment.name in self._users else 0)
         function = Function(
             deployment.name,
             memory=deployment.gpu_memory // deployment.concurrency,  # which its places share
+            quota=quota // deployment.concurrency,
             weight=deployment.weight,
             replicas=deployment.most * deployment.concurrency,
         )
         self._policy.on_function(measured(self.models, function), time.monotonic())
 
+    def uses_gpu(self, name: str) -> None:
+        """A replica of the function has memory on a GPU: it is granted some, whether it asked for it or not.
+        Others never call CUDA.
+        """
+        if name in self._deployed and name not in self._users:
+            self._users.add(name)
+            self.deploy(self._deployed[name])
+
     def remove(self, name: str) -> None:
         """A function is gone: what waits is refused, idle places end."""
+        self._deployed.pop(name, None)
+        self._users.discard(name)
         self._policy.on_function_removed(name, time.monotonic())
 
     def arrive(self, number: int, function: str, again: bool = False) -> None:

@@ -360,7 +360,7 @@ def test_a_call_ends_when_its_token_is_revoked(
         control._still.set(judge)
         steward = Steward(1.0, 0, 0, tmp_path)
         nobody = cast(Any, None)
-        broker = cast(Any, SimpleNamespace(all_back=lambda: True))
+        broker = cast(Any, SimpleNamespace(all_back=lambda: True, rooms=tuple))
         service = control.MonitorService(nobody, nobody, broker, steward, nobody)
         async for _ in service.Invocations(nothing(), SimpleNamespace(abort=abort)):
             pass

@@ -100,6 +100,9 @@ class Books(Ledger):
             flow = self._flows[function.name] = Flow(function, self._registered)
             self._registered += 1
         flow.function = function
+        for replica in flow.replicas:
+            if replica.memory == function.memory:  # else it is of an earlier revision
+                self._set_promise(replica, function.promise)
         flow.removed = False
         flow.load.declare(function.load)
         flow.run.declare(function.run)
@@ -119,12 +122,14 @@ class Books(Ledger):
             self._end(replica)
         self._forget_if_over(flow)
 
-    def on_gpu(self, gpu: int, memory: int, now: float) -> None:
+    def on_gpu(self, gpu: int, memory: int, now: float, promised: float = math.inf) -> None:
         self._now = now
         if card := self._cards.get(gpu):
-            self._resize(card, memory)
+            if (card.memory, card.promised) != (memory, promised):
+                card.promised = promised
+                self._resize(card, memory)
             return
-        card = self._cards[gpu] = Card(gpu, memory, self._tokens)
+        card = self._cards[gpu] = Card(gpu, memory, self._tokens, promised=promised)
         self._open += card.open
         self._largest = max(self._largest, memory)
         self._joined(card)
@@ -133,6 +138,7 @@ class Books(Ledger):
         card.memory = memory
         self._largest = max(one.memory for one in self._cards.values())
         self._make_room(card, 0)
+        self._keep_promises(card, 0)
         for flow in [one for one in self._flows.values() if not one.removed]:
             self._changed(flow)  # it may fit where it did not, or no more where it did
             self._refuse_if_hopeless(flow)
@@ -169,7 +175,7 @@ class Books(Ledger):
             return
         if replica in self._replicas:
             raise ValueError(f"replica {replica} is there already")
-        added = Replica(replica, flow, flow.function.memory)
+        added = Replica(replica, flow, flow.function.memory, flow.function.promise)
         self._replicas[replica] = added
         self._enrol(added)
         card = self._cards.get(gpu) if gpu is not None else None
@@ -341,13 +347,15 @@ class Books(Ledger):
                 self._decided.append(Send(flow.function.name, back.card.index, back.id))
                 self._moved(back.card)
             self._make_room(card, back.memory)
+            self._keep_promises(card, back.promise)
             return back, Start.RETURN
         if len(flow.replicas) >= flow.function.replicas and (old := flow.idle_anywhere()):
             self._end(old)  # of an earlier deployment: it does not fit here
         if self._total >= self._pool:
             self._end(self._surplus())
         self._make_room(card, flow.function.memory)
-        new = Replica(None, flow, flow.function.memory)
+        self._keep_promises(card, flow.function.promise)
+        new = Replica(None, flow, flow.function.memory, flow.function.promise)
         self._enrol(new)
         return new, Start.COLD
 
@@ -355,16 +363,15 @@ class Books(Ledger):
         """A replica that is away, from this GPU rather than others; or any idle one, if there is no more. One
         that was deployed with more memory may not fit.
         """
-        room = card.memory - card.pinned
         found = None
         for replica in flow.away:
-            if replica.memory > room:
+            if not card.has_room(replica.memory, replica.promise):
                 continue
             if replica.card is card:
                 return replica
             found = found or replica
         if found is None and len(flow.replicas) >= flow.function.replicas:
-            return flow.idle_anywhere(room)
+            return flow.idle_anywhere(card)
         return found
 
     def _make_room(self, card: Card, memory: int) -> None:
@@ -374,6 +381,14 @@ class Books(Ledger):
                 self._end(victim)
             else:
                 self._send(victim)
+
+    def _keep_promises(self, card: Card, more: int) -> None:
+        """Idle replicas end, those that are away before others, so that the card may promise more bytes."""
+        while card.bound + more > card.promised:
+            away = next((one for one in self._idle if one.card is card and not one.resident), None)
+            if away is None and not card.idle:
+                return
+            self._end(away or self._victim(card))
 
     def _bring(self, replica: Replica, card: Card) -> None:
         """Decide that this replica, which is away, comes to this GPU, which has room."""

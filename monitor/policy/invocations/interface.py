@@ -17,10 +17,16 @@ class Function(NamedTuple):
 
     name: str
     memory: int = 0  # bytes of a GPU that a replica occupies while it is resident
+    quota: int = 0  # bytes that a replica is promised there, be it resident or away; 0: as its memory
     weight: float = 1.0  # its share of service beside others that are busy too
     replicas: int = sys.maxsize  # the most there may be at once, and so the most invocations at once
     load: float | None = None  # seconds of a cold start, declared; None: unknown until measured
     run: float | None = None  # seconds of an invocation on a warm replica, declared; None: unknown
+
+    @property
+    def promise(self) -> int:
+        """Bytes that a replica is promised."""
+        return self.quota or self.memory
 
 
 class Invocation(NamedTuple):
@@ -103,8 +109,10 @@ class Policy(Protocol):
     def on_function_removed(self, name: str, now: float) -> None:
         """A function was removed: what waits is refused, idle replicas end, the others when they are idle."""
 
-    def on_gpu(self, gpu: int, memory: int, now: float) -> None:
-        """A GPU joins, with so many bytes for replicas; or one that is there has so many from now on."""
+    def on_gpu(self, gpu: int, memory: int, now: float, promised: float = math.inf) -> None:
+        """A GPU joins, with so many bytes for replicas; or one that is there has so many from now on.
+        `promised`: bytes that replicas may be promised there together, those that are away too.
+        """
 
     def on_gpu_lost(self, gpu: int, now: float) -> None:
         """A GPU left, with all that was resident there. Its invocations complete one by one, as failed."""

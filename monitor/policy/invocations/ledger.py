@@ -30,15 +30,19 @@ class Ledger:
         card.busy[replica] = None
         card.used += replica.memory
         card.pinned += replica.memory
+        card.bound += replica.promise
+        card.tied += replica.promise
 
     def _leave(self, replica: Replica, card: Card) -> None:
         """Take a busy replica off this GPU; the caller books where it is next."""
         del card.busy[replica]
         card.pinned -= replica.memory
+        card.tied -= replica.promise
         self._vacate(replica, card)
 
     def _vacate(self, replica: Replica, card: Card) -> None:
         card.used -= replica.memory
+        card.bound -= replica.promise
         at = replica.flow.at[card]
         del at[replica]
         if not at:
@@ -52,10 +56,12 @@ class Ledger:
             replica.flow.away[replica] = None
             if replica.card:
                 replica.card.absent += replica.memory
+                replica.card.bound += replica.promise
             return
         replica.card = card
         card.idle[replica] = None
         card.used += replica.memory
+        card.bound += replica.promise
         replica.flow.at.setdefault(card, {})[replica] = None
         self._moved(card)
 
@@ -66,11 +72,20 @@ class Ledger:
             del replica.flow.away[replica]
             if card:
                 card.absent -= replica.memory
+                card.bound -= replica.promise
             return
         assert card is not None
         del card.idle[replica]
         self._vacate(replica, card)
         self._moved(card)
+
+    def _set_promise(self, replica: Replica, promise: int) -> None:
+        """It is promised so many bytes from now on."""
+        more, replica.promise = promise - replica.promise, promise
+        if replica.card:
+            replica.card.bound += more
+            if replica.invocation is not None:
+                replica.card.tied += more
 
     def _drop(self, replica: Replica, busy: bool = False) -> None:
         """Take a replica that has ended out of the books. `busy`: an invocation ran in it."""

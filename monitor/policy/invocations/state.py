@@ -21,6 +21,9 @@ class Card:
     used: int = 0  # bytes of the replicas that are resident
     pinned: int = 0  # of these, bytes of the ones that run
     absent: int = 0  # bytes of the replicas that were here last and are away
+    promised: float = math.inf  # bytes that replicas may be promised together
+    bound: int = 0  # of these, promised to the replicas that are here, or were last
+    tied: int = 0  # of these, to the ones that run
     assigned: int = 0  # how often an invocation was given to it
     others: int = 0  # other dispatchers that keep it busy
     gone: bool = False
@@ -36,7 +39,15 @@ class Card:
 
     def holds(self, flow: Flow) -> bool:
         """Whether a replica of the function is resident here and idle, or can be once idle ones leave."""
-        return self.memory - self.pinned >= flow.function.memory or flow.idle_on(self) is not None
+        return self.takes(flow) or flow.idle_on(self) is not None
+
+    def takes(self, flow: Flow) -> bool:
+        """Whether one more replica of the function can be here once idle ones leave or end."""
+        return self.has_room(flow.function.memory, flow.function.promise)
+
+    def has_room(self, memory: int, promise: int) -> bool:
+        """The same of a replica with so much memory, which is promised so much."""
+        return self.memory - self.pinned >= memory and self.promised - self.tied >= promise
 
 
 @dataclass(eq=False, slots=True)
@@ -46,6 +57,7 @@ class Replica:
     id: int | None  # None until its first invocation began
     flow: Flow
     memory: int
+    promise: int
     card: Card | None = None
     resident: bool = False
     invocation: int | None = None
@@ -93,10 +105,11 @@ class Flow:
                 return replica
         return None
 
-    def idle_anywhere(self, room: float = math.inf) -> Replica | None:
-        """A replica that is idle and needs no more memory than this, away rather than resident."""
+    def idle_anywhere(self, card: Card | None = None) -> Replica | None:
+        """A replica that is idle, and can be on this GPU, away rather than resident."""
         for replica in (*self.away, *self.replicas):
-            if replica.invocation is None and replica.memory <= room:
+            able = card is None or card.has_room(replica.memory, replica.promise)
+            if replica.invocation is None and able:
                 return replica
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from itertools import count, islice
@@ -36,9 +37,13 @@ class Chaos:
         self.world = World(name, options)
         self.fresh = count()  # numbers of GPUs
         for gpu in islice(self.fresh, 4):
-            self.world.gpu(gpu, self.chance.choice([60, 100]))
+            self.gpu(gpu)
         for number in range(12):
             self.deploy(number)
+
+    def gpu(self, number: int) -> None:
+        memory = self.chance.choice([60, 100])
+        self.world.gpu(number, memory, self.chance.choice([1, 2, math.inf]) * memory)
 
     def deploy(self, number: int) -> None:
         limit = self.chance.choice([1, 2, 1 << 60, 1 << 60])
@@ -81,9 +86,9 @@ class Chaos:
             if len(world.gpus) > 2 and which < 0.4:
                 world.lose_gpu(chance.choice([*world.gpus]))
             elif which < 0.6:
-                world.gpu(chance.choice([*world.gpus]), chance.choice([60, 100]))
+                self.gpu(chance.choice([*world.gpus]))
             elif len(world.gpus) < 6:
-                world.gpu(next(self.fresh), 100)
+                self.gpu(next(self.fresh))
         elif len(world.functions) > 6 and chance.random() < 0.5:
             world.remove(chance.choice([*world.functions]))
         else:

@@ -33,6 +33,32 @@ def test_with_evict_end_it_is_loaded_again() -> None:
     assert made.log == ["a@0 cold", "b@0 cold", "end a", "c@0 cold", "end b", "a@0 cold"]
 
 
+def test_no_more_is_promised_than_there_is_whoever_is_away() -> None:
+    """Each of them could come back at any time. Who is away ends before who is not."""
+    made = World("fcfs")
+    made.gpu(0, 100, promised=200)
+    for name in "abcd":
+        made.function(name, 60)
+    for name in "abc":
+        made.finish(made.arrive(name))
+    made.finish(made.arrive("d"))
+    assert made.log == ["a@0 cold", "send a", "b@0 cold", "send b", "c@0 cold", "send c", "end a", "d@0 cold"]
+    made.log.clear()
+    made.finish(made.arrive("b"))
+    assert made.log == ["send d", "b@0 return"]
+
+
+def test_who_declares_no_memory_is_promised_some_all_the_same() -> None:
+    made = World("fcfs", {"tokens": 2})
+    made.gpu(0, 100, promised=100)
+    for name in "abc":
+        made.function(name, 0, quota=50)
+    held = [made.arrive(name) for name in "abc"]
+    assert [made.live[number].run.gpu for number in held[:2]] == [0, 0]
+    made.finish(held[0])
+    assert made.log == ["a@0 cold", "b@0 cold", "end a", "c@0 cold"]
+
+
 def test_a_full_pool_ends_who_was_used_longest_ago() -> None:
     made = world("fcfs", functions="abc", pool=2)
     together(made, "abcb")

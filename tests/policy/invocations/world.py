@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
@@ -57,9 +58,9 @@ class World:
 
     # -- events
 
-    def gpu(self, number: int, memory: int = 100) -> None:
+    def gpu(self, number: int, memory: int = 100, promised: float = math.inf) -> None:
         self.gpus[number] = memory
-        self.policy.on_gpu(number, memory, self.now)
+        self.policy.on_gpu(number, memory, self.now, promised)
         self.settle()
 
     def function(self, name: str, memory: int = 10, **more: Any) -> None:
@@ -231,11 +232,15 @@ class World:
                 used[gpu] += self.memory[key]
         assert len(self.policy) == len(self.waiting)
         cards = {card.index: card for card in self.policy.cards()}
+        replicas = [replica for flow in self.policy.flows() for replica in flow.replicas]
         assert cards.keys() == self.gpus.keys()
         for gpu, card in cards.items():
             assert (card.used, card.pinned) == (used[gpu] + pinned[gpu], pinned[gpu])
             assert card.running == running[gpu]
             assert {replica.id for replica in card.idle} == homes[gpu]
+            assert card.tied == sum(replica.promise for replica in card.busy)
+            assert card.bound == sum(one.promise for one in replicas if one.card is card)
+            assert card.bound <= max(card.promised, card.tied)
         waiting = Counter(one.function for one in self.waiting.values())
         flows = {flow.function.name: flow for flow in self.policy.flows()}
         for name in self.functions:
