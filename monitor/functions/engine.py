@@ -235,7 +235,7 @@ class Engine:
         gpu = where.gpu if where.resident and where.gpu in self._schedule.gpus else None
         for place in self._fleet.places.values():
             if place.unit.replica.program == program and self._schedule.known:
-                self._schedule.uses_gpu(place.unit.function.name)
+                self._schedule.uses_gpu(place.unit.function.name, True)
                 place.unit.gpu = where.gpu
                 if place.job is None and place.gpu != gpu:
                     place.gpu = gpu
@@ -305,6 +305,8 @@ class Engine:
             self._enter(job, place)
         self._schedule.complete(job.number, failed=result != "ok")
         if place:
+            if result == "ok" and self._memory.tells and not self._memory.where(place.unit.replica):
+                self._schedule.uses_gpu(job.function.name, False)
             self._leave(place)
         if again:
             self._again(job)

@@ -29,7 +29,7 @@ from .memory import Gpus, Where
 from .notes import Note, Notes, What
 from .replica import Replica
 
-AGAIN_SECONDS = (0.5, 10.0)  # between two tries to reach it: at first, at most
+AGAIN_SECONDS = (0.5, 2.0)  # between two tries to reach it: at first, at most
 FIRST_SECONDS = 3.0  # that a start waits to learn which GPUs there are
 
 log = structlog.get_logger()
@@ -127,6 +127,11 @@ class GpuServer:
             self._notes.put(what, program, gpu)
 
     # -- what is heard
+
+    @property
+    def tells(self) -> bool:
+        """Whether it is heard: what it has not said of a replica is not so."""
+        return self._notes is not None and self._heard
 
     def where(self, replica: Replica) -> Where | None:
         """Where the replica's memory is; None: it has none, or that is not known."""

@@ -32,6 +32,10 @@ class Memory(Protocol):
     def gpus(self) -> Gpus | None:
         """The GPUs; None: they are not known."""
 
+    @property
+    def tells(self) -> bool:
+        """Whether it is heard: what it has not said of a replica is not so."""
+
     def bring(self, replica: Replica) -> None:
         """Bring the replica's memory back to the GPU where it was last."""
 

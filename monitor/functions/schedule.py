@@ -104,7 +104,7 @@ class Schedule:
         self._others: Mapping[int, int] = {}
         self._usual = 0  # bytes that a program is granted which asks for none
         self._deployed: dict[str, Deployment] = {}
-        self._users: set[str] = set()  # functions that have had memory on a GPU
+        self._uses: dict[str, bool] = {}  # of functions that have run: whether they have memory on a GPU
         self.models = Memory()  # seconds of starts and runs that other servers measured
         self._policy.on_gpu(GPU, MEMORY, time.monotonic())
 
@@ -127,8 +127,8 @@ class Schedule:
             self._policy.on_gpu(gpu, memory, now, promised.get(gpu, math.inf))
         if self._usual != usual:
             self._usual = usual
-            for name in self._users & self._deployed.keys():
-                self.deploy(self._deployed[name])
+            for deployment in list(self._deployed.values()):
+                self.deploy(deployment)
         self.gpus = dict(sorted(self.gpus.items()))  # whichever was ready first
         self.known = True
         self.others(self._others)  # who may say nothing new for long
@@ -146,7 +146,8 @@ class Schedule:
     def deploy(self, deployment: Deployment) -> None:
         """A function is there, or is another from now on."""
         self._deployed[deployment.name] = deployment
-        quota = deployment.gpu_memory or (self._usual if deployment.name in self._users else 0)
+        may_use = self._uses.get(deployment.name, True)
+        quota = deployment.gpu_memory or (self._usual if may_use else 0)
         function = Function(
             deployment.name,
             memory=deployment.gpu_memory // deployment.concurrency,  # which its places share
@@ -156,18 +157,19 @@ class Schedule:
         )
         self._policy.on_function(measured(self.models, function), time.monotonic())
 
-    def uses_gpu(self, name: str) -> None:
-        """A replica of the function has memory on a GPU: it is granted some, whether it asked for it or not.
-        Others never call CUDA.
+    def uses_gpu(self, name: str, does: bool) -> None:
+        """A replica of the function has memory on a GPU, or has run and has none: it never calls CUDA. Who
+        has once had some may have it again.
         """
-        if name in self._deployed and name not in self._users:
-            self._users.add(name)
+        known = self._uses.get(name)
+        if name in self._deployed and (known is None or (does and not known)):
+            self._uses[name] = does
             self.deploy(self._deployed[name])
 
     def remove(self, name: str) -> None:
         """A function is gone: what waits is refused, idle places end."""
         self._deployed.pop(name, None)
-        self._users.discard(name)
+        self._uses.pop(name, None)
         self._policy.on_function_removed(name, time.monotonic())
 
     def arrive(self, number: int, function: str, again: bool = False) -> None:

@@ -87,6 +87,7 @@ class FakeMemory:
     def __init__(self) -> None:
         self.gpus = Gpus({0: 1 << 30, 1: 1 << 30}, True)
         self.moves: list[int] = []
+        self.tells = True
 
     def where(self, _: Replica) -> Where | None:
         return None

@@ -194,6 +194,21 @@ def test_a_monitor_that_begins_anew_is_heard_with_its_new_token(
     assert asyncio.run(tell()) == [(1, Note.BEGINS), (2, Note.BEGINS)]
 
 
+def test_a_monitor_that_begins_anew_is_looked_for_every_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is heard the policy goes by what the one before had, and may refuse what would fit."""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 20:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(tried, "asyncio", SimpleNamespace(sleep=sleep, Event=asyncio.Event))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(tried.GpuServer(lambda: None).run())
+    assert max(pauses) == 2
+
+
 def test_a_monitor_that_ends_while_it_is_looked_up_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

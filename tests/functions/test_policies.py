@@ -225,21 +225,20 @@ def test_options_of_the_command_line_reach_the_policy() -> None:
     assert FunctionsOptions().policy_options == {}
 
 
-def test_who_declares_no_memory_counts_once_it_has_some() -> None:
-    """As what a program is granted that asks for none; who never calls CUDA is granted nothing."""
+def test_who_declares_no_memory_counts_until_it_has_run_without_any() -> None:
+    """As what a program is granted that asks for none."""
     schedule = Schedule("lalb", 4)
-    for name in ("cuda", "more", "none"):
+    for name in ("cuda", "none", "more"):
         schedule.deploy(Deployment(name, source="x", most=9))
     schedule.take({0: 64}, {0: 64}, 32)
-    assert len(begun(schedule, "cuda", "more", "none")) == 3
-    for number, place in enumerate((7, 8, 9)):
+    assert len(begun(schedule, "cuda", "none", "more")) == 2
+    for number, place in enumerate((7, 8)):
         schedule.begin(number, place)
         schedule.complete(number, failed=False)
-    schedule.uses_gpu("cuda")
-    schedule.uses_gpu("more")
+    schedule.uses_gpu("cuda", True)
+    schedule.uses_gpu("cuda", False)  # a replica that has not called CUDA yet
+    schedule.uses_gpu("none", False)
+    assert [type(one) for one in schedule.decisions()] == [Run]  # `more`; `none` keeps no room from it
     schedule.arrive(3, "cuda")
     schedule.arrive(4, "cuda")
-    runs = list(schedule.decisions())
-    assert [type(one).__name__ for one in runs] == ["Run", "End", "Run"]  # `more` makes room, `none` has none
-    assert isinstance(runs[1], End)
-    assert runs[1].replica == 8
+    assert [type(one) for one in schedule.decisions()] == [Run]
