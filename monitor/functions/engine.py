@@ -171,25 +171,28 @@ class Engine:
         self._memory.bring(place.unit.replica)
 
     def _take_along(self, place: Place, gpu: int) -> int:
-        """Move an idle place to this GPU, and with it all of its replica, unless others of that run where it
-        is. Returns where it is then.
+        """Move an idle place to this GPU, and with it all of its replica, unless that has several GPUs or
+        others of it run where it is. Returns where it is then.
         """
         unit = place.unit
-        if unit.gpu != gpu and not any(one.job for one in unit.places):
+        stays = unit.replica.deployment.gpus > 1 or any(one.job for one in unit.places)
+        if unit.gpu != gpu and not stays:
             self._memory.move(unit.replica, gpu)
             unit.gpu = gpu
         place.gpu = gpu
         return unit.gpu
 
     def _send(self, number: int) -> None:
-        """Carry out Send: the replica's memory leaves its GPU. Where that frees no room for others, the
-        replica ends.
+        """Carry out Send: the replica's memory leaves its GPU. Where that frees no room for others, or it
+        would stay, the replica ends.
         """
         place = self._fleet.places.get(number)
         if place is None:
             return
         place.gpu = None
-        if (gpus := self._memory.gpus) and not gpus.elastic and place.unit.replica.deployment.gpu_memory:
+        deployment, gpus = place.unit.replica.deployment, self._memory.gpus
+        frees_nothing = gpus and not gpus.elastic and deployment.gpu_memory
+        if frees_nothing or deployment.gpus > 1:
             self._fleet.end(place)
             self._schedule.lose(place.number)
         else:
@@ -237,9 +240,9 @@ class Engine:
             if place.unit.replica.program == program and self._schedule.known:
                 self._schedule.uses_gpu(place.unit.function.name, True)
                 place.unit.gpu = where.gpu
-                if place.job is None and place.gpu != gpu:
-                    place.gpu = gpu
-                    self._schedule.resident(place.number, gpu)
+                if place.job is None and (place.gpu, place.also) != (gpu, where.also):
+                    place.gpu, place.also = gpu, where.also
+                    self._schedule.resident(place.number, gpu, where.also)
 
     def session_lost(self, program: bytes) -> None:
         """A replica's API server died: what it had on the GPU is gone, and it cannot know how to go on."""

@@ -142,7 +142,7 @@ class GpuServer:
         tell any more.
         """
         where = self._where.get(replica.program)
-        if self._notes is None or where is None or where == Where(gpu, True):
+        if self._notes is None or where is None or where[:2] == (gpu, True):
             call()
         else:
             self._returns.setdefault(replica.program, []).append(call)
@@ -223,7 +223,7 @@ class GpuServer:
             self.on_lost(reply.program)
             return
         self._had.add(reply.program)
-        where = self._where[reply.program] = Where(reply.gpu, reply.resident)
+        where = self._where[reply.program] = Where(reply.gpu, reply.resident, tuple(reply.also))
         if where.resident:
             self._released(reply.program)
         self.on_moved(reply.program, where)

@@ -13,6 +13,12 @@ class Where(NamedTuple):
 
     gpu: int
     resident: bool
+    also: tuple[int, ...] = ()  # its other GPUs, if it has several
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """All GPUs that it has."""
+        return (self.gpu, *self.also)
 
 
 class Gpus(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -41,22 +41,22 @@ class Occupancy:
     """
 
     def __init__(self) -> None:
-        self._gpus: dict[int, int] = {}  # of each invocation that runs
+        self._gpus: dict[int, tuple[int, ...]] = {}  # of each invocation that runs
         self._running: dict[int, int] = {}
         self._area: dict[int, float] = {}  # seconds of a token since the last look
         self._counted: dict[int, float] = {}
         self._looked = time.monotonic()
 
-    def begin(self, number: int, gpu: int) -> None:
-        """An invocation has a token of this GPU."""
-        self._count(gpu, time.monotonic())
-        self._gpus[number] = gpu
-        self._running[gpu] = self._running.get(gpu, 0) + 1
+    def begin(self, number: int, *gpus: int) -> None:
+        """An invocation has a token of each of these GPUs."""
+        self._gpus[number] = gpus
+        for gpu in gpus:
+            self._count(gpu, time.monotonic())
+            self._running[gpu] = self._running.get(gpu, 0) + 1
 
     def end(self, number: int) -> None:
-        """The invocation has given its token back. Of one that never had one: nothing."""
-        gpu = self._gpus.pop(number, None)
-        if gpu is not None:
+        """The invocation has given its tokens back. Of one that never had one: nothing."""
+        for gpu in self._gpus.pop(number, ()):
             self._count(gpu, time.monotonic())
             self._running[gpu] -= 1
 
@@ -154,6 +154,7 @@ class Schedule:
             quota=quota // deployment.concurrency,
             weight=deployment.weight,
             replicas=deployment.most * deployment.concurrency,
+            gpus=max(1, deployment.gpus),
         )
         self._policy.on_function(measured(self.models, function), time.monotonic())
 
@@ -196,9 +197,9 @@ class Schedule:
         if self.known:
             self.resident(place, None)
 
-    def resident(self, place: int, gpu: int | None) -> None:
-        """An idle place's memory is on this GPU; None: on none."""
-        self._policy.on_resident(place, gpu if gpu in self.gpus else None, time.monotonic())
+    def resident(self, place: int, gpu: int | None, also: Collection[int] = ()) -> None:
+        """An idle place's memory is on this GPU, and these others; None: on none."""
+        self._policy.on_resident(place, gpu if gpu in self.gpus else None, time.monotonic(), also)
 
     def lose(self, place: int) -> None:
         """A place is gone."""
@@ -225,7 +226,7 @@ class Schedule:
         """What is to be done now, until there is nothing more to do before the next event."""
         while (decision := self._policy.next()) is not None:
             if isinstance(decision, Run):
-                self._occupancy.begin(decision.invocation.id, decision.gpu)
+                self._occupancy.begin(decision.invocation.id, decision.gpu, *decision.also)
             yield decision
 
     @property

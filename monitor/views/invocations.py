@@ -153,7 +153,9 @@ class Listening:
                 if not (word := self._words.get(program)):
                     continue
                 if where:
-                    yield control_pb2.InvocationReply(program=word, gpu=where.gpu, resident=where.resident)
+                    yield control_pb2.InvocationReply(
+                        program=word, gpu=where.gpu, resident=where.resident, also=where.also
+                    )
                 else:
                     yield control_pb2.InvocationReply(program=word, lost=True)
 

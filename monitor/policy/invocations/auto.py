@@ -156,8 +156,7 @@ class Auto(FlowPolicy):
     def _best(self, card: Card) -> Flow | None:
         """The function to run next on this GPU; of equals the one that waits longest."""
         bound = self._overrun * max(1, self._tokens * len(self._cards))
-        if card.busy:
-            self._keep_room(card, bound)
+        self._keep_room(card, bound)
         if self._total >= self._pool and not self._idle:
             return None
         candidates = self._candidates(card)
@@ -169,7 +168,7 @@ class Auto(FlowPolicy):
         """Whether to load one is decided by the highest scores. Who is resident elsewhere, and does not wait
         long, is loaded once more only where nothing else is to do.
         """
-        kept = self._room.keeps(card)
+        kept = self._room.keeps
         waits: dict[Card, float] = {}
         warm, cold, more = Choice(), Choice(), Choice()
         sooner: list[tuple[Flow, float]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import ClassVar
 
@@ -129,7 +129,7 @@ class Books(Ledger):
                 card.promised = promised
                 self._resize(card, memory)
             return
-        card = self._cards[gpu] = Card(gpu, memory, self._tokens, promised=promised)
+        card = self._cards[gpu] = Card(gpu, memory, self._tokens, promised=promised, peers=self._cards)
         self._open += card.open
         self._largest = max(self._largest, memory)
         self._joined(card)
@@ -152,8 +152,9 @@ class Books(Ledger):
         card.gone = True
         self._open -= card.open
         self._largest = max((one.memory for one in self._cards.values()), default=0)
-        for replica in [*card.idle, *card.busy]:
-            self._drop(replica)
+        for replica in [one for flow in self._flows.values() for one in flow.replicas]:
+            if replica.resident and card in replica.cards:
+                self._drop(replica)
         self._parted(card)
         for flow in list(self._flows.values()):
             self._refuse_if_hopeless(flow)
@@ -188,13 +189,16 @@ class Books(Ledger):
         if found := self._replicas.get(replica):
             self._drop(found)
 
-    def on_resident(self, replica: int, gpu: int | None, now: float) -> None:
+    def on_resident(self, replica: int, gpu: int | None, now: float, also: Collection[int] = ()) -> None:
         self._now = now
         found = self._replicas.get(replica)
         if found is None or found.invocation is not None:
             return
         self._unset_idle(found)
-        self._set_idle(found, self._cards.get(gpu) if gpu is not None else None)
+        card = self._cards.get(gpu) if gpu is not None else None
+        if card:
+            found.also = tuple(self._cards[one] for one in also if one in self._cards and one != gpu)
+        self._set_idle(found, card)
 
     # -- invocations
 
@@ -251,9 +255,11 @@ class Books(Ledger):
             return
         flow, card, replica = running.flow, running.card, running.replica
         flow.in_flight -= 1
-        card.running -= 1
-        if not card.gone:
-            self._open += 1
+        cards = (card, *running.also)
+        for each in cards:
+            each.running -= 1
+            if not each.gone:
+                self._open += 1
         replica.invocation = None
         if replica.id is None:
             self._drop(replica, busy=True)
@@ -270,8 +276,10 @@ class Books(Ledger):
             seconds = now - running.began
             (flow.run.at_least if failed else flow.run.add)(seconds)
         self._ended(running, seconds)
-        self._make_room(card, 0)  # if the GPU has less than it had
-        self._moved(card)
+        for each in cards:
+            self._make_room(each, 0)  # if the GPU has less than it had
+            self._keep_promises(each, 0)
+            self._moved(each)
         self._forget_if_over(flow)
 
     def on_tick(self, now: float, utilisation: Mapping[int, float]) -> None:
@@ -323,17 +331,19 @@ class Books(Ledger):
         replica, start = self._take(flow, card)
         replica.invocation = invocation.id
         flow.in_flight += 1
-        card.running += 1
         card.assigned += 1
-        self._open -= 1
         self._enter(replica, card)
-        running = Running(
-            invocation, flow, card, replica, start, self._now, cost if start is not Start.WARM else 0.0
-        )
+        for each in replica.cards:
+            each.running += 1
+            self._open -= 1
+        cost = cost if start is not Start.WARM else 0.0
+        running = Running(invocation, flow, card, replica, start, self._now, cost, also=replica.also)
         self._runs[invocation.id] = running
-        self._decided.append(Run(invocation, card.index, replica.id, start))
+        also = tuple(each.index for each in replica.also)
+        self._decided.append(Run(invocation, card.index, replica.id, start, also))
         self._started(running)
-        self._moved(card)
+        for each in replica.cards:
+            self._moved(each)
 
     def _take(self, flow: Flow, card: Card) -> tuple[Replica, Start]:
         """A replica that is nowhere in the books, and what it needs."""
@@ -346,18 +356,23 @@ class Books(Ledger):
                 assert back.id is not None
                 self._decided.append(Send(flow.function.name, back.card.index, back.id))
                 self._moved(back.card)
-            self._make_room(card, back.memory)
-            self._keep_promises(card, back.promise)
+            self._settle(back, card)
             return back, Start.RETURN
         if len(flow.replicas) >= flow.function.replicas and (old := flow.idle_anywhere()):
             self._end(old)  # of an earlier deployment: it does not fit here
         if self._total >= self._pool:
             self._end(self._surplus())
-        self._make_room(card, flow.function.memory)
-        self._keep_promises(card, flow.function.promise)
         new = Replica(None, flow, flow.function.memory, flow.function.promise)
+        self._settle(new, card)
         self._enrol(new)
         return new, Start.COLD
+
+    def _settle(self, replica: Replica, card: Card) -> None:
+        """See to it that the replica, which is nowhere in the books, has room on this GPU and its others."""
+        replica.also = card.beside(replica.flow.function.gpus, replica.memory, replica.promise)
+        for each in (card, *replica.also):
+            self._make_room(each, replica.memory)
+            self._keep_promises(each, replica.promise)
 
     def _returning(self, flow: Flow, card: Card) -> Replica | None:
         """A replica that is away, from this GPU rather than others; or any idle one, if there is no more. One
@@ -365,7 +380,7 @@ class Books(Ledger):
         """
         found = None
         for replica in flow.away:
-            if not card.has_room(replica.memory, replica.promise):
+            if not card.has_place(flow.function.gpus, replica.memory, replica.promise):
                 continue
             if replica.card is card:
                 return replica
@@ -375,8 +390,8 @@ class Books(Ledger):
         return found
 
     def _make_room(self, card: Card, memory: int) -> None:
-        while card.memory - card.used < memory and card.idle:
-            victim = self._victim(card)
+        while card.memory - card.used < memory and (card.idle or card.guests):
+            victim = self._leaver(card)
             if self._ends:
                 self._end(victim)
             else:
@@ -385,10 +400,14 @@ class Books(Ledger):
     def _keep_promises(self, card: Card, more: int) -> None:
         """Idle replicas end, those that are away before others, so that the card may promise more bytes."""
         while card.bound + more > card.promised:
-            away = next((one for one in self._idle if one.card is card and not one.resident), None)
-            if away is None and not card.idle:
+            away = next((one for one in self._idle if card in one.cards and not one.resident), None)
+            if away is None and not (card.idle or card.guests):
                 return
-            self._end(away or self._victim(card))
+            self._end(away or self._leaver(card))
+
+    def _leaver(self, card: Card) -> Replica:
+        """Who makes room on this GPU; those of several GPUs of which it is not the first come last."""
+        return self._victim(card) if card.idle else next(iter(card.guests))
 
     def _bring(self, replica: Replica, card: Card) -> None:
         """Decide that this replica, which is away, comes to this GPU, which has room."""
@@ -432,8 +451,12 @@ class Books(Ledger):
         """What no GPU could ever hold. Before the first GPU is known, everything may come."""
         if not self._cards:
             return
-        most = self._largest
-        if flow.function.memory > most:
-            name, memory = flow.function.name, flow.function.memory
-            for invocation in [one for one in self._waits.values() if one.function == name]:
-                self._refuse(invocation, f"{name} needs {memory} bytes of a GPU, the largest has {most}")
+        most, function = self._largest, flow.function
+        if function.memory > most:
+            why = f"{function.name} needs {function.memory} bytes of a GPU, the largest has {most}"
+        elif sum(card.memory >= function.memory for card in self._cards.values()) < function.gpus:
+            why = f"{function.name} needs {function.gpus} GPUs with {function.memory} bytes each"
+        else:
+            return
+        for invocation in [one for one in self._waits.values() if one.function == function.name]:
+            self._refuse(invocation, why)

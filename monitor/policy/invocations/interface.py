@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
 
@@ -22,6 +22,7 @@ class Function(NamedTuple):
     replicas: int = sys.maxsize  # the most there may be at once, and so the most invocations at once
     load: float | None = None  # seconds of a cold start, declared; None: unknown until measured
     run: float | None = None  # seconds of an invocation on a warm replica, declared; None: unknown
+    gpus: int = 1  # that a replica has at once, and its memory on each of them
 
     @property
     def promise(self) -> int:
@@ -51,13 +52,15 @@ class Run(NamedTuple):
     """The invocation runs now, on this GPU. The caller reports `on_begin` and then `on_complete`.
 
     `replica` is idle; where it is away its memory is brought to `gpu` first (`start` is RETURN). None: the
-    caller starts a new one there (COLD), and `on_begin` says its id.
+    caller starts a new one there (COLD), and `on_begin` says its id. `also`: its other GPUs, if it has
+    several.
     """
 
     invocation: Invocation
     gpu: int
     replica: int | None
     start: Start
+    also: tuple[int, ...] = ()
 
 
 class Bring(NamedTuple):
@@ -128,8 +131,10 @@ class Policy(Protocol):
     def on_replica_lost(self, replica: int, now: float) -> None:
         """A replica died or was ended. Its invocation, if it has one, is told by `on_complete` as well."""
 
-    def on_resident(self, replica: int, gpu: int | None, now: float) -> None:
-        """An idle replica's memory is elsewhere than the policy decided: on this GPU, or away (None)."""
+    def on_resident(self, replica: int, gpu: int | None, now: float, also: Collection[int] = ()) -> None:
+        """An idle replica's memory is elsewhere than the policy decided: on this GPU, or away (None). `also`:
+        its other GPUs, if it has several.
+        """
 
     def on_arrival(self, invocation: Invocation, now: float, *, first: bool = False) -> None:
         """An invocation waits. `first`: it was run before and failed, and goes before all others."""

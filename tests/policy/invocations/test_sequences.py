@@ -59,6 +59,38 @@ def test_who_declares_no_memory_is_promised_some_all_the_same() -> None:
     assert made.log == ["a@0 cold", "b@0 cold", "end a", "c@0 cold"]
 
 
+@pytest.mark.parametrize("name", ["fcfs", "lalb", "mqfq", "kaas-affinity", "auto", "rr"])
+def test_a_replica_of_two_gpus_counts_on_both(name: str) -> None:
+    """Its memory and its token: whoever ran beside it there would wait in the GPU server for it to end."""
+    made = World(name, {"tokens": 1})
+    for gpu in range(2):
+        made.gpu(gpu, 100)
+    made.function("pair", 60, gpus=2)
+    made.function("a", 60)
+    first, other = made.arrive("pair"), made.arrive("a")
+    assert list(made.live) == [first]
+    made.finish(first)
+    assert list(made.live) == [other]
+    assert made.log[1:] == ["send pair", f"a@{made.live[other].run.gpu} cold"]
+    made.finish(other)
+    made.lose_gpu(1)
+    assert made.over[made.arrive("pair")] == "refused: pair needs 2 GPUs with 60 bytes each"
+
+
+def test_where_a_replica_of_two_gpus_really_is() -> None:
+    made = World("fcfs", {"tokens": 2})
+    for gpu in range(3):
+        made.gpu(gpu, 100)
+    made.function("pair", 60, gpus=2)
+    made.finish(made.arrive("pair"))
+    (replica,) = made.replicas
+    made.policy.on_resident(replica, 2, made.now, also=(1,))
+    assert [(card.index, card.used) for card in made.policy.cards()] == [(0, 0), (1, 60), (2, 60)]
+    made.lose_gpu(1)
+    (pair,) = made.policy.flows()
+    assert not pair.replicas
+
+
 def test_a_full_pool_ends_who_was_used_longest_ago() -> None:
     made = world("fcfs", functions="abc", pool=2)
     together(made, "abcb")
