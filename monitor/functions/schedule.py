@@ -146,8 +146,9 @@ class Schedule:
     def deploy(self, deployment: Deployment) -> None:
         """A function is there, or is another from now on."""
         self._deployed[deployment.name] = deployment
-        may_use = self._uses.get(deployment.name, True)
-        quota = deployment.gpu_memory or (self._usual if may_use else 0)
+        uses = self._uses.get(deployment.name)
+        quota = deployment.gpu_memory or (self._usual if uses else 0)
+        perhaps = self._usual if uses is None else 0
         function = Function(
             deployment.name,
             memory=deployment.gpu_memory // deployment.concurrency,  # which its places share
@@ -155,6 +156,7 @@ class Schedule:
             weight=deployment.weight,
             replicas=deployment.most * deployment.concurrency,
             gpus=max(1, deployment.gpus),
+            perhaps=perhaps // deployment.concurrency,
         )
         self._policy.on_function(measured(self.models, function), time.monotonic())
 

@@ -250,20 +250,26 @@ def test_options_of_the_command_line_reach_the_policy() -> None:
     assert FunctionsOptions().policy_options == {}
 
 
-def test_who_declares_no_memory_counts_until_it_has_run_without_any() -> None:
-    """As what a program is granted that asks for none."""
-    schedule = Schedule("lalb", 4)
+def test_who_declares_no_memory_counts_once_it_has_some() -> None:
+    """As what a program is granted that asks for none. Before it is known, idle ones end for it."""
+    schedule = Schedule("lalb", 8)
     for name in ("cuda", "none", "more"):
         schedule.deploy(Deployment(name, source="x", most=9))
     schedule.take({0: 64}, {0: 64}, 32)
-    assert len(begun(schedule, "cuda", "none", "more")) == 2
-    for number, place in enumerate((7, 8)):
-        schedule.begin(number, place)
+    assert len(begun(schedule, "cuda", "cuda", "none", "none", "none")) == 5  # they may never call CUDA
+    for number in range(5):
+        schedule.begin(number, number)
         schedule.complete(number, failed=False)
     schedule.uses_gpu("cuda", True)
     schedule.uses_gpu("cuda", False)  # a replica that has not called CUDA yet
     schedule.uses_gpu("none", False)
-    assert [type(one) for one in schedule.decisions()] == [Run]  # `more`; `none` keeps no room from it
-    schedule.arrive(3, "cuda")
-    schedule.arrive(4, "cuda")
-    assert [type(one) for one in schedule.decisions()] == [Run]
+    schedule.arrive(5, "more")
+    end, run = schedule.decisions()
+    assert isinstance(end, End)
+    assert end.function == "cuda"
+    assert isinstance(run, Run)
+    schedule.begin(5, 5)
+    schedule.uses_gpu("more", True)
+    for number in (6, 7):
+        schedule.arrive(number, "cuda")
+    assert [type(one) for one in schedule.decisions()] == [Run]  # there is room for one beside `more`

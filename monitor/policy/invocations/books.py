@@ -372,7 +372,7 @@ class Books(Ledger):
         replica.also = card.beside(replica.flow.function.gpus, replica.memory, replica.promise)
         for each in (card, *replica.also):
             self._make_room(each, replica.memory)
-            self._keep_promises(each, replica.promise)
+            self._keep_promises(each, replica.promise or replica.flow.function.perhaps)
 
     def _returning(self, flow: Flow, card: Card) -> Replica | None:
         """A replica that is away, from this GPU rather than others; or any idle one, if there is no more. One

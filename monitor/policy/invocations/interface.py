@@ -23,6 +23,9 @@ class Function(NamedTuple):
     load: float | None = None  # seconds of a cold start, declared; None: unknown until measured
     run: float | None = None  # seconds of an invocation on a warm replica, declared; None: unknown
     gpus: int = 1  # that a replica has at once, and its memory on each of them
+    perhaps: int = (
+        0  # bytes that a new replica may turn out to need: idle ones end for them, and nobody waits
+    )
 
     @property
     def promise(self) -> int:
