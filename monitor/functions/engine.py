@@ -14,7 +14,7 @@ from gpuferry.guest.units import exact_size
 
 from ..policy.invocations import Bring, Decision, End, Refuse, Run, Send, Start
 from .deployment import Deployment
-from .fleet import Ending, Fleet, Function, Place
+from .fleet import Ending, Fleet, Function, Place, Unit
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
 from .job import Job, Observer, State
 from .memory import Gpus, Memory, Where
@@ -404,6 +404,12 @@ class Engine:
             self._fleet.retire(place.unit)
         elif where := self._memory.where(place.unit.replica):
             self.moved(place.unit.replica.program, where)
+
+    def introduce(self, unit: Unit) -> None:
+        """Have the GPU server say where the replica's memory is, of which no invocation has told it: it may
+        have loaded what it needs at its start.
+        """
+        self._memory.bring(unit.replica)
 
     def _lost(self, place: Place) -> None:
         """An idle place is gone."""

@@ -146,10 +146,17 @@ class Schedule:
     def deploy(self, deployment: Deployment) -> None:
         """A function is there, or is another from now on."""
         self._deployed[deployment.name] = deployment
+        self._policy.on_function(measured(self.models, self._function(deployment)), time.monotonic())
+
+    def make_room(self, deployment: Deployment, gpu: int) -> None:
+        """A replica of this deployment, which may not be there yet, is about to start on this GPU."""
+        self._policy.on_start(self._function(deployment), gpu, time.monotonic())
+
+    def _function(self, deployment: Deployment) -> Function:
         uses = self._uses.get(deployment.name)
         quota = deployment.gpu_memory or (self._usual if uses else 0)
         perhaps = self._usual if uses is None else 0
-        function = Function(
+        return Function(
             deployment.name,
             memory=deployment.gpu_memory // deployment.concurrency,  # which its places share
             quota=quota // deployment.concurrency,
@@ -158,7 +165,6 @@ class Schedule:
             gpus=max(1, deployment.gpus),
             perhaps=perhaps // deployment.concurrency,
         )
-        self._policy.on_function(measured(self.models, function), time.monotonic())
 
     def uses_gpu(self, name: str, does: bool) -> None:
         """A replica of the function has memory on a GPU, or has run and has none: it never calls CUDA. Who

@@ -479,6 +479,27 @@ def test_what_no_gpu_could_ever_have_is_not_deployed(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(deploy(), 60))
 
 
+def test_idle_replicas_make_room_for_what_is_deployed(tmp_path: Path) -> None:
+    """It may load its model when it starts, and would wait until it is too late. Its own last revision, too."""
+
+    async def deploy() -> None:
+        async with engine() as (made, fleet, schedule, memory):
+            memory.gpus = Gpus({0: 1 << 30}, True, promised={0: 1 << 30})
+            made.take_gpus()
+            shelf = Shelf(tmp_path)
+            catalogue = Catalogue(shelf, schedule, fleet, made)
+            for number, name in enumerate("aab"):
+                one = Deployment(name, source=f"x{number}", gpu_memory=1 << 30)
+                deploying = asyncio.ensure_future(catalogue.deploy(one))
+                replica = await started(fleet, number)
+                assert not any(other.alive for other in fleet.started[:number])
+                replica.may_start.set()
+                await deploying
+            shelf.close()
+
+    asyncio.run(asyncio.wait_for(deploy(), 60))
+
+
 def test_replicas_that_nobody_has_invoked_yet_are_on_all_gpus(tmp_path: Path) -> None:
     """On the first GPU alone, they waited there for API servers beside idle ones."""
 

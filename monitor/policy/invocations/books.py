@@ -168,6 +168,11 @@ class Books(Ledger):
 
     # -- replicas
 
+    def on_start(self, function: Function, gpu: int, now: float) -> None:
+        self._now = now
+        if card := self._cards.get(gpu):
+            self._vacate_for(card, function.gpus, function.memory, function.promise, function.perhaps)
+
     def on_replica(self, replica: int, function: str, gpu: int | None, now: float) -> None:
         self._now = now
         flow = self._flows.get(function)
@@ -369,10 +374,18 @@ class Books(Ledger):
 
     def _settle(self, replica: Replica, card: Card) -> None:
         """See to it that the replica, which is nowhere in the books, has room on this GPU and its others."""
-        replica.also = card.beside(replica.flow.function.gpus, replica.memory, replica.promise)
-        for each in (card, *replica.also):
-            self._make_room(each, replica.memory)
-            self._keep_promises(each, replica.promise or replica.flow.function.perhaps)
+        function = replica.flow.function
+        replica.also = self._vacate_for(
+            card, function.gpus, replica.memory, replica.promise, function.perhaps
+        )
+
+    def _vacate_for(self, card: Card, gpus: int, memory: int, promise: int, perhaps: int) -> tuple[Card, ...]:
+        """Idle replicas leave or end for such a new one on this GPU. Returns its other GPUs."""
+        also = card.beside(gpus, memory, promise)
+        for each in (card, *also):
+            self._make_room(each, memory)
+            self._keep_promises(each, promise or perhaps)
+        return also
 
     def _returning(self, flow: Flow, card: Card) -> Replica | None:
         """A replica that is away, from this GPU rather than others; or any idle one, if there is no more. One

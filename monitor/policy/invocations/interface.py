@@ -126,6 +126,11 @@ class Policy(Protocol):
     def on_others(self, gpu: int, others: int, now: float) -> None:
         """So many other dispatchers keep this GPU busy: those that nobody does go first."""
 
+    def on_start(self, function: Function, gpu: int, now: float) -> None:
+        """A replica that no Run asked for is about to start on this GPU, and may load what it needs before it
+        is an `on_replica`: idle ones make room for it. The function need not be deployed.
+        """
+
     def on_replica(self, replica: int, function: str, gpu: int | None, now: float) -> None:
         """An idle replica is there that no Run asked for: kept warm, or found at start. `gpu`: where it is
         resident; None: its memory is away.

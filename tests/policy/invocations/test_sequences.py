@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from gpuferry.monitor.policy.invocations import Function
 
 from .sequences import order, together, world
 from .world import World
@@ -46,6 +47,16 @@ def test_no_more_is_promised_than_there_is_whoever_is_away() -> None:
     made.log.clear()
     made.finish(made.arrive("b"))
     assert made.log == ["send d", "b@0 return"]
+
+
+def test_who_is_about_to_start_finds_room() -> None:
+    made = World("lalb")
+    made.gpu(0, 100, promised=100)
+    made.function("a", 60)
+    made.finish(made.arrive("a"))
+    made.policy.on_start(Function("new", 0, perhaps=50), 0, made.now)
+    made.settle()
+    assert made.log == ["a@0 cold", "end a"]
 
 
 def test_who_declares_no_memory_is_promised_some_all_the_same() -> None:
