@@ -480,7 +480,7 @@ def test_what_no_gpu_could_ever_have_is_not_deployed(tmp_path: Path) -> None:
 
 
 def test_idle_replicas_make_room_for_what_is_deployed(tmp_path: Path) -> None:
-    """It may load its model when it starts, and would wait until it is too late. Its own last revision, too."""
+    """It may load its model when it starts, and would wait for them: its own last revision, too."""
 
     async def deploy() -> None:
         async with engine() as (made, fleet, schedule, memory):
