@@ -257,12 +257,8 @@ class Server:
             over = node_pb2.Resides(session=order.session, number=order.number, reason="the session is over")
             self._control.send(node_pb2.FromServer(resides=over))
         elif kind == "leave":
-            why_not = ""
-            if session.mover is not None or not session.ours:
-                why_not = "it is being moved"
-            elif session.away_until is not None:
-                why_not = "its program has lost its connection, and may come back"
-            session.residing.leave(order, descriptors, why_not)
+            moves = session.mover is not None or not session.ours
+            session.residing.leave(order, descriptors, "it is being moved" if moves else "")
         elif kind == "come_back":
             session.residing.come_back(order)
         elif kind == "allow":

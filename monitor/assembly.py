@@ -244,7 +244,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
             room.control,
             identity,
         ),
-        Observatory(broker, pool, reporter, accounting, announcer, billing.totals),
+        Observatory(broker, pool, reporter, accounting, announcer, billing.totals, tenancy.starts_refused),
         gpus,
         LostDevices(pool, gpus),
         readiness,

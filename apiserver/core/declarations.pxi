@@ -47,7 +47,7 @@ cdef extern from "<poll.h>" nogil:
     int ppoll(pollfd *fds, unsigned long count, const timespec *timeout, const void *signals)
 
 cdef extern from "<sys/socket.h>" nogil:
-    int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_RDWR, SHUT_WR
+    int MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SHUT_RD, SHUT_RDWR, SHUT_WR
     int SOL_SOCKET, SO_TYPE, SOCK_STREAM, SCM_RIGHTS, MSG_CMSG_CLOEXEC
     ctypedef unsigned int socklen_t
     struct msghdr:

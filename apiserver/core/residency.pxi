@@ -218,10 +218,14 @@ cdef void refuse_room(Session *s) noexcept nogil:
 
 
 cdef bint says_something(Session *s) noexcept nogil:
-    """Whether the guest has said what nobody has looked at. The dispatcher stands still."""
+    """Whether the guest has said what nobody has looked at. The dispatcher stands still. A connection that is broken
+    says nothing, if the session outlives it."""
     cdef pollfd poller
+    cdef uint8_t first
     if unread_bytes(s) > 0:
         return True
+    if s.connection.resumable:
+        return recv(s.connection.fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0
     poller.fd = s.connection.fd
     poller.events = POLLIN
     return poll(&poller, 1, 0) > 0

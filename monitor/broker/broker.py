@@ -166,6 +166,9 @@ class Broker(PoolListener):
         if why_not := self._admission.why_not_in(guest.hello.tenant):
             self.refusals.refuse(guest, Reason.NO_CAPACITY, why_not)
             return None
+        if guest.hello.restore is None and (why_not := self._tenancy.why_no_start(guest.hello.tenant)):
+            self.refusals.refuse(guest, Reason.NO_CAPACITY, why_not)
+            return None
         number = self._next_session()
         if number is None:
             text = (

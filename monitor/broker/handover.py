@@ -18,6 +18,7 @@ from ..door.guests import Guest
 from ..door.handshake import LIFE_MOST
 from ..pool.api_server import ApiServer
 from ..pool.channel import ChannelBroken
+from ..service.patience import Patience
 from ..sessions.book import opened
 from ..sessions.session import Session
 from ..settings.monitor import Config
@@ -25,6 +26,7 @@ from ..tenants.tenancy import Tenancy
 from .portions import said
 
 HUSH_SECONDS = 0.002  # without another guest: then a crowd is handed over
+HEARD_SECONDS = 0.2  # in which what an API server has said is heard
 WAIT_SECONDS = 0.05  # for which a granted session waits at most for a hush
 
 log = structlog.get_logger()
@@ -116,8 +118,7 @@ class HandOver:
         except (ChannelBroken, OSError):
             server.kill()  # its end brings the session back into the queue
             return
-        limit = self._config.start_timeout
-        session.timer = asyncio.get_running_loop().call_later(limit, self._never_started, session)
+        self._mind_start(session, Patience(server.pid, self._config.start_timeout))
 
     def _grant_of(self, session: Session, guest: Guest) -> node_pb2.Grant:
         hello, placement = session.hello, session.placement
@@ -163,10 +164,28 @@ class HandOver:
             labels=sorted(session.labels),
         )
 
-    def _never_started(self, session: Session) -> None:
-        if session.server:
-            log.error("grant not taken in time", session=session.id, server=session.server.pid)
-            session.server.kill()
+    def _mind_start(self, session: Session, patience: Patience) -> None:
+        """Look again when the API server may be late. What it may have said while this process had no
+        processor is heard first.
+        """
+        left = patience.left()
+        call = self._mind_start if left > HEARD_SECONDS else self._never_started
+        session.timer = asyncio.get_running_loop().call_later(
+            max(left, HEARD_SECONDS), call, session, patience
+        )
+
+    def _never_started(self, session: Session, patience: Patience) -> None:
+        if patience.left() > 0:
+            self._mind_start(session, patience)
+        elif session.server:
+            log.error(
+                "grant not taken in time",
+                session=session.id,
+                server=session.server.pid,
+                seconds=round(patience.passed(), 1),
+                waited_for_processor=round(patience.starved(), 1),
+            )
+            session.server.kill("it did not take a session that it was granted in time (--start-timeout)")
 
 
 def _shorter(ours: float, theirs: float) -> float:

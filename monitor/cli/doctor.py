@@ -51,6 +51,7 @@ def _server_looks() -> Iterator[tuple[str, Look]]:
 
     yield "settings", lambda: settings.settings_checks(machine.monitor_runs())
     yield "runtime folder", machine.runtime_folder
+    yield "state folder", lambda: [machine.state_folder()]
     yield "what a monitor would offer", lambda: [machine.offer()]
     yield "sharing by hardware", lambda: [sharing.sharing()]
     yield "jail", jail.jail

@@ -276,7 +276,8 @@ def _gpu_of(replica: dict[str, Any]) -> str:
     """On which GPU its memory is, or was; empty: on none."""
     if "gpu" not in replica:
         return ""
-    return str(replica["gpu"]) if replica["resident"] else f"{replica['gpu']}, away"
+    gpus = " ".join(map(str, (replica["gpu"], *replica.get("also", ()))))
+    return gpus if replica["resident"] else f"{gpus}, away"
 
 
 def _text(value: object) -> str:

@@ -17,7 +17,7 @@ from .errors import CliError, Exit, say
 from .flags import Flags, with_parameters
 from .parameters import Control, Json, Timeout, TokenFile
 from .server import InRegistry, KeyFile
-from .token import State
+from .token import STATE_STEP, State
 
 if TYPE_CHECKING:
     from gpuferry.specs._generated import tenants_pb2
@@ -111,7 +111,7 @@ def _set_here(state: str | None, request: tenants_pb2.SetRequest) -> tenants_pb2
         raise CliError(
             Exit.FAILED,
             str(error),
-            "is the disk full (`df`), or the folder another user's? --state names one",
+            STATE_STEP,
         ) from None
 
 

@@ -30,6 +30,7 @@ app = typer.Typer(
 )
 
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="Lower-case letters, digits, `-` and `_`")]
+STATE_STEP = "is the disk full (`df`), or the folder another user's? --state names one"
 State = Annotated[
     str | None, typer.Option("--state", metavar="FOLDER", help="A monitor's state [GPUFERRY_STATE_DIR]")
 ]
@@ -52,7 +53,8 @@ def _local(state: str | None, use: Callable[[TokenBook], Awaitable[Result]]) -> 
     try:
         return asyncio.run(run())
     except (StoreError, TooMany) as error:
-        raise CliError(Exit.FAILED, str(error)) from None
+        step = "" if isinstance(error, TooMany) else STATE_STEP
+        raise CliError(Exit.FAILED, str(error), step) from None
 
 
 def _check(tenant: str) -> None:

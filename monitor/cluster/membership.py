@@ -287,5 +287,5 @@ def lets_somebody_in(config: MonitorOptions) -> bool:
     try:
         return asyncio.run(any_token())
     except StoreError as error:
-        hint = "name another state folder with --state, or put a copy in its place"
+        hint = "make room if its disk is full; else put a copy in its place, or name another by --state"
         raise ConfigError(f"tokens of tenants cannot be read: {error}", hint) from None

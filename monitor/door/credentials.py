@@ -79,9 +79,13 @@ class LocalTenants:
         self._opening = asyncio.Lock()
 
     async def store(self) -> SqliteStore | None:
-        """The file's store; None as long as there is no file. Raises StoreError."""
+        """The file's store; None as long as there is no file, or an empty one: whoever was to make it had no
+        room on its disk. Raises StoreError.
+        """
         try:
-            there = bool(self._store or self._path.exists())
+            there = bool(self._store or self._path.stat().st_size)
+        except (FileNotFoundError, NotADirectoryError):
+            there = False
         except OSError as error:  # the folder is another user's, or its disk is gone
             raise StoreError(f"{self._path}: {error.strerror}") from None
         return await self.made() if there else None

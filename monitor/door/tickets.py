@@ -55,14 +55,12 @@ class TicketDesk:
         self.incarnation = secrets.token_bytes(16)
         self._key = cluster_key
         self._steady = steady
-        # It begins at the time of day for those that know no other: registries of release 0.1.
-        self._begun = time.time() - steady()
         self._used: set[bytes] = set()
         self._expiring: list[tuple[int, bytes]] = []  # when, and which of them; a heap
 
     def clock(self) -> float:
         """Seconds, by which tickets expire; heartbeats tell it to whoever issues them."""
-        return self._begun + self._steady()
+        return self._steady()
 
     def outdated(self, ticket: bytes) -> bool:
         """Whether the ticket is genuine, but expired, or for an earlier start of this monitor."""

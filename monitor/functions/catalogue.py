@@ -122,10 +122,15 @@ class Catalogue:
             return await self._roll_out(function or Function(deployment), deployment, keep=True)
 
     async def _roll_out(self, function: Function, deployment: Deployment, keep: bool = False) -> Function:
-        """Have this revision once a replica of it is ready. `keep`: from now on."""
+        """Have this revision once a replica of it is ready. `keep`: from now on. Raises WrongDeployment."""
+        if why_not := self._engine.why_never(deployment):
+            raise WrongDeployment(why_not)
         self._shelf.stage(deployment)
+        gpu = self._fleet.emptiest()
+        self._schedule.make_room(deployment, gpu)
+        self._engine.pump()
         try:
-            place = await self._fleet.obtain(function, self._fleet.emptiest(), deployment)
+            place = await self._fleet.obtain(function, gpu, deployment)
         except BaseException:
             self._shelf.drop(deployment)
             raise
@@ -171,6 +176,7 @@ class Catalogue:
         if self._schedule.known:
             place.gpu = None
         self._schedule.add(place.number, place.unit.function.name, place.unit.gpu)
+        self._engine.introduce(place.unit)
         if not place.unit.serves:  # its GPU was lost while it started
             self._fleet.retire(place.unit)
         self._engine.pump()

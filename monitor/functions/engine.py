@@ -10,12 +10,14 @@ from functools import partial
 from itertools import count
 
 import structlog
+from gpuferry.guest.units import exact_size
 
 from ..policy.invocations import Bring, Decision, End, Refuse, Run, Send, Start
-from .fleet import Ending, Fleet, Function, Place
+from .deployment import Deployment
+from .fleet import Ending, Fleet, Function, Place, Unit
 from .invocation import Answer, Call, Code, Failed, Lost, NotBegun, Ran
 from .job import Job, Observer, State
-from .memory import Memory, Where
+from .memory import Gpus, Memory, Where
 from .replica import StartFailed
 from .schedule import Schedule
 from .stream import Stream
@@ -41,6 +43,7 @@ class Engine:
         self._jobs: dict[int, Job] = {}
         self._numbers = count(1)
         self._closing = self._aborted = False
+        self._taken: Gpus | None = None  # of which the policy knows
         self._none = asyncio.Event()
         self._none.set()
         fleet.tell(self._lost)
@@ -168,38 +171,54 @@ class Engine:
         self._memory.bring(place.unit.replica)
 
     def _take_along(self, place: Place, gpu: int) -> int:
-        """Move an idle place to this GPU, and with it all of its replica, unless others of that run where it
-        is. Returns where it is then.
+        """Move an idle place to this GPU, and with it all of its replica, unless that has several GPUs or
+        others of it run where it is. Returns where it is then.
         """
         unit = place.unit
-        if unit.gpu != gpu and not any(one.job for one in unit.places):
+        stays = unit.replica.deployment.gpus > 1 or any(one.job for one in unit.places)
+        if unit.gpu != gpu and not stays:
             self._memory.move(unit.replica, gpu)
             unit.gpu = gpu
         place.gpu = gpu
         return unit.gpu
 
     def _send(self, number: int) -> None:
-        """Carry out Send: the replica's memory leaves its GPU. Where that frees no room for others, the
-        replica ends.
+        """Carry out Send: the replica's memory leaves its GPU. Where that frees no room for others, or it
+        would stay, the replica ends.
         """
         place = self._fleet.places.get(number)
         if place is None:
             return
         place.gpu = None
-        if (gpus := self._memory.gpus) and not gpus.elastic and place.unit.replica.deployment.gpu_memory:
+        deployment, gpus = place.unit.replica.deployment, self._memory.gpus
+        frees_nothing = gpus and not gpus.elastic and deployment.gpu_memory
+        if frees_nothing or deployment.gpus > 1:
             self._fleet.end(place)
             self._schedule.lose(place.number)
         else:
             self._memory.send(place.unit.replica)
+
+    def why_never(self, wanted: Deployment) -> str | None:
+        """Why no GPU could ever have a replica of this deployment; None: one could, or nobody knows them."""
+        gpus = self._memory.gpus
+        if not gpus or not gpus.memory or gpus.more:
+            return None
+        if wanted.gpus > len(gpus.memory):
+            return f"gpus: {wanted.gpus} are asked for, and the GPU server has {len(gpus.memory)}"
+        if wanted.gpu_memory > (most := max(gpus.memory.values())):
+            wants, has = exact_size(wanted.gpu_memory), exact_size(most)
+            return f"gpu_memory: {wants} fit on no GPU: the largest has {has} for programs"
+        return None
 
     def take_gpus(self) -> None:
         """Tell the policy which GPUs there are. The first time every replica ends with its last invocation:
         it was started for none of them.
         """
         gpus, known = self._memory.gpus, self._schedule.known
-        if not gpus or not gpus.memory or (known and gpus.memory == self._schedule.gpus):
+        if not gpus or not gpus.memory or gpus == self._taken:
             return
-        self._schedule.take(gpus.memory)
+        self._taken = gpus
+        self._schedule.take(gpus.memory, gpus.promised, gpus.usual)
         if not known:
             self._wait_anew()
         for unit in self._fleet.units():
@@ -219,10 +238,11 @@ class Engine:
         gpu = where.gpu if where.resident and where.gpu in self._schedule.gpus else None
         for place in self._fleet.places.values():
             if place.unit.replica.program == program and self._schedule.known:
+                self._schedule.uses_gpu(place.unit.function.name, True)
                 place.unit.gpu = where.gpu
-                if place.job is None and place.gpu != gpu:
-                    place.gpu = gpu
-                    self._schedule.resident(place.number, gpu)
+                if place.job is None and (place.gpu, place.also) != (gpu, where.also):
+                    place.gpu, place.also = gpu, where.also
+                    self._schedule.resident(place.number, gpu, where.also)
 
     def session_lost(self, program: bytes) -> None:
         """A replica's API server died: what it had on the GPU is gone, and it cannot know how to go on."""
@@ -288,6 +308,8 @@ class Engine:
             self._enter(job, place)
         self._schedule.complete(job.number, failed=result != "ok")
         if place:
+            if result == "ok" and self._memory.tells and not self._memory.where(place.unit.replica):
+                self._schedule.uses_gpu(job.function.name, False)
             self._leave(place)
         if again:
             self._again(job)
@@ -382,6 +404,12 @@ class Engine:
             self._fleet.retire(place.unit)
         elif where := self._memory.where(place.unit.replica):
             self.moved(place.unit.replica.program, where)
+
+    def introduce(self, unit: Unit) -> None:
+        """Have the GPU server say where the replica's memory is, of which no invocation has told it: it may
+        have loaded what it needs at its start.
+        """
+        self._memory.bring(unit.replica)
 
     def _lost(self, place: Place) -> None:
         """An idle place is gone."""

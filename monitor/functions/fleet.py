@@ -97,6 +97,7 @@ class Place:
     number: int
     unit: Unit
     gpu: int | None  # where the policy has its memory, or had it last; None: it is away
+    also: tuple[int, ...] = ()  # its other GPUs, of which the policy was told
     job: object | None = None
     idle_since: float = field(default_factory=time.monotonic)
     joined: bool = False  # its replica was ready before it

@@ -29,7 +29,7 @@ from .memory import Gpus, Where
 from .notes import Note, Notes, What
 from .replica import Replica
 
-AGAIN_SECONDS = (0.5, 10.0)  # between two tries to reach it: at first, at most
+AGAIN_SECONDS = (0.5, 2.0)  # between two tries to reach it: at first, at most
 FIRST_SECONDS = 3.0  # that a start waits to learn which GPUs there are
 
 log = structlog.get_logger()
@@ -128,6 +128,11 @@ class GpuServer:
 
     # -- what is heard
 
+    @property
+    def tells(self) -> bool:
+        """Whether it is heard: what it has not said of a replica is not so."""
+        return self._notes is not None and self._heard
+
     def where(self, replica: Replica) -> Where | None:
         """Where the replica's memory is; None: it has none, or that is not known."""
         return self._where.get(replica.program)
@@ -137,7 +142,7 @@ class GpuServer:
         tell any more.
         """
         where = self._where.get(replica.program)
-        if self._notes is None or where is None or where == Where(gpu, True):
+        if self._notes is None or where is None or where[:2] == (gpu, True):
             call()
         else:
             self._returns.setdefault(replica.program, []).append(call)
@@ -197,9 +202,17 @@ class GpuServer:
             self._heard = True
             log.info("the GPU server hears of invocations", address=self.way and self.way.address)
         if not reply.program:
-            before = self.gpus.memory if self.gpus and reply.more else {}  # which may come yet
+            before = self.gpus if self.gpus and reply.more else Gpus({}, False)  # which may come yet
             memory = {gpu.ordinal: gpu.memory for gpu in reply.gpus}
-            self.gpus = Gpus({**before, **memory}, reply.elastic)
+            promised = {gpu.ordinal: gpu.promised for gpu in reply.gpus if gpu.promised}
+            usual = max((gpu.usual for gpu in reply.gpus), default=before.usual)
+            self.gpus = Gpus(
+                {**before.memory, **memory},
+                reply.elastic,
+                reply.more,
+                {**before.promised, **promised},
+                usual,
+            )
             if self.gpus.memory:
                 self._known.set()
             return
@@ -210,7 +223,7 @@ class GpuServer:
             self.on_lost(reply.program)
             return
         self._had.add(reply.program)
-        where = self._where[reply.program] = Where(reply.gpu, reply.resident)
+        where = self._where[reply.program] = Where(reply.gpu, reply.resident, tuple(reply.also))
         if where.resident:
             self._released(reply.program)
         self.on_moved(reply.program, where)

@@ -13,6 +13,12 @@ class Where(NamedTuple):
 
     gpu: int
     resident: bool
+    also: tuple[int, ...] = ()  # its other GPUs, if it has several
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """All GPUs that it has."""
+        return (self.gpu, *self.also)
 
 
 class Gpus(NamedTuple):
@@ -20,6 +26,9 @@ class Gpus(NamedTuple):
 
     memory: Mapping[int, int]  # bytes, by ordinal
     elastic: bool  # who is sent away leaves room: it need not end
+    more: bool = False  # GPUs are there of which it is not known yet if they work
+    promised: Mapping[int, int] = {}  # bytes that programs may be granted together, where that is known
+    usual: int = 0  # bytes that a program is granted which asks for none; 0: not known
 
 
 class Memory(Protocol):
@@ -28,6 +37,10 @@ class Memory(Protocol):
     @property
     def gpus(self) -> Gpus | None:
         """The GPUs; None: they are not known."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether it is heard: what it has not said of a replica is not so."""
 
     def bring(self, replica: Replica) -> None:
         """Bring the replica's memory back to the GPU where it was last."""

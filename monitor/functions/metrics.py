@@ -35,7 +35,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._functions: Callable[[], Iterable[Function]] = tuple
         self._where: Callable[[Replica], Where | None] = lambda _: None
-        self._gpu_of: dict[int, int] = {}  # of an invocation, when it began
+        self._gpus_of: dict[int, tuple[int, ...]] = {}  # of an invocation, when it began
         self._gpus: set[int] = set()  # of which there are series
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -90,11 +90,11 @@ class Metrics:
         self._wait.labels(name).observe(job.began - job.arrived)
         self._tally(name)[kind] += 1
         if job.place and (where := self._where(job.place.unit.replica)):
-            self._gpu_of[job.number] = where.gpu
+            self._gpus_of[job.number] = where.gpus
 
     def ended(self, job: Job, result: str, seconds: float) -> None:
         """An invocation is over."""
-        gpu = self._gpu_of.pop(job.number, None)
+        gpus = self._gpus_of.pop(job.number, ())
         if job.function.removed:
             return
         name = job.function.name
@@ -106,8 +106,8 @@ class Metrics:
             spent.run += seconds
             # Its memory may have come during its first one, and is gone where that ended its replica.
             if job.place and (where := self._where(job.place.unit.replica)):
-                gpu = where.gpu
-            if gpu is not None:
+                gpus = where.gpus
+            for gpu in gpus:
                 self._gpus.add(gpu)
                 self._held.labels(name, str(gpu)).inc(seconds)
                 spent.gpu += seconds

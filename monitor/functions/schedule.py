@@ -6,10 +6,12 @@ A program with a concurrency of four is one process with four places.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from ..policy.invocations import Decision, Function, Invocation, Run, build
@@ -39,22 +41,22 @@ class Occupancy:
     """
 
     def __init__(self) -> None:
-        self._gpus: dict[int, int] = {}  # of each invocation that runs
+        self._gpus: dict[int, tuple[int, ...]] = {}  # of each invocation that runs
         self._running: dict[int, int] = {}
         self._area: dict[int, float] = {}  # seconds of a token since the last look
         self._counted: dict[int, float] = {}
         self._looked = time.monotonic()
 
-    def begin(self, number: int, gpu: int) -> None:
-        """An invocation has a token of this GPU."""
-        self._count(gpu, time.monotonic())
-        self._gpus[number] = gpu
-        self._running[gpu] = self._running.get(gpu, 0) + 1
+    def begin(self, number: int, *gpus: int) -> None:
+        """An invocation has a token of each of these GPUs."""
+        self._gpus[number] = gpus
+        for gpu in gpus:
+            self._count(gpu, time.monotonic())
+            self._running[gpu] = self._running.get(gpu, 0) + 1
 
     def end(self, number: int) -> None:
-        """The invocation has given its token back. Of one that never had one: nothing."""
-        gpu = self._gpus.pop(number, None)
-        if gpu is not None:
+        """The invocation has given its tokens back. Of one that never had one: nothing."""
+        for gpu in self._gpus.pop(number, ()):
             self._count(gpu, time.monotonic())
             self._running[gpu] -= 1
 
@@ -100,12 +102,18 @@ class Schedule:
         self.known = False  # whether they are the GPU server's
         self._occupancy = Occupancy()
         self._others: Mapping[int, int] = {}
+        self._usual = 0  # bytes that a program is granted which asks for none
+        self._deployed: dict[str, Deployment] = {}
+        self._uses: dict[str, bool] = {}  # of functions that have run: whether they have memory on a GPU
         self.models = Memory()  # seconds of starts and runs that other servers measured
         self._policy.on_gpu(GPU, MEMORY, time.monotonic())
 
-    def take(self, gpus: Mapping[int, int]) -> None:
+    def take(
+        self, gpus: Mapping[int, int], promised: Mapping[int, int] = MappingProxyType({}), usual: int = 0
+    ) -> None:
         """There are these GPUs. The first time the policy begins anew: of what waits it must hear again, and
-        of what runs, or is anywhere, it knows nothing.
+        of what runs, or is anywhere, it knows nothing. `promised`: what programs may be granted of each, if
+        that is bounded; `usual`: what a program is granted that asks for none.
         """
         now = time.monotonic()
         if not self.known:
@@ -115,9 +123,12 @@ class Schedule:
                 del self.gpus[gpu]
                 self._policy.on_gpu_lost(gpu, now)
         for gpu, memory in gpus.items():
-            if self.gpus.get(gpu) != memory:
-                self.gpus[gpu] = memory
-                self._policy.on_gpu(gpu, memory, now)
+            self.gpus[gpu] = memory
+            self._policy.on_gpu(gpu, memory, now, promised.get(gpu, math.inf))
+        if self._usual != usual:
+            self._usual = usual
+            for deployment in list(self._deployed.values()):
+                self.deploy(deployment)
         self.gpus = dict(sorted(self.gpus.items()))  # whichever was ready first
         self.known = True
         self.others(self._others)  # who may say nothing new for long
@@ -134,16 +145,40 @@ class Schedule:
 
     def deploy(self, deployment: Deployment) -> None:
         """A function is there, or is another from now on."""
-        function = Function(
+        self._deployed[deployment.name] = deployment
+        self._policy.on_function(measured(self.models, self._function(deployment)), time.monotonic())
+
+    def make_room(self, deployment: Deployment, gpu: int) -> None:
+        """A replica of this deployment, which may not be there yet, is about to start on this GPU."""
+        self._policy.on_start(self._function(deployment), gpu, time.monotonic())
+
+    def _function(self, deployment: Deployment) -> Function:
+        uses = self._uses.get(deployment.name)
+        quota = deployment.gpu_memory or (self._usual if uses else 0)
+        perhaps = self._usual if uses is None else 0
+        return Function(
             deployment.name,
             memory=deployment.gpu_memory // deployment.concurrency,  # which its places share
+            quota=quota // deployment.concurrency,
             weight=deployment.weight,
             replicas=deployment.most * deployment.concurrency,
+            gpus=max(1, deployment.gpus),
+            perhaps=perhaps // deployment.concurrency,
         )
-        self._policy.on_function(measured(self.models, function), time.monotonic())
+
+    def uses_gpu(self, name: str, does: bool) -> None:
+        """A replica of the function has memory on a GPU, or has run and has none: it never calls CUDA. Who
+        has once had some may have it again.
+        """
+        known = self._uses.get(name)
+        if name in self._deployed and (known is None or (does and not known)):
+            self._uses[name] = does
+            self.deploy(self._deployed[name])
 
     def remove(self, name: str) -> None:
         """A function is gone: what waits is refused, idle places end."""
+        self._deployed.pop(name, None)
+        self._uses.pop(name, None)
         self._policy.on_function_removed(name, time.monotonic())
 
     def arrive(self, number: int, function: str, again: bool = False) -> None:
@@ -170,9 +205,9 @@ class Schedule:
         if self.known:
             self.resident(place, None)
 
-    def resident(self, place: int, gpu: int | None) -> None:
-        """An idle place's memory is on this GPU; None: on none."""
-        self._policy.on_resident(place, gpu if gpu in self.gpus else None, time.monotonic())
+    def resident(self, place: int, gpu: int | None, also: Collection[int] = ()) -> None:
+        """An idle place's memory is on this GPU, and these others; None: on none."""
+        self._policy.on_resident(place, gpu if gpu in self.gpus else None, time.monotonic(), also)
 
     def lose(self, place: int) -> None:
         """A place is gone."""
@@ -199,7 +234,7 @@ class Schedule:
         """What is to be done now, until there is nothing more to do before the next event."""
         while (decision := self._policy.next()) is not None:
             if isinstance(decision, Run):
-                self._occupancy.begin(decision.invocation.id, decision.gpu)
+                self._occupancy.begin(decision.invocation.id, decision.gpu, *decision.also)
             yield decision
 
     @property

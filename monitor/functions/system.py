@@ -87,7 +87,10 @@ class System:
     def _where(self, unit: Unit) -> dict[str, Any]:
         """GPU and residence of the replica's memory, for its entry; nothing if it has none on a GPU."""
         where = self._memory.where(unit.replica)
-        return {"gpu": where.gpu, "resident": where.resident} if where else {}
+        if not where:
+            return {}
+        also = {"also": list(where.also)} if where.also else {}
+        return {"gpu": where.gpu, "resident": where.resident, **also}
 
     async def _status(self, _: web.Request) -> web.Response:
         server = {

@@ -18,6 +18,7 @@ class Where(NamedTuple):
 
     gpu: int
     resident: bool
+    also: tuple[int, ...] = ()  # its other GPUs, if it has several
 
 
 Tell = Callable[[bytes, Where | None], None]  # None: its memory is gone, and not by its own doing

@@ -165,7 +165,8 @@ class Steward(PoolListener):
             return
         if entries := self.books.of_program(program):
             away = any(one.away for one in entries)
-            self.invocations.is_at(program, Where(entries[-1].devices[0], not away))
+            first, *others = entries[-1].devices
+            self.invocations.is_at(program, Where(first, not away, tuple(others)))
         else:
             self.invocations.is_gone(program, lost)
 

@@ -30,6 +30,16 @@ def age_of(began: int) -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began / os.sysconf("SC_CLK_TCK")
 
 
+def starved(pid: int) -> float:
+    """Seconds for which the process's first thread could have run, and had no processor; 0.0 if nobody can
+    tell.
+    """
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
 def is_ending(pid: int) -> bool:
     """Whether it has begun to end, which is before its connections close, or is gone."""
     try:

@@ -24,6 +24,10 @@ class Buckets:
         """Take one token of this key's bucket, which holds `burst` and gets `rate` a second. False: none is
         left.
         """
+        return not self.lack(key, rate, burst)
+
+    def lack(self, key: Hashable, rate: float, burst: float) -> float:
+        """Take one token as `take` does. Returns 0.0, or the part of a token that was lacking."""
         now = self._clock()
         tokens, then = self._filled.pop(key, (burst, now))
         tokens = min(burst, tokens + max(now - then, 0.0) * rate)
@@ -31,7 +35,7 @@ class Buckets:
         self._filled[key] = (tokens - 1 if taken else tokens, now)
         if len(self._filled) > self._most:
             self._filled.popitem(last=False)
-        return taken
+        return 0.0 if taken else 1 - tokens
 
 
 class Sparing:

@@ -28,6 +28,12 @@ def _count(text: str) -> float:
     return float(options.count(most=COUNT_MOST).parse(text))
 
 
+def _burst(text: str) -> float:
+    if not (burst := _count(text)):
+        raise ValueError("0 would let no session begin: write sessions=0 for that")
+    return burst
+
+
 def _duration(text: str) -> float:
     match = _DURATION.fullmatch(text)
     if not match:
@@ -105,6 +111,8 @@ KINDS: Mapping[str, Kind] = {
     "leave": Kind(
         _count, _NUMBER, "N", "Places on a GPU server left to tenants that have no session there", finite=True
     ),
+    "starts": Kind(_rate, _shown_rate, "RATE", "Sessions that begin on a GPU server, as 30/m"),
+    "burst": Kind(_burst, _NUMBER, "N", "Sessions that may begin at once, where `starts` bounds them", True),
 }
 NAMES = tuple(KINDS)
 
@@ -117,7 +125,8 @@ class Limits:
     `calls` of the control plane a second, `wall` seconds of a session, `weight` of its turns in the queue,
     `processes` that have a session, those that share one's lease included, `gpus` of its sessions (one that
     several sessions have counts with each), `share` of GPUs' time promised to them, in GPUs, `leave` places
-    of a GPU server to tenants that have no session there.
+    of a GPU server to tenants that have no session there, `starts` of sessions on a GPU server a second,
+    `burst` of these at once.
     """
 
     sessions: float | None = None
@@ -131,6 +140,8 @@ class Limits:
     leave: float | None = None
     gpus: float | None = None
     share: float | None = None
+    starts: float | None = None
+    burst: float | None = None
 
     def over(self, other: Limits) -> Limits:
         """These limits, and the other's where these say nothing."""
@@ -146,12 +157,10 @@ class Limits:
         }
 
 
+UNLIMITED = Limits(**dict.fromkeys(KINDS, math.inf) | {"weight": 1, "leave": 0})
 # Of a tenant for which nobody has said anything: it cannot take all places, fill the queue, nor keep the
-# control plane busy.
-BUILT_IN = Limits(math.inf, math.inf, 1000, math.inf, 50, math.inf, 1, math.inf, 1, math.inf, math.inf)
-UNLIMITED = Limits(
-    math.inf, math.inf, math.inf, math.inf, math.inf, math.inf, 1, math.inf, 0, math.inf, math.inf
-)
+# control plane busy, or the machine with starting API servers.
+BUILT_IN = dataclasses.replace(UNLIMITED, queue=1000, calls=50, leave=1, starts=50, burst=1000)
 
 
 def parse_limits(texts: Mapping[str, str]) -> Limits:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import shutil
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from .interface import ABSENT, Entry, StoreError
 SCHEMA = 1
 POLL_SECONDS = 0.25  # how soon a watch sees what another process wrote
 BUSY_SECONDS = 5.0
+LEAST_ROOM = 64 << 10  # bytes of a disk that take what SQLite keeps beside its file
 BOOT, BOOT_ID = "~boot", "/proc/sys/kernel/random/boot_id"
 _NOW = "(expires IS NULL OR expires > ?)"
 
@@ -33,8 +35,16 @@ def _opened(path: Path) -> sqlite3.Connection:
     try:
         return _open(path)
     except (OSError, sqlite3.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise StoreError(f"{path}: {reason}") from None
+        raise StoreError(f"{path}: {_reason(error, path)}") from None
+
+
+def _reason(error: OSError | sqlite3.Error, path: Path) -> str:
+    """Why the file cannot be used. Of a full disk SQLite says "disk I/O error" as of a broken one."""
+    reason = str(error.strerror if isinstance(error, OSError) else error)
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(path.parent).free < LEAST_ROOM and "full" not in reason:
+            reason += " (no space is left on its disk)"
+    return reason
 
 
 def _file_at(path: Path) -> tuple[int, int]:
@@ -101,7 +111,7 @@ class SqliteStore:
         try:
             return await loop.run_in_executor(self._worker, lambda: work(self._current()))
         except sqlite3.Error as error:
-            raise StoreError(str(error)) from None
+            raise StoreError(_reason(error, self._path)) from None
 
     def _current(self) -> sqlite3.Connection:
         """The connection to the file that is there now. In the one that was opened first, whose place another

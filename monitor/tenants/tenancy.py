@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Set
 
 from ..policy.holdings import EVERYTHING, Share
@@ -32,6 +33,8 @@ class Tenancy:
         self._known: dict[str, Limits] = {}
         self._shares: dict[str, Share] = {}
         self._calls = Buckets(clock)
+        self._starts = Buckets(clock)
+        self.starts_refused = Counter[str]()  # by tenant
         self._tenants: dict[Source, Set[str]] = {}
 
     def know(self, source: Source, tenants: Set[str]) -> bool:
@@ -109,4 +112,20 @@ class Tenancy:
         return (
             f"tenant {tenant} may make {limits.shown()['calls']} calls (limit calls): wait, or ask the "
             f"operator for more (`gpuferry tenant set {tenant} --calls`)"
+        )
+
+    def why_no_start(self, tenant: str) -> str | None:
+        """Why no session of the tenant may begin now, and when one may; None: one may, and it counts."""
+        limits = self.limits(tenant)
+        rate, burst = limits.starts, limits.burst
+        if rate is None or burst is None or rate == math.inf:
+            return None
+        if rate and not (lack := self._starts.lack(tenant, rate, burst)):
+            return None
+        self.starts_refused[tenant] += 1
+        again = f"try again in {math.ceil(lack / rate)} s" if rate else "none may begin"
+        return (
+            f"sessions of tenant {tenant} may begin at {limits.shown()['starts']}, {burst:.0f} at once "
+            f"(limits starts, burst): {again}, or ask the operator for more "
+            f"(`gpuferry tenant set {tenant} --starts`)"
         )

@@ -273,7 +273,12 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
             text = f"tenant {tenant} has {LISTENING_MOST} calls of Invocations already"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         listening = Listening(
-            self._steward, tenant, self._move, lambda: self._may_speak(tenant), self._broker.all_back
+            self._steward,
+            tenant,
+            self._move,
+            lambda: self._may_speak(tenant),
+            self._broker.all_back,
+            self._broker.rooms,
         )
         tasks = [asyncio.ensure_future(listening.hear(notes))]
         if tenant is not None:

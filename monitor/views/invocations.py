@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 import grpc
 from gpuferry.specs._generated import control_pb2, frames
@@ -12,6 +12,7 @@ from ..door.handshake import program_digest
 from ..pool.adoption import LATEST_RETURN_SECONDS
 from ..residency.invocations import TooMany, Where
 from ..residency.steward import Steward
+from ..sessions.placement import DeviceRoom
 
 PAUSE_SECONDS = 0.02  # until who has said too much is heard again
 
@@ -32,14 +33,17 @@ class Listening:
         move: Callable[[int, int], str | None],
         may_speak: Callable[[], bool] = lambda: True,
         all_back: Callable[[], bool] = lambda: True,
+        rooms: Callable[[], Iterable[DeviceRoom]] = tuple,
     ) -> None:
         """`tenant`: whose programs it may speak of; None: those without one, as is the operator's. `move`:
         moves a session to a GPU, or says why not. `may_speak`: whether one more note is heard now.
-        `all_back`: whether no session of an earlier monitor is unknown any more.
+        `all_back`: whether no session of an earlier monitor is unknown any more. `rooms`: what may be granted
+        of each device.
         """
         self._move = move
         self._may_speak = may_speak
         self._all_back = all_back
+        self._rooms = rooms
         self._steward = steward
         self._tenant = tenant
         self._words: dict[bytes, bytes] = {}  # what the caller calls a program, by its digest
@@ -140,10 +144,7 @@ class Listening:
             if self._gpus:
                 self._gpus = False
                 yield control_pb2.InvocationReply(
-                    gpus=[
-                        control_pb2.InvocationGpu(ordinal=ordinal, memory=memory)
-                        for ordinal, memory in sorted(self._steward.gpus().items())
-                    ],
+                    gpus=self._told_of_gpus(),
                     elastic=self._steward.elastic,
                     more=self._steward.expects_more,
                 )
@@ -152,9 +153,21 @@ class Listening:
                 if not (word := self._words.get(program)):
                     continue
                 if where:
-                    yield control_pb2.InvocationReply(program=word, gpu=where.gpu, resident=where.resident)
+                    yield control_pb2.InvocationReply(
+                        program=word, gpu=where.gpu, resident=where.resident, also=where.also
+                    )
                 else:
                     yield control_pb2.InvocationReply(program=word, lost=True)
+
+    def _told_of_gpus(self) -> list[control_pb2.InvocationGpu]:
+        rooms = {room.ordinal: room for room in self._rooms()}
+        gpus = []
+        for ordinal, memory in sorted(self._steward.gpus().items()):
+            gpu = control_pb2.InvocationGpu(ordinal=ordinal, memory=memory)
+            if room := rooms.get(ordinal):
+                gpu.promised, gpu.usual = room.grantable, room.default_quota
+            gpus.append(gpu)
+        return gpus
 
     def close(self) -> None:
         """The call is over: nobody speaks for its programs."""

@@ -20,7 +20,7 @@ from gpuferry.monitor.functions import fleet as fleet_module
 from gpuferry.monitor.functions import shelf as shelf_module
 from gpuferry.monitor.functions.catalogue import Catalogue
 from gpuferry.monitor.functions.daemon import Daemon
-from gpuferry.monitor.functions.deployment import Deployment
+from gpuferry.monitor.functions.deployment import Deployment, WrongDeployment
 from gpuferry.monitor.functions.engine import Engine
 from gpuferry.monitor.functions.fleet import Fleet, Function
 from gpuferry.monitor.functions.invocation import Answer, Call, Code, Failed, NotBegun, Ran
@@ -87,6 +87,7 @@ class FakeMemory:
     def __init__(self) -> None:
         self.gpus = Gpus({0: 1 << 30, 1: 1 << 30}, True)
         self.moves: list[int] = []
+        self.tells = True
 
     def where(self, _: Replica) -> Where | None:
         return None
@@ -457,6 +458,46 @@ def test_a_gpu_that_has_more_memory_than_it_had_is_used() -> None:
             assert (await asked).status == 200
 
     asyncio.run(asyncio.wait_for(grow(), 60))
+
+
+def test_what_no_gpu_could_ever_have_is_not_deployed(tmp_path: Path) -> None:
+    async def deploy() -> None:
+        async with engine() as (made, fleet, schedule, memory):
+            shelf = Shelf(tmp_path)
+            catalogue = Catalogue(shelf, schedule, fleet, made)
+            with pytest.raises(WrongDeployment, match="2GiB fit on no GPU: the largest has 1GiB"):
+                await catalogue.deploy(Deployment("f", source="x", gpu_memory=2 << 30))
+            with pytest.raises(WrongDeployment, match="gpus: 3 are asked for, and the GPU server has 2"):
+                await catalogue.deploy(Deployment("f", source="x", gpus=3))
+            assert not fleet.started
+            memory.gpus = memory.gpus._replace(more=True)  # they are not all known yet
+            deploying = asyncio.ensure_future(catalogue.deploy(Deployment("f", source="x", gpus=3)))
+            (await started(fleet, 0)).may_start.set()
+            await deploying
+            shelf.close()
+
+    asyncio.run(asyncio.wait_for(deploy(), 60))
+
+
+def test_idle_replicas_make_room_for_what_is_deployed(tmp_path: Path) -> None:
+    """It may load its model when it starts, and would wait for them: its own last revision, too."""
+
+    async def deploy() -> None:
+        async with engine() as (made, fleet, schedule, memory):
+            memory.gpus = Gpus({0: 1 << 30}, True, promised={0: 1 << 30})
+            made.take_gpus()
+            shelf = Shelf(tmp_path)
+            catalogue = Catalogue(shelf, schedule, fleet, made)
+            for number, name in enumerate("aab"):
+                one = Deployment(name, source=f"x{number}", gpu_memory=1 << 30)
+                deploying = asyncio.ensure_future(catalogue.deploy(one))
+                replica = await started(fleet, number)
+                assert not any(other.alive for other in fleet.started[:number])
+                replica.may_start.set()
+                await deploying
+            shelf.close()
+
+    asyncio.run(asyncio.wait_for(deploy(), 60))
 
 
 def test_replicas_that_nobody_has_invoked_yet_are_on_all_gpus(tmp_path: Path) -> None:

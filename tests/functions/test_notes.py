@@ -13,6 +13,7 @@ from unittest.mock import MagicMock
 import grpc
 import pytest
 from gpuferry.guest import endpoint
+from gpuferry.monitor.door.handshake import program_digest
 from gpuferry.monitor.functions import gpu_server as tried
 from gpuferry.monitor.functions.deployment import Deployment
 from gpuferry.monitor.functions.engine import Engine
@@ -23,6 +24,7 @@ from gpuferry.monitor.functions.job import Job
 from gpuferry.monitor.functions.notes import Note, Notes
 from gpuferry.monitor.functions.replica import Replica
 from gpuferry.monitor.functions.schedule import Schedule
+from gpuferry.monitor.residency.invocations import Where as Told
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.monitor.views import control
 from gpuferry.monitor.views.invocations import Listening
@@ -194,6 +196,21 @@ def test_a_monitor_that_begins_anew_is_heard_with_its_new_token(
     assert asyncio.run(tell()) == [(1, Note.BEGINS), (2, Note.BEGINS)]
 
 
+def test_a_monitor_that_begins_anew_is_looked_for_every_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is heard the policy goes by what the one before had, and may refuse what would fit."""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 20:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(tried, "asyncio", SimpleNamespace(sleep=sleep, Event=asyncio.Event))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(tried.GpuServer(lambda: None).run())
+    assert max(pauses) == 2
+
+
 def test_a_monitor_that_ends_while_it_is_looked_up_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -226,6 +243,30 @@ def test_gpus_that_a_monitor_does_not_know_yet_are_not_lost(tmp_path: Path) -> N
         assert gpu_server.gpus
         seen.append(gpu_server.gpus.memory)
     assert seen == [{0: 32, 1: 32}, {0: 32, 1: 64}, {1: 64}]
+
+
+def test_what_may_be_granted_and_where_all_of_a_program_is_are_told(tmp_path: Path) -> None:
+    word = bytes(32)
+    rooms = [SimpleNamespace(ordinal=1, grantable=192, default_quota=48)]
+
+    async def tell() -> list[control_pb2.InvocationReply]:
+        steward = Steward(3.0, 0, 0, tmp_path)
+        listening = Listening(steward, None, lambda *_: None, rooms=lambda: cast(Any, rooms))
+        replies = listening.replies()
+        steward.grantable(1, 64)
+        gpus = await anext(replies)
+        listening._hear(control_pb2.InvocationNote(program=word, what=Note.BEGINS))
+        steward.invocations.is_at(program_digest(word, "", False), Told(1, True, (0,)))
+        where = await anext(replies)
+        listening.close()
+        return [gpus, where]
+
+    gpu_server, seen = GpuServer(lambda: None), []
+    gpu_server.on_moved = lambda program, where: seen.append((program, where))
+    for reply in asyncio.run(tell()):
+        gpu_server._hear(reply)
+    assert gpu_server.gpus == ({1: 64}, True, False, {1: 192}, 48)
+    assert seen == [(word, (1, True, (0,)))]
 
 
 def test_the_end_is_told_before_the_answer_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +401,7 @@ def test_a_call_ends_when_its_token_is_revoked(
         control._still.set(judge)
         steward = Steward(1.0, 0, 0, tmp_path)
         nobody = cast(Any, None)
-        broker = cast(Any, SimpleNamespace(all_back=lambda: True))
+        broker = cast(Any, SimpleNamespace(all_back=lambda: True, rooms=tuple))
         service = control.MonitorService(nobody, nobody, broker, steward, nobody)
         async for _ in service.Invocations(nothing(), SimpleNamespace(abort=abort)):
             pass

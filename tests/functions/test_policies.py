@@ -17,7 +17,7 @@ from gpuferry.monitor.functions.fleet import Function, Place, Unit
 from gpuferry.monitor.functions.memory import Gpus, Where
 from gpuferry.monitor.functions.replica import Replica
 from gpuferry.monitor.functions.schedule import Occupancy, Schedule
-from gpuferry.monitor.policy.invocations import End, Refuse, Run
+from gpuferry.monitor.policy.invocations import End, Refuse, Run, Send
 from gpuferry.monitor.policy.invocations.names import POLICIES
 from gpuferry.monitor.settings.errors import ConfigError
 
@@ -218,8 +218,58 @@ def test_a_replica_counts_on_a_gpu_that_is_known_later_than_it() -> None:
     assert [told[f"gpu/a/{gpu}/lru"] for gpu in (0, 1)] == ['["model"]', "[]"]
 
 
+def test_a_replica_of_two_gpus_is_on_both() -> None:
+    schedule = Schedule("lalb", 1)
+    deployment = Deployment("pair", source="x", gpus=2, gpu_memory=48)
+    schedule.deploy(deployment)
+    schedule.deploy(Deployment("single", source="x", gpu_memory=48))
+    unit = Unit(Function(deployment), cast(Replica, SimpleNamespace(program=b"pair", deployment=deployment)))
+    here = Where(1, True, (0,))
+    memory = SimpleNamespace(gpus=Gpus({0: 64, 1: 64}, True), where=lambda _: here)
+    ended: list[Place] = []
+    fleet = SimpleNamespace(
+        places={1: Place(1, unit, None)}, tell=lambda _: None, units=list, end=ended.append
+    )
+    engine = Engine(schedule, cast(Any, fleet), cast(Any, memory), 10, [])
+    engine.take_gpus()
+    schedule.add(1, "pair", 1)
+    engine.moved(b"pair", here)
+    schedule.arrive(1, "single")
+    send, run = schedule.decisions()
+    assert isinstance(send, Send)
+    assert isinstance(run, Run)
+    engine._carry_out(send, ())  # what it has would stay
+    assert ended == [fleet.places[1]]
+    assert here.gpus == (1, 0)
+
+
 def test_options_of_the_command_line_reach_the_policy() -> None:
     told = FunctionsOptions(overrun=2.0, utilisation=0.9, option={"alpha": "3", "limit": "0.5"})
     assert told.policy_options == {"overrun": "2.0", "limit": "0.5", "alpha": "3"}
     Schedule("mqfq", 0, told.policy_options)
     assert FunctionsOptions().policy_options == {}
+
+
+def test_who_declares_no_memory_counts_once_it_has_some() -> None:
+    """As what a program is granted that asks for none. Before it is known, idle ones end for it."""
+    schedule = Schedule("lalb", 8)
+    for name in ("cuda", "none", "more"):
+        schedule.deploy(Deployment(name, source="x", most=9))
+    schedule.take({0: 64}, {0: 64}, 32)
+    assert len(begun(schedule, "cuda", "cuda", "none", "none", "none")) == 5  # they may never call CUDA
+    for number in range(5):
+        schedule.begin(number, number)
+        schedule.complete(number, failed=False)
+    schedule.uses_gpu("cuda", True)
+    schedule.uses_gpu("cuda", False)  # a replica that has not called CUDA yet
+    schedule.uses_gpu("none", False)
+    schedule.arrive(5, "more")
+    end, run = schedule.decisions()
+    assert isinstance(end, End)
+    assert end.function == "cuda"
+    assert isinstance(run, Run)
+    schedule.begin(5, 5)
+    schedule.uses_gpu("more", True)
+    for number in (6, 7):
+        schedule.arrive(number, "cuda")
+    assert [type(one) for one in schedule.decisions()] == [Run]  # there is room for one beside `more`

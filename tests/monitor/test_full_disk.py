@@ -7,6 +7,7 @@ import ctypes
 import errno
 import io
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -15,7 +16,9 @@ from pathlib import Path
 
 import pytest
 from gpuferry.guest import paths
+from gpuferry.monitor.cli.checks import machine
 from gpuferry.monitor.cluster.key import make_cluster_key, read_cluster_key
+from gpuferry.monitor.door.credentials import LocalTenants
 from gpuferry.monitor.door.tokens import proof
 from gpuferry.monitor.door.tokens.book import TokenBook, new_record
 from gpuferry.monitor.pool import adoption, released
@@ -26,6 +29,7 @@ from gpuferry.monitor.service.files import write_where_there_is_room
 from gpuferry.monitor.service.logs import Lossy
 from gpuferry.monitor.service.runtime import RuntimeDirectory
 from gpuferry.monitor.settings.errors import ConfigError
+from gpuferry.monitor.store import sqlite
 from gpuferry.monitor.store.interface import StoreError
 from gpuferry.monitor.store.sqlite import SqliteStore
 
@@ -185,6 +189,23 @@ def test_a_record_that_finds_no_room_leaves_the_one_before(tiny: Path) -> None:
         with pytest.raises(OSError, match="No space left"):
             returns.note(Record(name, 7, ready="x" * 4096))
         assert [record.pid for record in returns.left()] == [7]
+
+
+def test_a_store_for_which_there_is_no_room_says_so_and_counts_as_none(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite says now "disk I/O error", now that it is full, and leaves an empty file."""
+    fill(tiny)
+    path = tiny / "gpuferry.db"
+    with pytest.raises(StoreError, match=r"full|no space"):
+        SqliteStore(path)
+    said = sqlite._reason(sqlite3.OperationalError("disk I/O error"), path)
+    assert said == "disk I/O error (no space is left on its disk)"
+    assert path.stat().st_size == 0
+    assert asyncio.run(LocalTenants(path).book()) is None
+    monkeypatch.setenv("GPUFERRY_STATE_DIR", str(tiny))
+    check = machine.state_folder()
+    assert (check.result, check.detail) == ("failed", f"{tiny}: only 0 B free")
 
 
 def test_tokens_are_checked_where_nothing_more_can_be_written(tiny: Path) -> None:

@@ -12,6 +12,7 @@ from gpuferry.monitor.broker import handover
 from gpuferry.monitor.broker.handover import HandOver
 from gpuferry.monitor.door.handshake import Hello, Restore
 from gpuferry.monitor.pool.channel import ChannelBroken
+from gpuferry.monitor.service.patience import Patience
 from gpuferry.monitor.sessions.decision import Placement
 from gpuferry.monitor.sessions.session import Session
 from gpuferry.monitor.settings.monitor import Config
@@ -30,7 +31,7 @@ class Server:
             raise ChannelBroken("gone")
         self.granted.append(message.grant.session)
 
-    def kill(self) -> None:
+    def kill(self, reason: str = "") -> None:
         self.killed = True
 
 
@@ -222,3 +223,40 @@ def test_welcomes_go_out_before_the_sockets(made: HandOver) -> None:
         assert told == [b"one", b"two"]
 
     run(act)
+
+
+def test_an_api_server_has_its_time_to_begin_on_a_machine_with_too_much_to_do(
+    made: HandOver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for a processor for most of the time. Killed, it would only be begun anew."""
+    now, starved = 0.0, 0.0
+    timers: list[Any] = []
+    loop = SimpleNamespace(call_later=lambda *timer: timers.append(timer))
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    server = Server(1)
+    session = granted(7, server)
+    made._mind_start(session, Patience(server.pid, 10.0, lambda: now, lambda _: starved))
+
+    def look(at: float, waited: float) -> float:
+        """Whose turn it is. Returns when it looks again."""
+        nonlocal now, starved
+        now, starved = at, waited
+        (_, call, *arguments) = timers.pop()
+        call(*arguments)
+        return timers[-1][0] if timers else 0.0
+
+    assert timers[-1][0] == 10.0
+    assert look(10.0, 9.0) == 9.0
+    assert look(19.0, 9.0) == handover.HEARD_SECONDS  # in which what it has said is heard
+    assert look(19.2, 14.2) == pytest.approx(5.0)
+    assert look(24.2, 14.2) == handover.HEARD_SECONDS
+    assert not server.killed
+    assert look(24.4, 14.2) == 0.0
+    assert server.killed
+
+
+def test_nobody_has_for_ever_to_begin() -> None:
+    now, starved = 0.0, 0.0
+    patience = Patience(1, 10.0, lambda: now, lambda _: starved)
+    now = starved = 119.0
+    assert patience.left() == 1.0

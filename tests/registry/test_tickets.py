@@ -163,15 +163,3 @@ def test_what_a_servers_clock_shows_is_its_newest_heartbeat_and_the_time_since()
     assert known.of(second) == pytest.approx(desk.clock() + 1, abs=0.01)
     restarted = tickets.TicketDesk(KEY, Steady())
     assert known.of(server(restarted)) == pytest.approx(restarted.clock(), abs=0.01)
-
-
-def test_a_server_of_release_0_1_takes_the_time_of_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clocks, "time", Days(1.7e9))
-    told = registry_pb2.Server(alive=True, load=registry_pb2.Load(incarnation=bytes(16), sequence=1))
-    assert clocks.Clocks(Steady()).of(told) == 1.7e9
-
-
-def test_a_registry_of_release_0_1_knows_the_time_of_day_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tickets, "time", Days(1.7e9))
-    desk = tickets.TicketDesk(KEY, Steady())
-    assert desk.read(tickets.issue(KEY, desk.incarnation, "acme", 1.7e9))

@@ -64,9 +64,9 @@ class Lodger:
 
 
 @contextmanager
-def lodgers(server: Monitor, sizes: list[int], *extra: str) -> Iterator[list[Lodger]]:
+def lodgers(server: Monitor, sizes: list[int], *extra: str, **settings: str) -> Iterator[list[Lodger]]:
     """Started at once, and gone afterwards."""
-    found = [Lodger(server, size, *extra) for size in sizes]
+    found = [Lodger(server, size, *extra, **settings) for size in sizes]
     try:
         yield found
     finally:

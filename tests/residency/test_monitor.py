@@ -22,6 +22,7 @@ from tests.helpers.warm import CLI, Popen
 from tests.ipc.members import program
 from tests.migration.gate import attempts
 from tests.residency.lodgers import MIB, Lodger, Operator, lodgers
+from tests.resume.cutter import Cutter
 
 DEVICE = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_MEMORY": "128MiB", "GPUFERRY_SIM_DIRTY": "1"}
 
@@ -86,6 +87,30 @@ def test_idle_ones_make_room() -> None:
         for one in programs:
             one.finish()
         operator.until_none_is_left()
+
+
+@pytest.mark.system
+def test_who_has_lost_its_connection_makes_room_too() -> None:
+    """Its memory would hold the device for all of its grace; it finds it again when it comes back."""
+    with (
+        crowded("--resume-grace", "120") as (server, operator),
+        Cutter(server.tcp) as between,
+        lodgers(server, [96 * MIB], GPUFERRY_MONITOR=between.address, GPUFERRY_ON_LOSS="reconnect") as (one,),
+    ):
+        one.ready()
+        one.work()
+        between.refusing = True
+        between.cut()
+        for _ in attempts():
+            if operator.session().disconnected:
+                break
+        with lodgers(server, [96 * MIB]) as (other,):
+            other.ready()
+            other.work()
+            assert sorted(operator.where(number) for number in operator.sessions()) == ["host", "resident"]
+            other.finish()
+        between.refusing = False
+        one.finish()
 
 
 @pytest.mark.system

@@ -21,8 +21,6 @@ ALLOWED = {
     "monitor/cli/server.py": "when a server was registered, for people",
     "monitor/cli/token.py": "when a token was made, for people",
     "monitor/cluster/registry/directory.py": "when a server was registered, for people",
-    "monitor/cluster/registry/clocks.py": "servers of release 0.1 take it for tickets",
-    "monitor/door/tickets.py": "where the clock of tickets begins, for registries of release 0.1",
     "monitor/door/tokens/book.py": "when a token was made, for people; names of orders to end sessions",
     "monitor/jail/filter.py": "names of system calls",
     "monitor/moves/snapshots.py": "when a snapshot was made, for people",

@@ -13,6 +13,7 @@ from gpuferry.monitor.tenants.tenancy import Tenancy
 from gpuferry.specs._generated import frames
 from gpuferry.specs._generated.frames import Frame
 
+from tests.helpers import page
 from tests.monitor import harness
 from tests.registry.guest import Guest, Identity, Refused, Request, ask
 
@@ -20,14 +21,15 @@ from .stage import next_frame, tokens, waiting
 
 LIMITS = (
     "few=sessions=1:queue=2,small=memory=100MiB,door=connections=1,brief=wall=60,"
-    "none=sessions=0,crowd=queue=1000:leave=0,lone=processes=1"
+    "none=sessions=0,crowd=queue=1000:leave=0,lone=processes=1,"
+    "eager=starts=30/m:burst=2"
 )
-TENANTS = ("few", "small", "door", "brief", "none", "crowd", "greedy", "other", "lone")
+TENANTS = ("few", "small", "door", "brief", "none", "crowd", "greedy", "other", "lone", "eager")
 
 
 @pytest.fixture(scope="module")
 def monitor() -> Iterator[harness.Monitor]:
-    with harness.monitor("--pool", "3", "--tenants", LIMITS) as running:
+    with harness.monitor("--pool", "3", "--http", "127.0.0.1:0", "--tenants", LIMITS) as running:
         running.wait_idle(3)
         yield running
 
@@ -63,6 +65,20 @@ def test_sessions_beyond_the_limit_wait_and_others_do_not(
         stack.enter_context(Guest(monitor.tcp, token["other"]))  # which came later
         first.close()
         assert next_frame(second)[0] == Frame.WELCOME
+
+
+def test_who_begins_sessions_too_often_is_told_when_to_come_again(
+    monitor: harness.Monitor, token: dict[str, str]
+) -> None:
+    for _ in range(2):
+        Guest(monitor.tcp, token["eager"]).close()
+    third = refused(monitor, token["eager"])
+    assert (third.reason, third.cuda_error) == (Reason.NO_CAPACITY, 46)
+    assert "sessions of tenant eager may begin at 0.5/s, 2 at once (limits starts, burst)" in third.text
+    assert "try again in 2 s" in third.text
+    metrics = page.fetch(monitor.runtime, "/metrics")
+    assert 'gpuferry_tenant_starts_refused_total{tenant="eager"} 1.0' in metrics
+    Guest(monitor.tcp, token["other"]).close()
 
 
 def test_places_in_the_queue_are_limited(monitor: harness.Monitor, token: dict[str, str]) -> None:

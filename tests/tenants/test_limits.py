@@ -226,3 +226,18 @@ def test_calls_of_the_control_plane_are_counted_by_a_clock() -> None:
     now = 1000.0
     assert [tenancy.why_no_call("acme") is None for _ in range(3)] == [True, True, False]
     assert all("may make 0/s calls (limit calls)" in (tenancy.why_no_call("none") or "") for _ in range(2))
+
+
+def test_starts_are_counted_by_time_and_none_at_all_may_be_said() -> None:
+    now = [0.0]
+    tenancy = Tenancy({"acme": "starts=6/m:burst=2", "shut": "starts=0"}, lambda: now[0])
+    assert [tenancy.why_no_start("acme") is None for _ in range(3)] == [True, True, False]
+    now[0] = 7.5
+    assert "try again in 3 s" in (tenancy.why_no_start("acme") or "")
+    now[0] = 10.0
+    assert tenancy.why_no_start("acme") is None
+    assert "none may begin" in (tenancy.why_no_start("shut") or "")
+    assert tenancy.why_no_start("") is None  # the operator's own
+    assert tenancy.starts_refused == {"acme": 2, "shut": 1}
+    with pytest.raises(ValueError, match="write sessions=0"):
+        parse_limits({"burst": "0"})

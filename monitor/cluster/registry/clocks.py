@@ -9,10 +9,8 @@ from gpuferry.specs._generated import registry_pb2
 
 
 def clock_of(load: registry_pb2.Load) -> float:
-    """What its clock showed when the server said this, in seconds. Release 0.1 takes the time of day, and
-    does not say it.
-    """
-    return float(load.clock) / 1000 if load.clock else time.time()
+    """What its clock showed when the server said this, in seconds."""
+    return float(load.clock) / 1000
 
 
 class Clocks:
@@ -33,10 +31,7 @@ class Clocks:
 
     def of(self, server: registry_pb2.Server) -> float:
         """What the server's clock shows now, in seconds."""
-        load = server.load
-        if not load.clock:
-            return clock_of(load)
-        now = self._steady()
+        load, now = server.load, self._steady()
         return clock_of(load) + now - self._seen.get(_beat(load), now)
 
 

@@ -3,6 +3,7 @@ import { age, bytes } from "./units.js";
 
 const find = (id) => document.getElementById(id);
 const STORED = "gpuferry-functions-key";
+const gpusOf = (one) => [one.gpu, ...(one.also ?? [])];
 let before = null; // totals by function and when, for rates
 
 // The key comes behind the # of the link, which browsers send to nobody, and leaves the address at once.
@@ -76,10 +77,14 @@ function show(status) {
     Revision: (one) => one.revision,
     Age: (one) => age(one.age_seconds),
     Memory: (one) => bytes(one.memory),
-    GPU: (one) => (one.gpu === undefined ? "" : `${one.gpu}${one.resident ? "" : ", its memory away"}`),
+    GPU: (one) => {
+      const gpus = one.gpu === undefined ? "" : gpusOf(one).join(" ");
+      return gpus && !one.resident ? `${gpus}, its memory away` : gpus;
+    },
   });
   find("cards").hidden = server.gpus.length === 0;
-  const on = (card, resident) => replicas.filter((one) => one.gpu === card.gpu && one.resident === resident);
+  const on = (card, resident) =>
+    replicas.filter((one) => gpusOf(one).includes(card.gpu) && one.resident === resident);
   fill(find("gpus"), server.gpus, {
     GPU: (card) => card.gpu,
     Memory: (card) => bytes(card.memory),

@@ -156,21 +156,19 @@ class Auto(FlowPolicy):
     def _best(self, card: Card) -> Flow | None:
         """The function to run next on this GPU; of equals the one that waits longest."""
         bound = self._overrun * max(1, self._tokens * len(self._cards))
-        room = card.memory - card.pinned
-        if card.pinned:
-            self._keep_room(room, bound)
+        self._keep_room(card, bound)
         if self._total >= self._pool and not self._idle:
             return None
         candidates = self._candidates(card)
         ahead = self._fair.ahead(candidates, bound)  # of the others, whom they wait for
         near = candidates.difference(ahead) if ahead else candidates
-        return self._most_gained(near, card, room) or self._most_gained(ahead, card, room)
+        return self._most_gained(near, card) or self._most_gained(ahead, card)
 
-    def _most_gained(self, flows: Iterable[Flow], card: Card, room: int) -> Flow | None:
+    def _most_gained(self, flows: Iterable[Flow], card: Card) -> Flow | None:
         """Whether to load one is decided by the highest scores. Who is resident elsewhere, and does not wait
         long, is loaded once more only where nothing else is to do.
         """
-        kept = self._room.keeps(card)
+        kept = self._room.keeps
         waits: dict[Card, float] = {}
         warm, cold, more = Choice(), Choice(), Choice()
         sooner: list[tuple[Flow, float]] = []
@@ -179,7 +177,7 @@ class Auto(FlowPolicy):
                 continue
             start = 0.0
             if not flow.at or flow.idle_on(card) is None:
-                if flow.function.memory > room:
+                if not card.takes(flow):
                     continue
                 start = self._start(flow)
             head = flow.head
@@ -196,10 +194,10 @@ class Auto(FlowPolicy):
         first = warm if warm.most >= cold.most else cold
         return first.best or more.best or self._copied(sooner, card)
 
-    def _keep_room(self, room: int, bound: float) -> None:
+    def _keep_room(self, card: Card, bound: float) -> None:
         """See to it that neither the oldest nor who had least is passed over for ever, for want of room."""
         for flow in (self._line.first(), self._fair.first()):
-            if flow is None or flow.function.memory <= room or self._fair.lead(flow) > bound:
+            if flow is None or card.takes(flow) or self._fair.lead(flow) > bound:
                 continue
             if self._now - flow.head.arrival >= PASSED_OVER:
                 self._room.keep(flow, self._cards.values())

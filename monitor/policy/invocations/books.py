@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import ClassVar
 
@@ -100,6 +100,9 @@ class Books(Ledger):
             flow = self._flows[function.name] = Flow(function, self._registered)
             self._registered += 1
         flow.function = function
+        for replica in flow.replicas:
+            if replica.memory == function.memory:  # else it is of an earlier revision
+                self._set_promise(replica, function.promise)
         flow.removed = False
         flow.load.declare(function.load)
         flow.run.declare(function.run)
@@ -119,12 +122,14 @@ class Books(Ledger):
             self._end(replica)
         self._forget_if_over(flow)
 
-    def on_gpu(self, gpu: int, memory: int, now: float) -> None:
+    def on_gpu(self, gpu: int, memory: int, now: float, promised: float = math.inf) -> None:
         self._now = now
         if card := self._cards.get(gpu):
-            self._resize(card, memory)
+            if (card.memory, card.promised) != (memory, promised):
+                card.promised = promised
+                self._resize(card, memory)
             return
-        card = self._cards[gpu] = Card(gpu, memory, self._tokens)
+        card = self._cards[gpu] = Card(gpu, memory, self._tokens, promised=promised, peers=self._cards)
         self._open += card.open
         self._largest = max(self._largest, memory)
         self._joined(card)
@@ -133,6 +138,7 @@ class Books(Ledger):
         card.memory = memory
         self._largest = max(one.memory for one in self._cards.values())
         self._make_room(card, 0)
+        self._keep_promises(card, 0)
         for flow in [one for one in self._flows.values() if not one.removed]:
             self._changed(flow)  # it may fit where it did not, or no more where it did
             self._refuse_if_hopeless(flow)
@@ -146,8 +152,9 @@ class Books(Ledger):
         card.gone = True
         self._open -= card.open
         self._largest = max((one.memory for one in self._cards.values()), default=0)
-        for replica in [*card.idle, *card.busy]:
-            self._drop(replica)
+        for replica in [one for flow in self._flows.values() for one in flow.replicas]:
+            if replica.resident and card in replica.cards:
+                self._drop(replica)
         self._parted(card)
         for flow in list(self._flows.values()):
             self._refuse_if_hopeless(flow)
@@ -161,6 +168,11 @@ class Books(Ledger):
 
     # -- replicas
 
+    def on_start(self, function: Function, gpu: int, now: float) -> None:
+        self._now = now
+        if card := self._cards.get(gpu):
+            self._vacate_for(card, function.gpus, function.memory, function.promise, function.perhaps)
+
     def on_replica(self, replica: int, function: str, gpu: int | None, now: float) -> None:
         self._now = now
         flow = self._flows.get(function)
@@ -169,7 +181,7 @@ class Books(Ledger):
             return
         if replica in self._replicas:
             raise ValueError(f"replica {replica} is there already")
-        added = Replica(replica, flow, flow.function.memory)
+        added = Replica(replica, flow, flow.function.memory, flow.function.promise)
         self._replicas[replica] = added
         self._enrol(added)
         card = self._cards.get(gpu) if gpu is not None else None
@@ -182,13 +194,16 @@ class Books(Ledger):
         if found := self._replicas.get(replica):
             self._drop(found)
 
-    def on_resident(self, replica: int, gpu: int | None, now: float) -> None:
+    def on_resident(self, replica: int, gpu: int | None, now: float, also: Collection[int] = ()) -> None:
         self._now = now
         found = self._replicas.get(replica)
         if found is None or found.invocation is not None:
             return
         self._unset_idle(found)
-        self._set_idle(found, self._cards.get(gpu) if gpu is not None else None)
+        card = self._cards.get(gpu) if gpu is not None else None
+        if card:
+            found.also = tuple(self._cards[one] for one in also if one in self._cards and one != gpu)
+        self._set_idle(found, card)
 
     # -- invocations
 
@@ -245,9 +260,11 @@ class Books(Ledger):
             return
         flow, card, replica = running.flow, running.card, running.replica
         flow.in_flight -= 1
-        card.running -= 1
-        if not card.gone:
-            self._open += 1
+        cards = (card, *running.also)
+        for each in cards:
+            each.running -= 1
+            if not each.gone:
+                self._open += 1
         replica.invocation = None
         if replica.id is None:
             self._drop(replica, busy=True)
@@ -264,8 +281,10 @@ class Books(Ledger):
             seconds = now - running.began
             (flow.run.at_least if failed else flow.run.add)(seconds)
         self._ended(running, seconds)
-        self._make_room(card, 0)  # if the GPU has less than it had
-        self._moved(card)
+        for each in cards:
+            self._make_room(each, 0)  # if the GPU has less than it had
+            self._keep_promises(each, 0)
+            self._moved(each)
         self._forget_if_over(flow)
 
     def on_tick(self, now: float, utilisation: Mapping[int, float]) -> None:
@@ -317,17 +336,19 @@ class Books(Ledger):
         replica, start = self._take(flow, card)
         replica.invocation = invocation.id
         flow.in_flight += 1
-        card.running += 1
         card.assigned += 1
-        self._open -= 1
         self._enter(replica, card)
-        running = Running(
-            invocation, flow, card, replica, start, self._now, cost if start is not Start.WARM else 0.0
-        )
+        for each in replica.cards:
+            each.running += 1
+            self._open -= 1
+        cost = cost if start is not Start.WARM else 0.0
+        running = Running(invocation, flow, card, replica, start, self._now, cost, also=replica.also)
         self._runs[invocation.id] = running
-        self._decided.append(Run(invocation, card.index, replica.id, start))
+        also = tuple(each.index for each in replica.also)
+        self._decided.append(Run(invocation, card.index, replica.id, start, also))
         self._started(running)
-        self._moved(card)
+        for each in replica.cards:
+            self._moved(each)
 
     def _take(self, flow: Flow, card: Card) -> tuple[Replica, Start]:
         """A replica that is nowhere in the books, and what it needs."""
@@ -340,40 +361,66 @@ class Books(Ledger):
                 assert back.id is not None
                 self._decided.append(Send(flow.function.name, back.card.index, back.id))
                 self._moved(back.card)
-            self._make_room(card, back.memory)
+            self._settle(back, card)
             return back, Start.RETURN
         if len(flow.replicas) >= flow.function.replicas and (old := flow.idle_anywhere()):
             self._end(old)  # of an earlier deployment: it does not fit here
         if self._total >= self._pool:
             self._end(self._surplus())
-        self._make_room(card, flow.function.memory)
-        new = Replica(None, flow, flow.function.memory)
+        new = Replica(None, flow, flow.function.memory, flow.function.promise)
+        self._settle(new, card)
         self._enrol(new)
         return new, Start.COLD
+
+    def _settle(self, replica: Replica, card: Card) -> None:
+        """See to it that the replica, which is nowhere in the books, has room on this GPU and its others."""
+        function = replica.flow.function
+        replica.also = self._vacate_for(
+            card, function.gpus, replica.memory, replica.promise, function.perhaps
+        )
+
+    def _vacate_for(self, card: Card, gpus: int, memory: int, promise: int, perhaps: int) -> tuple[Card, ...]:
+        """Idle replicas leave or end for such a new one on this GPU. Returns its other GPUs."""
+        also = card.beside(gpus, memory, promise)
+        for each in (card, *also):
+            self._make_room(each, memory)
+            self._keep_promises(each, promise or perhaps)
+        return also
 
     def _returning(self, flow: Flow, card: Card) -> Replica | None:
         """A replica that is away, from this GPU rather than others; or any idle one, if there is no more. One
         that was deployed with more memory may not fit.
         """
-        room = card.memory - card.pinned
         found = None
         for replica in flow.away:
-            if replica.memory > room:
+            if not card.has_place(flow.function.gpus, replica.memory, replica.promise):
                 continue
             if replica.card is card:
                 return replica
             found = found or replica
         if found is None and len(flow.replicas) >= flow.function.replicas:
-            return flow.idle_anywhere(room)
+            return flow.idle_anywhere(card)
         return found
 
     def _make_room(self, card: Card, memory: int) -> None:
-        while card.memory - card.used < memory and card.idle:
-            victim = self._victim(card)
+        while card.memory - card.used < memory and (card.idle or card.guests):
+            victim = self._leaver(card)
             if self._ends:
                 self._end(victim)
             else:
                 self._send(victim)
+
+    def _keep_promises(self, card: Card, more: int) -> None:
+        """Idle replicas end, those that are away before others, so that the card may promise more bytes."""
+        while card.bound + more > card.promised:
+            away = next((one for one in self._idle if card in one.cards and not one.resident), None)
+            if away is None and not (card.idle or card.guests):
+                return
+            self._end(away or self._leaver(card))
+
+    def _leaver(self, card: Card) -> Replica:
+        """Who makes room on this GPU; those of several GPUs of which it is not the first come last."""
+        return self._victim(card) if card.idle else next(iter(card.guests))
 
     def _bring(self, replica: Replica, card: Card) -> None:
         """Decide that this replica, which is away, comes to this GPU, which has room."""
@@ -417,8 +464,12 @@ class Books(Ledger):
         """What no GPU could ever hold. Before the first GPU is known, everything may come."""
         if not self._cards:
             return
-        most = self._largest
-        if flow.function.memory > most:
-            name, memory = flow.function.name, flow.function.memory
-            for invocation in [one for one in self._waits.values() if one.function == name]:
-                self._refuse(invocation, f"{name} needs {memory} bytes of a GPU, the largest has {most}")
+        most, function = self._largest, flow.function
+        if function.memory > most:
+            why = f"{function.name} needs {function.memory} bytes of a GPU, the largest has {most}"
+        elif sum(card.memory >= function.memory for card in self._cards.values()) < function.gpus:
+            why = f"{function.name} needs {function.gpus} GPUs with {function.memory} bytes each"
+        else:
+            return
+        for invocation in [one for one in self._waits.values() if one.function == function.name]:
+            self._refuse(invocation, why)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
 
@@ -17,10 +17,20 @@ class Function(NamedTuple):
 
     name: str
     memory: int = 0  # bytes of a GPU that a replica occupies while it is resident
+    quota: int = 0  # bytes that a replica is promised there, be it resident or away; 0: as its memory
     weight: float = 1.0  # its share of service beside others that are busy too
     replicas: int = sys.maxsize  # the most there may be at once, and so the most invocations at once
     load: float | None = None  # seconds of a cold start, declared; None: unknown until measured
     run: float | None = None  # seconds of an invocation on a warm replica, declared; None: unknown
+    gpus: int = 1  # that a replica has at once, and its memory on each of them
+    perhaps: int = (
+        0  # bytes that a new replica may turn out to need: idle ones end for them, and nobody waits
+    )
+
+    @property
+    def promise(self) -> int:
+        """Bytes that a replica is promised."""
+        return self.quota or self.memory
 
 
 class Invocation(NamedTuple):
@@ -45,13 +55,15 @@ class Run(NamedTuple):
     """The invocation runs now, on this GPU. The caller reports `on_begin` and then `on_complete`.
 
     `replica` is idle; where it is away its memory is brought to `gpu` first (`start` is RETURN). None: the
-    caller starts a new one there (COLD), and `on_begin` says its id.
+    caller starts a new one there (COLD), and `on_begin` says its id. `also`: its other GPUs, if it has
+    several.
     """
 
     invocation: Invocation
     gpu: int
     replica: int | None
     start: Start
+    also: tuple[int, ...] = ()
 
 
 class Bring(NamedTuple):
@@ -103,14 +115,21 @@ class Policy(Protocol):
     def on_function_removed(self, name: str, now: float) -> None:
         """A function was removed: what waits is refused, idle replicas end, the others when they are idle."""
 
-    def on_gpu(self, gpu: int, memory: int, now: float) -> None:
-        """A GPU joins, with so many bytes for replicas; or one that is there has so many from now on."""
+    def on_gpu(self, gpu: int, memory: int, now: float, promised: float = math.inf) -> None:
+        """A GPU joins, with so many bytes for replicas; or one that is there has so many from now on.
+        `promised`: bytes that replicas may be promised there together, those that are away too.
+        """
 
     def on_gpu_lost(self, gpu: int, now: float) -> None:
         """A GPU left, with all that was resident there. Its invocations complete one by one, as failed."""
 
     def on_others(self, gpu: int, others: int, now: float) -> None:
         """So many other dispatchers keep this GPU busy: those that nobody does go first."""
+
+    def on_start(self, function: Function, gpu: int, now: float) -> None:
+        """A replica that no Run asked for is about to start on this GPU, and may load what it needs before it
+        is an `on_replica`: idle ones make room for it. The function need not be deployed.
+        """
 
     def on_replica(self, replica: int, function: str, gpu: int | None, now: float) -> None:
         """An idle replica is there that no Run asked for: kept warm, or found at start. `gpu`: where it is
@@ -120,8 +139,10 @@ class Policy(Protocol):
     def on_replica_lost(self, replica: int, now: float) -> None:
         """A replica died or was ended. Its invocation, if it has one, is told by `on_complete` as well."""
 
-    def on_resident(self, replica: int, gpu: int | None, now: float) -> None:
-        """An idle replica's memory is elsewhere than the policy decided: on this GPU, or away (None)."""
+    def on_resident(self, replica: int, gpu: int | None, now: float, also: Collection[int] = ()) -> None:
+        """An idle replica's memory is elsewhere than the policy decided: on this GPU, or away (None). `also`:
+        its other GPUs, if it has several.
+        """
 
     def on_arrival(self, invocation: Invocation, now: float, *, first: bool = False) -> None:
         """An invocation waits. `first`: it was run before and failed, and goes before all others."""

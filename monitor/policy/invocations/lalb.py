@@ -120,7 +120,8 @@ class Lalb(LocalPolicy):
         """What the thesis does for one idle GPU."""
 
         def able(flow: Flow) -> bool:
-            return card.holds(flow) and self._startable(flow) and not self._room.bars(flow, card)
+            may = self._startable(flow) and not self._room.bars(flow, card)
+            return may and card.open > 0 and card.holds(flow)  # of several GPUs, it may have been the second
 
         own = self._local[card].first() if self._local[card] else None
         if own and able(own):

@@ -24,53 +24,79 @@ class Ledger:
         replica.flow.replicas[replica] = None
 
     def _enter(self, replica: Replica, card: Card) -> None:
-        """Book a replica as resident on this GPU and busy."""
+        """Book a replica as resident on this GPU, and its others, and busy."""
         replica.card, replica.resident = card, True
-        replica.flow.at.setdefault(card, {})[replica] = None
         card.busy[replica] = None
-        card.used += replica.memory
-        card.pinned += replica.memory
+        for each in replica.cards:
+            each.pinned += replica.memory
+            each.tied += replica.promise
+        self._occupy(replica, card)
 
     def _leave(self, replica: Replica, card: Card) -> None:
-        """Take a busy replica off this GPU; the caller books where it is next."""
+        """Take a busy replica off this GPU, and its others; the caller books where it is next."""
         del card.busy[replica]
-        card.pinned -= replica.memory
+        for each in replica.cards:
+            each.pinned -= replica.memory
+            each.tied -= replica.promise
         self._vacate(replica, card)
 
+    def _occupy(self, replica: Replica, card: Card) -> None:
+        replica.flow.at.setdefault(card, {})[replica] = None
+        for each in replica.cards:
+            each.used += replica.memory
+            each.bound += replica.promise
+
     def _vacate(self, replica: Replica, card: Card) -> None:
-        card.used -= replica.memory
         at = replica.flow.at[card]
         del at[replica]
         if not at:
             del replica.flow.at[card]
+        for each in replica.cards:
+            each.used -= replica.memory
+            each.bound -= replica.promise
 
     def _set_idle(self, replica: Replica, card: Card | None) -> None:
-        """Book a replica as idle: resident on this GPU, or away (None)."""
+        """Book a replica as idle: resident on this GPU, and its others, or away (None)."""
         self._idle[replica] = None
         replica.resident = card is not None
         if card is None:
             replica.flow.away[replica] = None
-            if replica.card:
-                replica.card.absent += replica.memory
+            for each in replica.cards:
+                each.absent += replica.memory
+                each.bound += replica.promise
             return
         replica.card = card
         card.idle[replica] = None
-        card.used += replica.memory
-        replica.flow.at.setdefault(card, {})[replica] = None
-        self._moved(card)
+        for other in replica.also:
+            other.guests[replica] = None
+        self._occupy(replica, card)
+        for each in replica.cards:
+            self._moved(each)
 
     def _unset_idle(self, replica: Replica) -> None:
         del self._idle[replica]
         card = replica.card
         if not replica.resident:
             del replica.flow.away[replica]
-            if card:
-                card.absent -= replica.memory
+            for each in replica.cards:
+                each.absent -= replica.memory
+                each.bound -= replica.promise
             return
         assert card is not None
         del card.idle[replica]
+        for other in replica.also:
+            del other.guests[replica]
         self._vacate(replica, card)
-        self._moved(card)
+        for each in replica.cards:
+            self._moved(each)
+
+    def _set_promise(self, replica: Replica, promise: int) -> None:
+        """It is promised so many bytes from now on."""
+        more, replica.promise = promise - replica.promise, promise
+        for each in replica.cards:
+            each.bound += more
+            if replica.invocation is not None:
+                each.tied += more
 
     def _drop(self, replica: Replica, busy: bool = False) -> None:
         """Take a replica that has ended out of the books. `busy`: an invocation ran in it."""
@@ -81,7 +107,8 @@ class Ledger:
         if busy or replica.invocation is not None:
             assert card is not None
             self._leave(replica, card)
-            self._moved(card)
+            for each in replica.cards:
+                self._moved(each)
         else:
             self._unset_idle(replica)
         self._total -= 1

@@ -281,7 +281,7 @@ class Mqfq(FlowPolicy):
             return
         for replica in flow.away:
             card = replica.card
-            if not card or card.gone:
+            if not card or card.gone or replica.also:  # of several GPUs there is room on all of them or none
                 continue
             spare = [one for one in card.idle if not self._is_active(one)]
             if card.memory - card.used + sum(one.memory for one in spare) < replica.memory:

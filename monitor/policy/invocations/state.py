@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .estimates import Mean
@@ -21,6 +22,9 @@ class Card:
     used: int = 0  # bytes of the replicas that are resident
     pinned: int = 0  # of these, bytes of the ones that run
     absent: int = 0  # bytes of the replicas that were here last and are away
+    promised: float = math.inf  # bytes that replicas may be promised together
+    bound: int = 0  # of these, promised to the replicas that are here, or were last
+    tied: int = 0  # of these, to the ones that run
     assigned: int = 0  # how often an invocation was given to it
     others: int = 0  # other dispatchers that keep it busy
     gone: bool = False
@@ -28,6 +32,10 @@ class Card:
         default_factory=OrderedDict
     )  # resident; the last used at the end
     busy: dict[Replica, None] = field(default_factory=dict)
+    guests: OrderedDict[Replica, None] = field(
+        default_factory=OrderedDict
+    )  # idle ones of which it is not the first GPU
+    peers: Mapping[int, Card] = field(default_factory=dict)  # all GPUs
 
     @property
     def open(self) -> int:
@@ -36,7 +44,33 @@ class Card:
 
     def holds(self, flow: Flow) -> bool:
         """Whether a replica of the function is resident here and idle, or can be once idle ones leave."""
-        return self.memory - self.pinned >= flow.function.memory or flow.idle_on(self) is not None
+        return self.takes(flow) or flow.idle_on(self) is not None
+
+    def takes(self, flow: Flow) -> bool:
+        """Whether one more replica of the function can be here once idle ones leave or end."""
+        return self.has_place(flow.function.gpus, flow.function.memory, flow.function.promise)
+
+    def has_place(self, gpus: int, memory: int, promise: int) -> bool:
+        """The same of a replica with so many GPUs, so much memory on each, which is promised so much."""
+        fits = self._has_room(memory, promise)
+        return fits and (gpus == 1 or len(self.beside(gpus, memory, promise)) == gpus - 1)
+
+    def _has_room(self, memory: int, promise: int) -> bool:
+        return self.memory - self.pinned >= memory and self.promised - self.tied >= promise
+
+    def beside(self, gpus: int, memory: int, promise: int) -> tuple[Card, ...]:
+        """The other GPUs of such a replica of which this is the first: those with the most room. Too few: no
+        more have a token and room now.
+        """
+        if gpus == 1:
+            return ()
+        able = [
+            card
+            for card in self.peers.values()
+            if card is not self and card.open > 0 and card._has_room(memory, promise)
+        ]
+        able.sort(key=lambda card: (card.others, card.used - card.memory, card.index))
+        return tuple(able[: gpus - 1])
 
 
 @dataclass(eq=False, slots=True)
@@ -46,12 +80,19 @@ class Replica:
     id: int | None  # None until its first invocation began
     flow: Flow
     memory: int
+    promise: int
     card: Card | None = None
+    also: tuple[Card, ...] = ()  # its other GPUs, if it has several
     resident: bool = False
     invocation: int | None = None
     lost: bool = False
     uses: int = 0  # invocations that it completed
     used_at: float = -math.inf
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """All of its GPUs."""
+        return (self.card, *self.also) if self.card else ()
 
 
 @dataclass(eq=False, slots=True)
@@ -87,16 +128,17 @@ class Flow:
         return self.in_flight >= self.function.replicas
 
     def idle_on(self, card: Card) -> Replica | None:
-        """A replica that is resident on this GPU and idle."""
+        """A replica that is resident on this GPU and idle, with a token on each other GPU that it has."""
         for replica in self.at.get(card, ()):
-            if replica.invocation is None:
+            if replica.invocation is None and all(other.open > 0 for other in replica.also):
                 return replica
         return None
 
-    def idle_anywhere(self, room: float = math.inf) -> Replica | None:
-        """A replica that is idle and needs no more memory than this, away rather than resident."""
+    def idle_anywhere(self, card: Card | None = None) -> Replica | None:
+        """A replica that is idle, and can be on this GPU, away rather than resident."""
         for replica in (*self.away, *self.replicas):
-            if replica.invocation is None and replica.memory <= room:
+            able = card is None or card.has_place(self.function.gpus, replica.memory, replica.promise)
+            if replica.invocation is None and able:
                 return replica
         return None
 
@@ -112,4 +154,5 @@ class Running:
     start: Start
     decided: float
     cost: float  # seconds before its execution, as expected
+    also: tuple[Card, ...] = ()
     began: float | None = None

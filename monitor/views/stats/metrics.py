@@ -5,7 +5,7 @@ Every series exists, at zero, from the start: one that appears with its first ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpuferry.specs._generated import control_pb2, tenants_pb2, wire
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics, generate_latest
@@ -200,8 +200,9 @@ class Metrics:
 class _Usage:
     """Counters of tenants: as many tenants as the usage book tells apart."""
 
-    def __init__(self, usage: Sequence[tenants_pb2.Usage]) -> None:
+    def __init__(self, usage: Sequence[tenants_pb2.Usage], starts_refused: Mapping[str, int]) -> None:
         self._usage = usage
+        self._starts_refused = starts_refused
 
     def collect(self) -> Iterator[Metric]:
         """A counter for each figure, with a series for each tenant."""
@@ -210,12 +211,22 @@ class _Usage:
             for usage in self._usage:
                 counter.add_metric((usage.tenant,), getattr(usage, field))
             yield counter
+        refused = CounterMetricFamily(
+            "gpuferry_tenant_starts_refused",
+            "Sessions that were refused because too many began (limits starts, burst)",
+            labels=("tenant",),
+        )
+        for tenant in sorted({usage.tenant for usage in self._usage} | self._starts_refused.keys()):
+            refused.add_metric((tenant,), self._starts_refused.get(tenant, 0))
+        yield refused
 
 
-def expose_usage(usage: Sequence[tenants_pb2.Usage]) -> bytes:
-    """What these tenants have used, in Prometheus' text format."""
+def expose_usage(usage: Sequence[tenants_pb2.Usage], starts_refused: Mapping[str, int] = {}) -> bytes:
+    """What these tenants have used, and how often each was refused by `starts`, in Prometheus' text
+    format.
+    """
     registry = CollectorRegistry()
-    registry.register(_Usage(usage))
+    registry.register(_Usage(usage, starts_refused))
     return generate_latest(registry)
 
 

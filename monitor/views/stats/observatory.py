@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from gpuferry.specs._generated import control_pb2, tenants_pb2
 
@@ -33,12 +33,14 @@ class Observatory:
         accounting: Accounting,
         announcer: Announcer,
         usage: Callable[[], list[tenants_pb2.Usage]] = list,
+        starts_refused: Mapping[str, int] = {},
     ) -> None:
         self._broker = broker
         self._pool = pool
         self._reporter = reporter
         self._accounting = accounting
         self._usage = usage
+        self._starts_refused = starts_refused  # by tenant
         self._metrics = Metrics()
         self._viewers: dict[asyncio.Queue[str], Caller] = {}
         self.history = History()
@@ -74,9 +76,11 @@ class Observatory:
 
     async def metrics(self, caller: Caller = OPERATOR) -> bytes:
         """The metrics of this moment that the caller may see, in Prometheus' text format."""
-        if caller.tenant is not None:
-            return expose_usage([one for one in self._usage() if one.tenant == caller.tenant])
-        return self._metrics.expose(await self.status(), self._accounting) + expose_usage(self._usage())
+        if (tenant := caller.tenant) is not None:
+            refused = {tenant: self._starts_refused.get(tenant, 0)}
+            return expose_usage([one for one in self._usage() if one.tenant == tenant], refused)
+        usage = expose_usage(self._usage(), self._starts_refused)
+        return self._metrics.expose(await self.status(), self._accounting) + usage
 
     def readiness(self) -> tuple[bool, list[str]]:
         """Whether a guest could have a session, and everything that is wrong here, as text."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from itertools import count, islice
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from gpuferry.monitor.policy.invocations import POLICIES
+from gpuferry.monitor.policy.invocations.flows import FlowPolicy
 
 from .world import World
 
@@ -36,14 +38,20 @@ class Chaos:
         self.world = World(name, options)
         self.fresh = count()  # numbers of GPUs
         for gpu in islice(self.fresh, 4):
-            self.world.gpu(gpu, self.chance.choice([60, 100]))
+            self.gpu(gpu)
         for number in range(12):
             self.deploy(number)
+
+    def gpu(self, number: int) -> None:
+        memory = self.chance.choice([60, 100])
+        self.world.gpu(number, memory, self.chance.choice([1, 2, math.inf]) * memory)
 
     def deploy(self, number: int) -> None:
         limit = self.chance.choice([1, 2, 1 << 60, 1 << 60])
         memory = self.chance.choice([*[self.chance.randint(0, 30)] * 3, self.chance.choice([60, 100])])
-        self.world.function(f"f{number:02}", memory, replicas=limit, weight=self.chance.choice([1.0, 2.0]))
+        gpus = self.chance.choice([1, 1, 1, 2]) if self.world.name != "kaas-exclusive" else 1
+        weight = self.chance.choice([1.0, 2.0])
+        self.world.function(f"f{number:02}", memory, replicas=limit, weight=weight, gpus=gpus)
 
     def step(self) -> None:
         world, chance = self.world, self.chance
@@ -81,9 +89,9 @@ class Chaos:
             if len(world.gpus) > 2 and which < 0.4:
                 world.lose_gpu(chance.choice([*world.gpus]))
             elif which < 0.6:
-                world.gpu(chance.choice([*world.gpus]), chance.choice([60, 100]))
+                self.gpu(chance.choice([*world.gpus]))
             elif len(world.gpus) < 6:
-                world.gpu(next(self.fresh), 100)
+                self.gpu(next(self.fresh))
         elif len(world.functions) > 6 and chance.random() < 0.5:
             world.remove(chance.choice([*world.functions]))
         else:
@@ -96,16 +104,16 @@ class Chaos:
         full = every >= world.options.get("pool", 1 << 60) and not world.replicas
         if world.name not in CONSERVING or full:
             return
-        busy = Counter(live.run.gpu for live in world.live.values())
+        busy = Counter(gpu for live in world.live.values() for gpu in (live.run.gpu, *live.run.also))
         mine = Counter(live.run.invocation.function for live in world.live.values())
         room = {gpu: memory - world.pinned(gpu) for gpu, memory in world.gpus.items()}
         for name in {invocation.function for invocation in world.waiting.values()}:
             function = world.functions[name]
             if mine[name] >= function.replicas:
                 continue
-            for gpu, free in room.items():
-                fits = busy[gpu] < tokens and free >= function.memory
-                assert not fits or self.held_back(name, busy[gpu])
+            able = [gpu for gpu, free in room.items() if busy[gpu] < tokens and free >= function.memory]
+            for gpu in able if len(able) >= function.gpus else ():
+                assert self.held_back(name, busy[gpu])
 
     def held_back(self, name: str, busy: int) -> bool:
         """Whether the policy has a reason for it: the one whose turn it is waits for room, a GPU is kept for
@@ -116,7 +124,7 @@ class Chaos:
             return bool(policy._room._flow)
         limited = "limit" in self.world.options and busy > 0
         throttled = self.world.name == "mqfq" and policy.state(name).value == "throttled"
-        first = policy._line.best(policy._startable)
+        first = policy._first() if isinstance(policy, FlowPolicy) else policy._line.best(policy._startable)
         return limited or throttled or bool(first and first.function.name != name)
 
     def drain(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from gpuferry.monitor.policy.invocations import Function
 
 from .sequences import order, together, world
 from .world import World
@@ -31,6 +32,74 @@ def test_with_evict_end_it_is_loaded_again() -> None:
     together(made, "abca")
     order(made)
     assert made.log == ["a@0 cold", "b@0 cold", "end a", "c@0 cold", "end b", "a@0 cold"]
+
+
+def test_no_more_is_promised_than_there_is_whoever_is_away() -> None:
+    """Each of them could come back at any time. Who is away ends before who is not."""
+    made = World("fcfs")
+    made.gpu(0, 100, promised=200)
+    for name in "abcd":
+        made.function(name, 60)
+    for name in "abc":
+        made.finish(made.arrive(name))
+    made.finish(made.arrive("d"))
+    assert made.log == ["a@0 cold", "send a", "b@0 cold", "send b", "c@0 cold", "send c", "end a", "d@0 cold"]
+    made.log.clear()
+    made.finish(made.arrive("b"))
+    assert made.log == ["send d", "b@0 return"]
+
+
+def test_who_is_about_to_start_finds_room() -> None:
+    made = World("lalb")
+    made.gpu(0, 100, promised=100)
+    made.function("a", 60)
+    made.finish(made.arrive("a"))
+    made.policy.on_start(Function("new", 0, perhaps=50), 0, made.now)
+    made.settle()
+    assert made.log == ["a@0 cold", "end a"]
+
+
+def test_who_declares_no_memory_is_promised_some_all_the_same() -> None:
+    made = World("fcfs", {"tokens": 2})
+    made.gpu(0, 100, promised=100)
+    for name in "abc":
+        made.function(name, 0, quota=50)
+    held = [made.arrive(name) for name in "abc"]
+    assert [made.live[number].run.gpu for number in held[:2]] == [0, 0]
+    made.finish(held[0])
+    assert made.log == ["a@0 cold", "b@0 cold", "end a", "c@0 cold"]
+
+
+@pytest.mark.parametrize("name", ["fcfs", "lalb", "mqfq", "kaas-affinity", "auto", "rr"])
+def test_a_replica_of_two_gpus_counts_on_both(name: str) -> None:
+    """Its memory and its token: whoever ran beside it there would wait in the GPU server for it to end."""
+    made = World(name, {"tokens": 1})
+    for gpu in range(2):
+        made.gpu(gpu, 100)
+    made.function("pair", 60, gpus=2)
+    made.function("a", 60)
+    first, other = made.arrive("pair"), made.arrive("a")
+    assert list(made.live) == [first]
+    made.finish(first)
+    assert list(made.live) == [other]
+    assert made.log[1:] == ["send pair", f"a@{made.live[other].run.gpu} cold"]
+    made.finish(other)
+    made.lose_gpu(1)
+    assert made.over[made.arrive("pair")] == "refused: pair needs 2 GPUs with 60 bytes each"
+
+
+def test_where_a_replica_of_two_gpus_really_is() -> None:
+    made = World("fcfs", {"tokens": 2})
+    for gpu in range(3):
+        made.gpu(gpu, 100)
+    made.function("pair", 60, gpus=2)
+    made.finish(made.arrive("pair"))
+    (replica,) = made.replicas
+    made.policy.on_resident(replica, 2, made.now, also=(1,))
+    assert [(card.index, card.used) for card in made.policy.cards()] == [(0, 0), (1, 60), (2, 60)]
+    made.lose_gpu(1)
+    (pair,) = made.policy.flows()
+    assert not pair.replicas
 
 
 def test_a_full_pool_ends_who_was_used_longest_ago() -> None:

@@ -42,6 +42,23 @@ def test_who_needs_a_whole_gpu_gets_one_though_small_ones_are_always_busy(name: 
     assert turns_until(made, "big", "s") <= 60
 
 
+@pytest.mark.parametrize("tokens", [1, 2])
+@pytest.mark.parametrize("name", PATIENT)
+def test_who_needs_two_gpus_gets_them_though_small_ones_are_always_busy(name: str, tokens: int) -> None:
+    made = World(name, {"tokens": tokens})
+    for number in range(3):
+        made.gpu(number)
+    made.function("pair", 100, run=1.0, gpus=2)
+    made.function("s", 10, run=1.0)
+    for _ in range(3 * tokens + 1):
+        made.arrive("s")
+    made.arrive("pair")
+    assert turns_until(made, "pair", "s") <= 60
+    (pair,) = [live.run for live in made.live.values() if live.run.invocation.function == "pair"]
+    assert len({pair.gpu, *pair.also}) == 2
+    made.audit()
+
+
 @pytest.mark.parametrize("name", PATIENT)
 def test_the_gpu_that_is_kept_is_one_and_the_others_go_on(name: str) -> None:
     made = World(name, {"tokens": 2})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
@@ -54,12 +55,13 @@ class World:
         self.issued = 0
         self.replica_ids = count(100)
         self.memory: dict[int, int] = {}  # of each replica, when it was made
+        self.also: dict[int, tuple[int, ...]] = {}  # of each replica, where it was last
 
     # -- events
 
-    def gpu(self, number: int, memory: int = 100) -> None:
+    def gpu(self, number: int, memory: int = 100, promised: float = math.inf) -> None:
         self.gpus[number] = memory
-        self.policy.on_gpu(number, memory, self.now)
+        self.policy.on_gpu(number, memory, self.now, promised)
         self.settle()
 
     def function(self, name: str, memory: int = 10, **more: Any) -> None:
@@ -94,6 +96,7 @@ class World:
             live.replica = next(self.replica_ids) if live.run.replica is None else live.run.replica
             if live.run.replica is None:
                 self.memory[live.replica] = self.memory.pop(-number)
+            self.also[live.replica] = live.run.also
         self.policy.on_begin(number, self.now, live.replica)
         self.settle()
 
@@ -131,9 +134,13 @@ class World:
 
     def lose_gpu(self, number: int) -> None:
         del self.gpus[number]
-        self.replicas = {key: value for key, value in self.replicas.items() if value[1] != number}
+        self.replicas = {
+            key: value
+            for key, value in self.replicas.items()
+            if value[1] is None or number not in (value[1], *self.also[key])
+        }
         for live in self.live.values():
-            if live.run.gpu == number:
+            if number in (live.run.gpu, *live.run.also):
                 live.lost = True
         self.policy.on_gpu_lost(number, self.now)
         self.settle()
@@ -185,7 +192,9 @@ class World:
         assert self.waiting.pop(number) == run.invocation
         assert run.gpu in self.gpus
         tokens = self.options.get("tokens", 2 if self.name == "mqfq" else 1)
-        assert sum(live.run.gpu == run.gpu for live in self.live.values()) < tokens
+        for gpu in (run.gpu, *run.also):
+            assert gpu in self.gpus
+            assert sum(gpu in (live.run.gpu, *live.run.also) for live in self.live.values()) < tokens
         mine = [live for live in self.live.values() if live.run.invocation.function == name]
         assert len(mine) < self.functions[name].replicas
         if run.replica is None:
@@ -197,9 +206,11 @@ class World:
             function, where = self.replicas.pop(run.replica)
             assert function == name
             assert run.start is (Start.WARM if where == run.gpu else Start.RETURN)
+            self.also[run.replica] = run.also
         self.live[number] = Live(run, None)
         self.ran[number] = self.ran.get(number, 0) + 1
-        assert self.used(run.gpu) <= self.gpus[run.gpu]
+        for gpu in (run.gpu, *run.also):
+            assert self.used(gpu) <= self.gpus[gpu]
 
     # -- recounts
 
@@ -208,11 +219,19 @@ class World:
         return self.memory[-number if replica is None else replica]
 
     def used(self, gpu: int) -> int:
-        idle = sum(self.memory[key] for key, (_, where) in self.replicas.items() if where == gpu)
+        idle = sum(
+            self.memory[key]
+            for key, (_, where) in self.replicas.items()
+            if where is not None and gpu in (where, *self.also[key])
+        )
         return idle + self.pinned(gpu)
 
     def pinned(self, gpu: int) -> int:
-        here = {number: live for number, live in self.live.items() if live.run.gpu == gpu and not live.lost}
+        here = {
+            number: live
+            for number, live in self.live.items()
+            if gpu in (live.run.gpu, *live.run.also) and not live.lost
+        }
         return sum(self.memory_of(number, live) for number, live in here.items())
 
     def audit(self) -> None:
@@ -220,22 +239,27 @@ class World:
         pinned, used, running = Counter[int](), Counter[int](), Counter[int]()
         in_flight = Counter[str]()
         for number, live in self.live.items():
-            running[live.run.gpu] += 1
+            running.update((live.run.gpu, *live.run.also))
             in_flight[live.run.invocation.function] += 1
-            if not live.lost:
-                pinned[live.run.gpu] += self.memory_of(number, live)
+            for each in () if live.lost else (live.run.gpu, *live.run.also):
+                pinned[each] += self.memory_of(number, live)
         homes: dict[int | None, set[int]] = {gpu: set() for gpu in (None, *self.gpus)}
         for key, (_, gpu) in self.replicas.items():
             homes[gpu].add(key)
-            if gpu is not None:
-                used[gpu] += self.memory[key]
+            for each in () if gpu is None else (gpu, *self.also[key]):
+                used[each] += self.memory[key]
         assert len(self.policy) == len(self.waiting)
         cards = {card.index: card for card in self.policy.cards()}
+        replicas = [replica for flow in self.policy.flows() for replica in flow.replicas]
         assert cards.keys() == self.gpus.keys()
         for gpu, card in cards.items():
             assert (card.used, card.pinned) == (used[gpu] + pinned[gpu], pinned[gpu])
             assert card.running == running[gpu]
             assert {replica.id for replica in card.idle} == homes[gpu]
+            mine = [one for one in replicas if card in one.cards]
+            assert card.tied == sum(one.promise for one in mine if one.invocation is not None)
+            assert card.bound == sum(one.promise for one in mine)
+            assert card.bound <= max(card.promised, card.tied)
         waiting = Counter(one.function for one in self.waiting.values())
         flows = {flow.function.name: flow for flow in self.policy.flows()}
         for name in self.functions:

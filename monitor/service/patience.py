@@ -1,0 +1,39 @@
+"""How long a process may take for something, by its own time: on a machine with too much to do it waits for
+processors, and would wait no less after it was ended and begun anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from .processes import starved
+
+MOST = 12  # times the limit, whatever it waits for
+
+
+class Patience:
+    """A limit of `seconds` for this process, without the time for which it waited for a processor."""
+
+    def __init__(
+        self,
+        pid: int,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        starved: Callable[[int], float] = starved,
+    ) -> None:
+        self._pid, self._limit, self._clock, self._starved = pid, seconds, clock, starved
+        self._began, self._before = clock(), starved(pid)
+
+    def passed(self) -> float:
+        """Seconds since it began."""
+        return self._clock() - self._began
+
+    def starved(self) -> float:
+        """Seconds of these for which the process waited for a processor."""
+        return max(0.0, self._starved(self._pid) - self._before)
+
+    def left(self) -> float:
+        """Seconds until it may be late; 0 or less: it is."""
+        passed = self.passed()
+        return min(self._limit + self.starved(), MOST * self._limit) - passed
