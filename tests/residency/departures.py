@@ -17,7 +17,8 @@ from tests.migration.moving import next_message, order
 ALLOWANCE = 8 << 30  # bytes
 ROOM = 256 << 20  # for copies; registered with the driver, so all of it is taken
 BUSY = "it works"
-BUSY_SECONDS = 3.0  # then a program waits for what the gate holds back
+BUSY_SECONDS = 60.0  # a slow machine may need some until a session is idle
+WAITING_SECONDS = 3.0  # then a program that waits for what the gate holds back is not going to be
 SHARES = "it shares memory with other processes"
 
 
@@ -55,11 +56,12 @@ class Lodging(Carriage):
     def __init__(self, folder: object, servers: int = 1) -> None:
         super().__init__(folder, servers)  # type: ignore[arg-type]
         self._given: set[int] = set()  # sessions whose copies have files
+        self.busy_seconds = BUSY_SECONDS
 
     def _move(self, server: Server, session: int, stop: Stop, journey: Journey) -> tuple[Server, Over | None]:
         orders = Orders(server)
         told = None
-        until = time.monotonic() + BUSY_SECONDS
+        until = time.monotonic() + self.busy_seconds
         missing = 0 if session in self._given else ROOM  # bytes for copies
         self._given.add(session)
         for _ in attempts():
