@@ -10,6 +10,7 @@
 #include "channel.h"
 #include "context.h"
 #include "freed.h"
+#include "freeing.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
@@ -20,6 +21,7 @@
 #include "session.h"
 #include "shared.h"
 #include "stream.h"
+#include "vmm.h"
 #include "waiting.h"
 #include "window.h"
 #include "word.h"
@@ -220,7 +222,8 @@ struct copying {
     uint32_t context_id;
     uint64_t before; /* frames, when the first rows were asked for */
     struct gf_arrivals arrivals;
-    bool waits; /* for the stream */
+    bool across; /* between two devices, which were waited for */
+    bool waits;  /* for the stream */
 };
 
 static CUresult copy_out(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
@@ -349,6 +352,18 @@ static bool is_mirrored(struct gf_side *side, const struct gf_extent *extent) {
     return side->device;
 }
 
+/* Between two devices; such a copy comes behind all that both were given, and before what follows. */
+static bool is_across(const struct gf_side *to, const struct gf_side *from) {
+    return gf_session.device_count > 1 && to->device && from->device && gf_window_contains(to->address) &&
+           gf_window_contains(from->address) &&
+           gf_mapping_device(to->address) != gf_mapping_device(from->address);
+}
+
+static CUresult settle_devices(const struct gf_side *to, const struct gf_side *from) {
+    CUresult result = gf_wait_for_device(gf_mapping_device(to->address));
+    return result == CUDA_SUCCESS ? gf_wait_for_device(gf_mapping_device(from->address)) : result;
+}
+
 static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_extent extent,
                           struct copying *copying) {
     const uint64_t stream = copying->stream;
@@ -368,10 +383,16 @@ static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_exte
     if (shared) {
         gf_window_work_enqueued();
     }
+    bool across = !may_run_behind && !shared && is_across(&to, &from);
+    if (across && !copying->across && (result = settle_devices(&to, &from)) != CUDA_SUCCESS) {
+        return result;
+    }
+    copying->across = across;
     if (to.device) {
-        bool waits = !may_run_behind &&
-                     ((from.device ? shared || gf_is_synchronous(from.address) : gf_copy_in_waits(stream)) ||
-                      gf_is_synchronous(to.address) || is_open(to.address) || gf_context_is_synchronous());
+        bool waits =
+            !may_run_behind &&
+            (across || (from.device ? shared || gf_is_synchronous(from.address) : gf_copy_in_waits(stream)) ||
+             gf_is_synchronous(to.address) || is_open(to.address) || gf_context_is_synchronous());
         copying->waits = copying->waits || waits;
         return from.device ? copy_within(&to, &from, &extent, stream)
                            : copy_in(&to, &from, &extent, stream, may_run_behind);
@@ -460,7 +481,9 @@ static CUresult settle(CUcontext to, CUcontext from) {
 
 CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                          size_t size, CUstream stream, bool behind) {
-    bool waits = !behind && is_foreign(to_context, from_context);
+    /* between devices any such copy is waited for */
+    bool one_device = gf_context_device((uint64_t)to_context) == gf_context_device((uint64_t)from_context);
+    bool waits = !behind && one_device && is_foreign(to_context, from_context);
     CUresult result = check_peers(to_context, from_context);
     if (result == CUDA_SUCCESS && waits) {
         result = settle(to_context, from_context);

@@ -27,14 +27,6 @@ struct subject {
     int access; /* of the current device; of what is not mapped by the program, as far as it has an address */
 };
 
-/* Whose memory is at an address: what the program has mapped lies where its home does. */
-static int place_of(uint64_t address) {
-    struct gf_mapping mapping;
-    return gf_window_device(gf_mapping_find(address, &mapping)
-                                ? gf_memory_allocation_find(mapping.allocation)->address
-                                : address);
-}
-
 /* By which other processes may have what lies in a pool. */
 static CUmemAllocationHandleType pool_handle_types(uint64_t handle) {
     const struct gf_memory_pool *pool = gf_memory_pool_find((CUmemoryPool)handle);
@@ -91,7 +83,7 @@ static struct subject look_up(uint64_t address) {
     }
     s.place = gf_context_device(s.owner);
     if (s.device && (s.owner == 0 || s.imported)) {
-        s.place = place_of(address);
+        s.place = gf_mapping_device(address);
     }
     if (s.device) {
         s.on_device = address;

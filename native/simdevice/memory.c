@@ -99,6 +99,7 @@ CUresult sim_span_look(uint64_t address, uint64_t size, struct sim_span *span) {
     if (!sim_ranges_find(&sim_memory, address, &range))
         return CUDA_SUCCESS;
     span->kind = range.kind;
+    span->device = range.device;
     span->host = range.kind == SIM_RANGE_HOST || range.kind == SIM_RANGE_REGISTERED;
     uint64_t end = address + size;
     SIM_REQUIRE(end >= address);

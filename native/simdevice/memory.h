@@ -33,7 +33,8 @@ struct sim_span {
     bool host;  /* known, and host memory */
     bool sync_memops;
     bool read_only;
-    enum sim_range_kind kind; /* of its first byte */
+    enum sim_range_kind kind;  /* of its first byte */
+    struct sim_device *device; /* where that lies; of host memory: where it was made */
 };
 /* Looks at `size` bytes. INVALID_VALUE if they begin in device memory and leave it, or have no access rights.
  */

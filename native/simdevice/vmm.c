@@ -378,7 +378,7 @@ static void drain_devices_of(uint64_t pointer, uint64_t size) {
     struct sim_range range;
     for (uint64_t at = pointer; at < pointer + size && sim_ranges_find(&sim_memory, at, &range);
          at = range.base + range.size)
-        devices |= range.readable | range.writable | UINT64_C(1) << range.device->ordinal;
+        devices |= range.readable | range.writable | sim_device_bit(range.device);
     for (int ordinal = 0; ordinal < sim_device_count(); ordinal++)
         if (devices >> ordinal & 1)
             sim_device_drain(sim_device_at(ordinal));
