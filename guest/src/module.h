@@ -56,6 +56,11 @@ bool gf_loads_under_way(void);
 void gf_loads_await(void);
 
 /* What holds an address in a module: a variable that was handed out, or else what the driver has there. */
-bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size);
+struct gf_module_memory {
+    uint64_t base, size;
+    uint64_t context; /* whose it is; the current one of what all contexts share */
+};
+
+bool gf_global_find(uint64_t address, struct gf_module_memory *variable);
 /* When a module or library has ended. */
 void gf_globals_forget(struct gf_module *module);

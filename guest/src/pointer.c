@@ -37,6 +37,7 @@ static struct subject look_up(uint64_t address) {
     struct gf_allocation allocation;
     struct gf_mapping mapping;
     struct gf_host_range range;
+    struct gf_module_memory variable;
     struct subject s = {0};
     struct gf_shared shared;
     struct gf_mirror mirror;
@@ -76,10 +77,12 @@ static struct subject look_up(uint64_t address) {
             .id = mapping.allocation,
             .access = mapping.access[gf_device_number()],
             .handle_types = gf_memory_allocation_find(mapping.allocation)->properties.requestedHandleTypes};
-    } else if (gf_global_find(address, &s.base, &s.size)) {
-        s.device = true;
-        s.shared = is_shared;
-        s.owner = gf_context_current_handle();
+    } else if (gf_global_find(address, &variable)) {
+        s = (struct subject){.device = true,
+                             .base = variable.base,
+                             .size = variable.size,
+                             .owner = variable.context,
+                             .shared = is_shared};
     }
     s.place = gf_context_device(s.owner);
     if (s.device && (s.owner == 0 || s.imported)) {

@@ -58,8 +58,9 @@ CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, str
     return CUDA_SUCCESS;
 }
 
-CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, uint64_t size, uint64_t base) {
-    struct sim_range *range = sim_memory_range(kind, device, NULL, size, 0);
+CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
+                          uint64_t size, uint64_t base) {
+    struct sim_range *range = sim_memory_range(kind, device, context, size, 0);
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
     range->base = base;

@@ -21,7 +21,8 @@ uint64_t sim_memory_reachable(const struct sim_range *range);
 CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
                         uint64_t size, unsigned flags, uint64_t *base);
 /* The same in pages that are there and stay when it is deleted. */
-CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, uint64_t size, uint64_t base);
+CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
+                          uint64_t size, uint64_t base);
 /* Gives back a range taken out of sim_memory, with its pages and its charge. */
 void sim_memory_dispose(struct sim_range *range);
 /* Removes and disposes of the range that begins there. */
