@@ -8,7 +8,7 @@
 struct gf_global {
     char *name;
     uint64_t context; /* a library's variable is another one in each context; 0: a module's */
-    uint64_t address, size;
+    uint64_t address, size, id;
     uint64_t block; /* of a managed one: the memory that it is part of; 0: it is not managed */
     struct gf_global *next;
 };
@@ -57,8 +57,8 @@ void gf_loads_await(void);
 
 /* What holds an address in a module: a variable that was handed out, or else what the driver has there. */
 struct gf_module_memory {
-    uint64_t base, size;
-    uint64_t context; /* whose it is; the current one of what all contexts share */
+    uint64_t base, size, id;
+    uint64_t context; /* whose it is; 0: all contexts share it */
 };
 
 bool gf_global_find(uint64_t address, struct gf_module_memory *variable);

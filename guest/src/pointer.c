@@ -81,6 +81,7 @@ static struct subject look_up(uint64_t address) {
         s = (struct subject){.device = true,
                              .base = variable.base,
                              .size = variable.size,
+                             .id = variable.id,
                              .owner = variable.context,
                              .shared = is_shared};
     }

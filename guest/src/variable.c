@@ -19,6 +19,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the variables of all modules */
 static _Atomic unsigned global_count;
+static uint64_t next_id = 2ull << 32; /* apart from allocations' and page-locked memory's; guarded too */
 
 /* Memory of modules that holds an address which only a kernel told the program. */
 struct found {
@@ -120,6 +121,7 @@ static CUresult remember(struct gf_module *owner, const struct gf_global *found,
     *global = *found;
     global->name = name;
     pthread_mutex_lock(&lock);
+    global->id = next_id++;
     global->next = owner->globals;
     owner->globals = global;
     atomic_fetch_add(&global_count, 1);
@@ -210,7 +212,7 @@ CUresult gf_managed_variable(struct gf_module *owner, const char *name, CUdevice
 }
 
 static uint64_t context_of(const struct gf_module *module, const struct gf_global *global) {
-    return global->context == IN_ALL_CONTEXTS ? gf_context_current_handle()
+    return global->context == IN_ALL_CONTEXTS ? 0
            : global->context != 0             ? global->context
                                               : module->object.owner;
 }
@@ -220,7 +222,7 @@ static bool find_in(struct gf_table *objects, uint64_t address, struct gf_module
         struct gf_module *module = gf_table_at(objects, slot);
         for (struct gf_global *g = module != NULL ? module->globals : NULL; g != NULL; g = g->next) {
             if (address - g->address < g->size) {
-                *variable = (struct gf_module_memory){g->address, g->size, context_of(module, g)};
+                *variable = (struct gf_module_memory){g->address, g->size, g->id, context_of(module, g)};
                 return true;
             }
         }
@@ -267,14 +269,13 @@ static bool ask_for(uint64_t address, struct gf_module_memory *variable) {
         if (!gf_channel_lost()) {
             return false;
         }
-        *variable = (struct gf_module_memory){address, UINT64_MAX - address, context};
+        *variable = (struct gf_module_memory){address, UINT64_MAX - address, 0, context};
         return true;
     }
     gf_context_at_end(end_context);
-    *variable = (struct gf_module_memory){reply.base, reply.size, context};
-    *found = (struct found){*variable, NULL};
     pthread_mutex_lock(&lock);
-    found->next = all_found;
+    *variable = (struct gf_module_memory){reply.base, reply.size, next_id++, context};
+    *found = (struct found){*variable, all_found};
     all_found = found;
     pthread_mutex_unlock(&lock);
     return true;
