@@ -352,16 +352,15 @@ static bool is_mirrored(struct gf_side *side, const struct gf_extent *extent) {
     return side->device;
 }
 
-/* Between two devices; such a copy comes behind all that both were given, and before what follows. */
+CUresult gf_copy_across(CUdevice to, CUdevice from) {
+    CUresult result = gf_wait_for_device(to);
+    return result == CUDA_SUCCESS ? gf_wait_for_device(from) : result;
+}
+
 static bool is_across(const struct gf_side *to, const struct gf_side *from) {
     return gf_session.device_count > 1 && to->device && from->device && gf_window_contains(to->address) &&
            gf_window_contains(from->address) &&
            gf_mapping_device(to->address) != gf_mapping_device(from->address);
-}
-
-static CUresult settle_devices(const struct gf_side *to, const struct gf_side *from) {
-    CUresult result = gf_wait_for_device(gf_mapping_device(to->address));
-    return result == CUDA_SUCCESS ? gf_wait_for_device(gf_mapping_device(from->address)) : result;
 }
 
 static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_extent extent,
@@ -384,8 +383,11 @@ static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_exte
         gf_window_work_enqueued();
     }
     bool across = !may_run_behind && !shared && is_across(&to, &from);
-    if (across && !copying->across && (result = settle_devices(&to, &from)) != CUDA_SUCCESS) {
-        return result;
+    if (across && !copying->across) {
+        result = gf_copy_across(gf_mapping_device(to.address), gf_mapping_device(from.address));
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
     }
     copying->across = across;
     if (to.device) {

@@ -13,6 +13,7 @@
 #include "host_memory.h"
 #include "pending.h"
 #include "stream.h"
+#include "vmm.h"
 #include "window.h"
 
 /* One side: a place in an array, or rows in memory. */
@@ -84,6 +85,15 @@ static bool is_locked(const struct gf_copy_side *memory, const CUDA_MEMCPY3D *si
     return gf_host_is_locked((void *)memory->address, bytes_of(memory, size));
 }
 
+static CUdevice device_of(const struct end *end) {
+    return end->is_array ? end->place.device : gf_mapping_device(end->memory.address);
+}
+
+static bool is_of_one_device(const struct end *end) {
+    return end->is_array ||
+           (end->memory.device && !end->memory.shared && gf_window_contains(end->memory.address));
+}
+
 static CUresult copy_layers(const struct gf_volume *target, const struct gf_volume *source,
                             const CUDA_MEMCPY3D *size, uint64_t stream, bool behind) {
     struct end to = {0}, from = {0};
@@ -95,9 +105,14 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
     if (gf_host_calls_pending() && (result = gf_wait_for_stream(stream)) != CUDA_SUCCESS) {
         return result; /* a function of the program may write what is copied */
     }
+    bool across =
+        !behind && is_of_one_device(&to) && is_of_one_device(&from) && device_of(&to) != device_of(&from);
+    if (across && (result = gf_copy_across(device_of(&to), device_of(&from))) != CUDA_SUCCESS) {
+        return result;
+    }
     bool is_in = to.is_array && !from.is_array && !from.memory.device;
-    bool waits = !behind && ((is_in && gf_copy_in_waits(stream)) || to.memory.shared || from.memory.shared ||
-                             gf_context_is_synchronous());
+    bool waits = !behind && (across || (is_in && gf_copy_in_waits(stream)) || to.memory.shared ||
+                             from.memory.shared || gf_context_is_synchronous());
     stream = is_in && behind ? gf_wire_behind(stream) : stream;
     bool is_out = !to.is_array && !to.memory.device;
     struct gf_arrivals arrivals = {0};

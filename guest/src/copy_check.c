@@ -185,6 +185,7 @@ CUresult gf_copy_place(const struct gf_volume *v, const CUDA_MEMCPY3D *size, str
         v->z > extents[2] || size->Depth > extents[2] - v->z) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    place->device = gf_array_device(v->array);
     place->at = v->x;
     place->y = v->y;
     place->z = v->z;

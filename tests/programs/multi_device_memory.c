@@ -95,16 +95,37 @@ static void freed(void) {
     }
 }
 
+// By way of an array of the second device.
+static void array_between(CUarray array, CUdeviceptr from, CUdeviceptr to) {
+    CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = from,
+                          .srcPitch = 32,
+                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .dstArray = array,
+                          .WidthInBytes = 32,
+                          .Height = 4};
+    OK(cuMemcpy2D(&rows));
+    rows.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    rows.srcArray = array;
+    rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    rows.dstDevice = to;
+    rows.dstPitch = 32;
+    OK(cuCtxSetCurrent(primary[1]));
+    OK(cuMemcpy2D(&rows));
+}
+
 // A blocking copy between devices comes behind all that both were given, and before what follows.
 static void copied(void) {
     CUdeviceptr source, middle, target;
+    CUarray array;
     unsigned count = 32, delay = 300000, found[32];
     OK(cuCtxSetCurrent(primary[1]));
     OK(cuMemAlloc(&target, sizeof found));
+    OK(cuArrayCreate(&array, &(CUDA_ARRAY_DESCRIPTOR){8, 4, CU_AD_FORMAT_UNSIGNED_INT32, 1}));
     OK(cuCtxSetCurrent(primary[0]));
     OK(cuMemAlloc(&source, sizeof found));
     OK(cuMemAlloc(&middle, sizeof found));
-    for (unsigned way = 0; way < 4; way++) {
+    for (unsigned way = 0; way < 5; way++) {
         const CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
                                     .srcDevice = middle,
                                     .srcPitch = 32,
@@ -123,8 +144,10 @@ static void copied(void) {
             OK(cuMemcpyDtoD(target, middle, sizeof found));
         else if (way == 2)
             OK(cuMemcpy(target, middle, sizeof found));
-        else
+        else if (way == 3)
             OK(cuMemcpy2D(&rows));
+        else
+            array_between(array, middle, target);
         OK(cuCtxSetCurrent(primary[0]));
         OK(cuMemsetD32(middle, 99, count));
         OK(cuMemcpyDtoH(found, target, sizeof found));
