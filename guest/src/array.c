@@ -93,6 +93,13 @@ static bool has_a_form(const CUDA_ARRAY3D_DESCRIPTOR *desc, bool mipmapped) {
     }
 }
 
+CUdevice gf_array_device(CUarray handle) {
+    const struct gf_array *array = gf_array_find(handle);
+    uint64_t owner = array == NULL ? 0 : array->object.owner;
+    const struct gf_mipmapped_array *whole = gf_mipmapped_array_find((CUmipmappedArray)owner);
+    return gf_context_device(whole == NULL ? owner : whole->object.owner);
+}
+
 CUresult gf_array_check(const CUDA_ARRAY3D_DESCRIPTOR *desc, bool mipmapped) {
     char carried[sizeof *desc];
     if (!has_a_form(desc, mipmapped)) {

@@ -4,11 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arrivals.h"
 #include "calls.h"
 #include "capture.h"
 #include "channel.h"
 #include "context.h"
 #include "freed.h"
+#include "freeing.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
@@ -19,11 +21,11 @@
 #include "session.h"
 #include "shared.h"
 #include "stream.h"
+#include "vmm.h"
 #include "waiting.h"
 #include "window.h"
 #include "word.h"
 
-#define OUT_CALLS   8           /* GF_CHUNK each under way at once: 32 MiB */
 #define CAPTURE_MAX (64u << 10) /* of a pageable source: read when the call is made, as the driver does */
 
 static uint64_t span(const struct gf_side *side, const struct gf_extent *extent) {
@@ -212,45 +214,37 @@ void gf_copied_out(void) {
     gf_hook(GF_DONE);
 }
 
-/* Waits for the data; several pieces are under way at a time. */
+/* A copy while it is made: what of it is under way, and what has to be waited for at its end. */
+struct copying {
+    CUstream handle;
+    bool may_run_behind;
+    uint64_t stream; /* as it travels */
+    uint32_t context_id;
+    uint64_t before; /* frames, when the first rows were asked for */
+    struct gf_arrivals arrivals;
+    bool across; /* between two devices, which were waited for */
+    bool waits;  /* for the stream */
+};
+
 static CUresult copy_out(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
-                         uint64_t stream, unsigned *requests) {
-    struct gf_call calls[OUT_CALLS];
-    unsigned started = 0, finished = 0;
-    CUresult result = gf_host_calls_pending() ? gf_wait_for_stream(stream) : CUDA_SUCCESS;
-    struct cutter c = cut(extent);
-    bool more = result == CUDA_SUCCESS && next_piece(&c);
-    while (more || finished < started) {
-        if (more && started - finished < OUT_CALLS && result == CUDA_SUCCESS) {
-            struct gf_req_sessionCopyOut request = {stream, piece_address(&c, from), from->pitch,
-                                                    c.piece.width, c.piece.rows};
-            struct gf_call *call = &calls[started++ % OUT_CALLS];
-            *call = (struct gf_call){
-                .op = GF_OP_sessionCopyOut,
-                .rows = {(char *)piece_address(&c, to), to->pitch, c.piece.width, c.piece.rows}};
-            result = gf_call_start(call, &(struct iovec){&request, sizeof request}, 1);
-            more = next_piece(&c) && result == CUDA_SUCCESS;
-            continue;
-        }
-        struct gf_call *call = &calls[finished++ % OUT_CALLS];
-        CUresult waited = gf_call_wait(call);
-        free(call->payload);
-        if (result == CUDA_SUCCESS && waited != CUDA_SUCCESS) {
-            result = waited;
-            more = false;
-        }
+                         struct copying *copying) {
+    CUresult result = gf_host_calls_pending() ? gf_wait_for_stream(copying->stream) : CUDA_SUCCESS;
+    if (copying->arrivals.started == 0) {
+        copying->before = gf_channel_frames();
     }
-    *requests = started;
+    for (struct cutter c = cut(extent); result == CUDA_SUCCESS && next_piece(&c);) {
+        struct gf_req_sessionCopyOut request = {copying->stream, piece_address(&c, from), from->pitch,
+                                                c.piece.width, c.piece.rows};
+        struct gf_rows rows = {(char *)piece_address(&c, to), to->pitch, c.piece.width, c.piece.rows};
+        result = gf_arrival_start(&copying->arrivals, GF_OP_sessionCopyOut, &request, sizeof request, &rows);
+    }
     return result;
 }
 
-static CUresult copy_out_and_wait(const struct gf_side *to, const struct gf_side *from,
-                                  const struct gf_extent *extent, uint64_t stream, CUstream handle) {
-    unsigned requests;
-    uint64_t before = gf_channel_frames();
-    CUresult result = copy_out(to, from, extent, stream, &requests);
-    if (result == CUDA_SUCCESS) {
-        gf_stream_waited(handle, before, requests);
+static CUresult await_arrivals(struct copying *copying) {
+    CUresult result = gf_arrivals_wait(&copying->arrivals);
+    if (result == CUDA_SUCCESS && copying->arrivals.started > 0) {
+        gf_stream_waited(copying->handle, copying->before, copying->arrivals.started);
         gf_copied_out();
     }
     return result;
@@ -358,15 +352,28 @@ static bool is_mirrored(struct gf_side *side, const struct gf_extent *extent) {
     return side->device;
 }
 
-static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_extent extent, uint64_t stream,
-                          CUstream cuda_stream, bool may_run_behind) {
+CUresult gf_copy_across(CUdevice to, CUdevice from) {
+    CUresult result = gf_wait_for_device(to);
+    return result == CUDA_SUCCESS ? gf_wait_for_device(from) : result;
+}
+
+static bool is_across(const struct gf_side *to, const struct gf_side *from) {
+    return gf_session.device_count > 1 && to->device && from->device && gf_window_contains(to->address) &&
+           gf_window_contains(from->address) &&
+           gf_mapping_device(to->address) != gf_mapping_device(from->address);
+}
+
+static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_extent extent,
+                          struct copying *copying) {
+    const uint64_t stream = copying->stream;
+    const bool may_run_behind = copying->may_run_behind;
     bool shared;
     CUresult result = look(&to, &from, &extent, &shared);
     if (result != CUDA_SUCCESS) {
         return result;
     }
     join_rows(&to, &from, &extent);
-    if (gf_capture_any() && capture(&to, &from, &extent, cuda_stream, &result)) {
+    if (gf_capture_any() && capture(&to, &from, &extent, copying->handle, &result)) {
         return result;
     }
     if (to.device != from.device) {
@@ -375,34 +382,55 @@ static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_exte
     if (shared) {
         gf_window_work_enqueued();
     }
+    bool across = !may_run_behind && !shared && is_across(&to, &from);
+    if (across && !copying->across) {
+        result = gf_copy_across(gf_mapping_device(to.address), gf_mapping_device(from.address));
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    copying->across = across;
     if (to.device) {
-        bool waits = !may_run_behind &&
-                     ((from.device ? shared || gf_is_synchronous(from.address) : gf_copy_in_waits(stream)) ||
-                      gf_is_synchronous(to.address) || is_open(to.address) || gf_context_is_synchronous());
-        result = from.device ? copy_within(&to, &from, &extent, stream)
-                             : copy_in(&to, &from, &extent, stream, may_run_behind);
-        return result == CUDA_SUCCESS && waits ? gf_wait_for_stream(stream) : result;
+        bool waits =
+            !may_run_behind &&
+            (across || (from.device ? shared || gf_is_synchronous(from.address) : gf_copy_in_waits(stream)) ||
+             gf_is_synchronous(to.address) || is_open(to.address) || gf_context_is_synchronous());
+        copying->waits = copying->waits || waits;
+        return from.device ? copy_within(&to, &from, &extent, stream)
+                           : copy_in(&to, &from, &extent, stream, may_run_behind);
     }
     if (!from.device) { /* which CUDA does while the caller waits, behind what the stream was given before */
-        result = gf_cuStreamSynchronize(cuda_stream);
+        result = gf_cuStreamSynchronize(copying->handle);
         return result == CUDA_SUCCESS ? copy_host(&to, &from, &extent) : result;
     }
     bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent));
-    return behind ? copy_out_behind(&to, &from, &extent, stream)
-                  : copy_out_and_wait(&to, &from, &extent, stream, cuda_stream);
+    return behind ? copy_out_behind(&to, &from, &extent, stream) : copy_out(&to, &from, &extent, copying);
 }
 
-static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent extent, CUstream cuda_stream,
-                     bool may_run_behind) {
-    uint64_t stream;
-    CUresult result = gf_usable_stream(cuda_stream, &stream);
-    if (result != CUDA_SUCCESS || extent.width == 0 || extent.rows == 0) {
-        return result;
+static CUresult begin(struct copying *copying) {
+    CUresult result = gf_usable_stream(copying->handle, &copying->stream);
+    if (result == CUDA_SUCCESS) {
+        copying->context_id = gf_stream_enter(copying->stream);
     }
-    uint32_t before = gf_stream_enter(stream);
-    result = copy_rows(to, from, extent, stream, cuda_stream, may_run_behind);
-    gf_thread.context_id = before;
     return result;
+}
+
+/* Rows that are under way arrive, also where others could not be copied. */
+static CUresult end(struct copying *copying, CUresult copied) {
+    CUresult arrived = await_arrivals(copying), result = copied == CUDA_SUCCESS ? arrived : copied;
+    result = result == CUDA_SUCCESS && copying->waits ? gf_wait_for_stream(copying->stream) : result;
+    gf_thread.context_id = copying->context_id;
+    return result;
+}
+
+static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent extent, CUstream stream,
+                     bool may_run_behind) {
+    struct copying copying = {.handle = stream, .may_run_behind = may_run_behind};
+    if (extent.width == 0 || extent.rows == 0) {
+        return gf_usable_stream(stream, &copying.stream);
+    }
+    CUresult result = begin(&copying);
+    return result == CUDA_SUCCESS ? end(&copying, copy_rows(to, from, extent, &copying)) : result;
 }
 
 static struct gf_side on_device(uint64_t address, uint64_t pitch) {
@@ -455,7 +483,9 @@ static CUresult settle(CUcontext to, CUcontext from) {
 
 CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                          size_t size, CUstream stream, bool behind) {
-    bool waits = !behind && is_foreign(to_context, from_context);
+    /* between devices any such copy is waited for */
+    bool one_device = gf_context_device((uint64_t)to_context) == gf_context_device((uint64_t)from_context);
+    bool waits = !behind && one_device && is_foreign(to_context, from_context);
     CUresult result = check_peers(to_context, from_context);
     if (result == CUDA_SUCCESS && waits) {
         result = settle(to_context, from_context);
@@ -487,15 +517,9 @@ CUresult gf_copy_in_call(const struct gf_row_copy *c, uint64_t ticket) {
                         : fetch_pieces(&to, &from, &extent, ticket);
 }
 
-struct enqueued {
-    CUstream stream;
-    bool behind;
-};
-
-static CUresult enqueue_slice(void *data, const struct gf_row_copy *c) {
-    const struct enqueued *e = data;
+static CUresult copy_slice(void *copying, const struct gf_row_copy *c) {
     struct gf_side to = {c->to_device, c->to, c->to_pitch}, from = {c->from_device, c->from, c->from_pitch};
-    return copy(to, from, (struct gf_extent){c->width, c->rows}, e->stream, e->behind);
+    return copy_rows(to, from, (struct gf_extent){c->width, c->rows}, copying);
 }
 
 static CUresult look_at_slice(void *data, const struct gf_row_copy *c) {
@@ -527,10 +551,13 @@ CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
         uint64_t wire;
         return gf_wire_stream(stream, &wire);
     }
+    struct copying copying = {.handle = stream, .may_run_behind = behind};
+    if ((result = begin(&copying)) != CUDA_SUCCESS) {
+        return result;
+    }
     /* Nothing is copied of what cannot be copied as a whole. */
     result = p->Depth > 1 ? gf_copy_each(p, look_at_slice, NULL) : CUDA_SUCCESS;
-    return result == CUDA_SUCCESS ? gf_copy_each(p, enqueue_slice, &(struct enqueued){stream, behind})
-                                  : result;
+    return end(&copying, result == CUDA_SUCCESS ? gf_copy_each(p, copy_slice, &copying) : result);
 }
 
 CUresult gf_copy_plane(const CUDA_MEMCPY2D *p, CUstream stream, bool behind) {

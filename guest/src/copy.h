@@ -21,6 +21,9 @@ bool gf_is_synchronous(uint64_t address);
 /* A blocking copy from the program's memory into the device's begins: whether it has to be waited for, else
  * it is as if it had been. */
 bool gf_copy_in_waits(uint64_t stream);
+/* A blocking copy between two devices begins, which comes behind all that both were given; and it is waited
+ * for, as what follows on either comes behind it. */
+CUresult gf_copy_across(CUdevice to, CUdevice from);
 /* A copy into the program's memory was waited for, and so was what came before it in its stream. */
 void gf_copied_out(void);
 /* Memory of the program of which the device has a copy (mirror.h): where it lies there. False: it has none,
@@ -82,6 +85,7 @@ CUresult gf_copy_side(const struct gf_volume *volume, const CUDA_MEMCPY3D *size,
 /* A place in an array, checked; `at` is in bytes. */
 struct gf_place {
     uint64_t array, at, y, z;
+    CUdevice device;
 };
 
 CUresult gf_copy_place(const struct gf_volume *volume, const CUDA_MEMCPY3D *size, struct gf_place *place);

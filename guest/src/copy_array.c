@@ -1,8 +1,8 @@
 /* Copies with an array at one end or both: boxes of rows, a layer at a time (WIRE.md 8). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "array.h"
+#include "arrivals.h"
 #include "calls.h"
 #include "channel.h"
 #include "context.h"
@@ -13,6 +13,7 @@
 #include "host_memory.h"
 #include "pending.h"
 #include "stream.h"
+#include "vmm.h"
 #include "window.h"
 
 /* One side: a place in an array, or rows in memory. */
@@ -40,9 +41,9 @@ static CUresult find_end(const struct gf_volume *v, const CUDA_MEMCPY3D *size, b
     return result;
 }
 
-/* Rows of one layer, of which `from` and `to` say where they begin; `behind`: nobody waits for them. */
+/* Rows of one layer, of which `from` and `to` say where they begin; without `arrivals` none is waited for. */
 static CUresult copy_rows(const struct end *to, const struct end *from, uint64_t stream, uint64_t width,
-                          uint64_t rows, bool behind) {
+                          uint64_t rows, struct gf_arrivals *arrivals) {
     if (to->is_array && from->is_array) {
         const struct gf_place *target = &to->place, *source = &from->place;
         struct gf_req_sessionArrayCopy request = {stream,    target->array, target->at, target->y,
@@ -70,13 +71,9 @@ static CUresult copy_rows(const struct end *to, const struct end *from, uint64_t
     }
     struct gf_req_sessionArrayOut request = {stream,   array->array, array->at, array->y,
                                              array->z, width,        rows};
-    if (behind) {
-        return gf_pending_start(GF_OP_sessionArrayOut, &request, sizeof request, &in_memory);
-    }
-    struct gf_call call = {.op = GF_OP_sessionArrayOut, .rows = in_memory};
-    CUresult result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
-    free(call.payload);
-    return result;
+    return arrivals == NULL
+               ? gf_pending_start(GF_OP_sessionArrayOut, &request, sizeof request, &in_memory)
+               : gf_arrival_start(arrivals, GF_OP_sessionArrayOut, &request, sizeof request, &in_memory);
 }
 
 static void step(struct end *end, uint64_t rows) {
@@ -86,6 +83,15 @@ static void step(struct end *end, uint64_t rows) {
 
 static bool is_locked(const struct gf_copy_side *memory, const CUDA_MEMCPY3D *size) {
     return gf_host_is_locked((void *)memory->address, bytes_of(memory, size));
+}
+
+static CUdevice device_of(const struct end *end) {
+    return end->is_array ? end->place.device : gf_mapping_device(end->memory.address);
+}
+
+static bool is_of_one_device(const struct end *end) {
+    return end->is_array ||
+           (end->memory.device && !end->memory.shared && gf_window_contains(end->memory.address));
 }
 
 static CUresult copy_layers(const struct gf_volume *target, const struct gf_volume *source,
@@ -99,12 +105,18 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
     if (gf_host_calls_pending() && (result = gf_wait_for_stream(stream)) != CUDA_SUCCESS) {
         return result; /* a function of the program may write what is copied */
     }
+    bool across =
+        !behind && is_of_one_device(&to) && is_of_one_device(&from) && device_of(&to) != device_of(&from);
+    if (across && (result = gf_copy_across(device_of(&to), device_of(&from))) != CUDA_SUCCESS) {
+        return result;
+    }
     bool is_in = to.is_array && !from.is_array && !from.memory.device;
-    bool waits = !behind && ((is_in && gf_copy_in_waits(stream)) || to.memory.shared || from.memory.shared ||
-                             gf_context_is_synchronous());
+    bool waits = !behind && (across || (is_in && gf_copy_in_waits(stream)) || to.memory.shared ||
+                             from.memory.shared || gf_context_is_synchronous());
     stream = is_in && behind ? gf_wire_behind(stream) : stream;
     bool is_out = !to.is_array && !to.memory.device;
-    behind = behind && is_out && is_locked(&to.memory, size);
+    struct gf_arrivals arrivals = {0};
+    bool awaited = !behind || !is_out || !is_locked(&to.memory, size);
     uint64_t most = GF_CHUNK / size->WidthInBytes;
     most = most > 0 ? most : 1;
     gf_window_work_enqueued();
@@ -112,7 +124,8 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
         struct end at_to = to, at_from = from;
         for (uint64_t done = 0; done < size->Height && result == CUDA_SUCCESS;) {
             uint64_t left = size->Height - done, rows = left < most ? left : most;
-            result = copy_rows(&at_to, &at_from, stream, size->WidthInBytes, rows, behind);
+            result =
+                copy_rows(&at_to, &at_from, stream, size->WidthInBytes, rows, awaited ? &arrivals : NULL);
             step(&at_to, rows);
             step(&at_from, rows);
             done += rows;
@@ -122,7 +135,9 @@ static CUresult copy_layers(const struct gf_volume *target, const struct gf_volu
         to.memory.address += to.memory.slice;
         from.memory.address += from.memory.slice;
     }
-    if (result == CUDA_SUCCESS && is_out && !behind) {
+    CUresult arrived = gf_arrivals_wait(&arrivals);
+    result = result == CUDA_SUCCESS ? arrived : result;
+    if (result == CUDA_SUCCESS && arrivals.started > 0) {
         gf_copied_out();
     }
     return result == CUDA_SUCCESS && waits ? gf_wait_for_stream(stream) : result;

@@ -31,7 +31,7 @@ static bool is_shared_now(uint64_t address) {
 bool gf_device_range(uint64_t address, uint64_t size, bool write) {
     struct gf_allocation allocation;
     struct gf_mapping mapping;
-    uint64_t base, extent;
+    struct gf_module_memory variable;
     if (gf_window_find(address, &allocation)) {
         return size <= allocation.size - (address - allocation.address);
     }
@@ -39,14 +39,14 @@ bool gf_device_range(uint64_t address, uint64_t size, bool write) {
         (is_shared_now(address) && gf_mapping_find(address, &mapping))) {
         return lies_in_host(&mapping, address, size) && gf_mapping_allows(address, size, write);
     }
-    return gf_global_find(address, &base, &extent) && size <= extent - (address - base);
+    return gf_global_find(address, &variable) && size <= variable.size - (address - variable.base);
 }
 
 bool gf_address_is_device(uint64_t address) {
     struct gf_host_range range;
-    uint64_t base, size;
+    struct gf_module_memory variable;
     return (gf_window_contains(address) && !gf_host_find(address, &range)) ||
-           gf_global_find(address, &base, &size);
+           gf_global_find(address, &variable);
 }
 
 bool gf_copy_is_device(CUmemorytype type, uint64_t address) {
@@ -185,6 +185,7 @@ CUresult gf_copy_place(const struct gf_volume *v, const CUDA_MEMCPY3D *size, str
         v->z > extents[2] || size->Depth > extents[2] - v->z) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    place->device = gf_array_device(v->array);
     place->at = v->x;
     place->y = v->y;
     place->z = v->z;

@@ -10,8 +10,7 @@
 #include "stream.h"
 #include "window.h"
 
-/* For all contexts of a device; the first failure. */
-static CUresult wait_for_device(CUdevice device) {
+CUresult gf_wait_for_device(CUdevice device) {
     struct gf_table *table = &gf_tables[GF_HANDLE_CONTEXT];
     uint64_t through = gf_window_work();
     CUresult result = CUDA_SUCCESS;
@@ -37,7 +36,7 @@ static bool is_seen(void) {
 
 CUresult gf_free_begins(CUdevice device) {
     gf_freed(device);
-    return is_seen() ? wait_for_device(device) : CUDA_SUCCESS;
+    return is_seen() ? gf_wait_for_device(device) : CUDA_SUCCESS;
 }
 
 CUresult gf_free_shared_begins(void) {
@@ -45,7 +44,7 @@ CUresult gf_free_shared_begins(void) {
     bool seen = is_seen();
     for (CUdevice device = 0; device < gf_session.device_count; device++) {
         gf_freed(device);
-        CUresult waited = seen ? wait_for_device(device) : CUDA_SUCCESS;
+        CUresult waited = seen ? gf_wait_for_device(device) : CUDA_SUCCESS;
         result = result == CUDA_SUCCESS ? waited : result;
     }
     return result;

@@ -8,3 +8,5 @@
 CUresult gf_free_begins(CUdevice device);
 /* The same for memory that all devices reach: it is waited for in any case. */
 CUresult gf_free_shared_begins(void);
+/* Until all contexts of a device have done what they were given; the first failure. */
+CUresult gf_wait_for_device(CUdevice device);

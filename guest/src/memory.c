@@ -93,6 +93,7 @@ CUresult gf_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevicep
     struct gf_allocation allocation;
     struct gf_mapping mapping;
     struct gf_host_range range;
+    struct gf_module_memory variable;
     uint64_t base, size;
     if (gf_host_find(dptr, &range)) {
         base = range.address;
@@ -103,7 +104,10 @@ CUresult gf_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevicep
     } else if (gf_mapping_find(dptr, &mapping)) {
         base = mapping.address;
         size = mapping.size;
-    } else if (!gf_global_find(dptr, &base, &size)) {
+    } else if (gf_global_find(dptr, &variable)) {
+        base = variable.base;
+        size = variable.size;
+    } else {
         return CUDA_ERROR_NOT_FOUND;
     }
     if (pbase != NULL) {

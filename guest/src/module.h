@@ -8,7 +8,7 @@
 struct gf_global {
     char *name;
     uint64_t context; /* a library's variable is another one in each context; 0: a module's */
-    uint64_t address, size;
+    uint64_t address, size, id;
     uint64_t block; /* of a managed one: the memory that it is part of; 0: it is not managed */
     struct gf_global *next;
 };
@@ -56,6 +56,11 @@ bool gf_loads_under_way(void);
 void gf_loads_await(void);
 
 /* What holds an address in a module: a variable that was handed out, or else what the driver has there. */
-bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size);
+struct gf_module_memory {
+    uint64_t base, size, id;
+    uint64_t context; /* whose it is; 0: all contexts share it */
+};
+
+bool gf_global_find(uint64_t address, struct gf_module_memory *variable);
 /* When a module or library has ended. */
 void gf_globals_forget(struct gf_module *module);

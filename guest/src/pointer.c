@@ -27,14 +27,6 @@ struct subject {
     int access; /* of the current device; of what is not mapped by the program, as far as it has an address */
 };
 
-/* Whose memory is at an address: what the program has mapped lies where its home does. */
-static int place_of(uint64_t address) {
-    struct gf_mapping mapping;
-    return gf_window_device(gf_mapping_find(address, &mapping)
-                                ? gf_memory_allocation_find(mapping.allocation)->address
-                                : address);
-}
-
 /* By which other processes may have what lies in a pool. */
 static CUmemAllocationHandleType pool_handle_types(uint64_t handle) {
     const struct gf_memory_pool *pool = gf_memory_pool_find((CUmemoryPool)handle);
@@ -45,6 +37,7 @@ static struct subject look_up(uint64_t address) {
     struct gf_allocation allocation;
     struct gf_mapping mapping;
     struct gf_host_range range;
+    struct gf_module_memory variable;
     struct subject s = {0};
     struct gf_shared shared;
     struct gf_mirror mirror;
@@ -84,14 +77,17 @@ static struct subject look_up(uint64_t address) {
             .id = mapping.allocation,
             .access = mapping.access[gf_device_number()],
             .handle_types = gf_memory_allocation_find(mapping.allocation)->properties.requestedHandleTypes};
-    } else if (gf_global_find(address, &s.base, &s.size)) {
-        s.device = true;
-        s.shared = is_shared;
-        s.owner = gf_context_current_handle();
+    } else if (gf_global_find(address, &variable)) {
+        s = (struct subject){.device = true,
+                             .base = variable.base,
+                             .size = variable.size,
+                             .id = variable.id,
+                             .owner = variable.context,
+                             .shared = is_shared};
     }
     s.place = gf_context_device(s.owner);
     if (s.device && (s.owner == 0 || s.imported)) {
-        s.place = place_of(address);
+        s.place = gf_mapping_device(address);
     }
     if (s.device) {
         s.on_device = address;

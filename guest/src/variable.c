@@ -19,10 +19,11 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the variables of all modules */
 static _Atomic unsigned global_count;
+static uint64_t next_id = 2ull << 32; /* apart from allocations' and page-locked memory's; guarded too */
 
 /* Memory of modules that holds an address which only a kernel told the program. */
 struct found {
-    uint64_t base, size;
+    struct gf_module_memory variable;
     struct found *next;
 };
 static struct found *all_found; /* guarded by the lock as well */
@@ -120,6 +121,7 @@ static CUresult remember(struct gf_module *owner, const struct gf_global *found,
     *global = *found;
     global->name = name;
     pthread_mutex_lock(&lock);
+    global->id = next_id++;
     global->next = owner->globals;
     owner->globals = global;
     atomic_fetch_add(&global_count, 1);
@@ -209,13 +211,18 @@ CUresult gf_managed_variable(struct gf_module *owner, const char *name, CUdevice
     return variable(owner, true, name, address, size);
 }
 
-static bool find_in(struct gf_table *objects, uint64_t address, uint64_t *base, uint64_t *size) {
+static uint64_t context_of(const struct gf_module *module, const struct gf_global *global) {
+    return global->context == IN_ALL_CONTEXTS ? 0
+           : global->context != 0             ? global->context
+                                              : module->object.owner;
+}
+
+static bool find_in(struct gf_table *objects, uint64_t address, struct gf_module_memory *variable) {
     for (uint32_t slot = 0; slot < objects->slots; slot++) {
         struct gf_module *module = gf_table_at(objects, slot);
         for (struct gf_global *g = module != NULL ? module->globals : NULL; g != NULL; g = g->next) {
             if (address - g->address < g->size) {
-                *base = g->address;
-                *size = g->size;
+                *variable = (struct gf_module_memory){g->address, g->size, g->id, context_of(module, g)};
                 return true;
             }
         }
@@ -223,16 +230,15 @@ static bool find_in(struct gf_table *objects, uint64_t address, uint64_t *base, 
     return false;
 }
 
-static bool find_known(uint64_t address, uint64_t *base, uint64_t *size) {
+static bool find_known(uint64_t address, struct gf_module_memory *variable) {
     pthread_mutex_lock(&lock);
     bool known =
-        atomic_load(&global_count) > 0 && (find_in(&gf_tables[GF_HANDLE_LIBRARY], address, base, size) ||
-                                           find_in(&gf_tables[GF_HANDLE_MODULE], address, base, size));
+        atomic_load(&global_count) > 0 && (find_in(&gf_tables[GF_HANDLE_LIBRARY], address, variable) ||
+                                           find_in(&gf_tables[GF_HANDLE_MODULE], address, variable));
     for (const struct found *f = all_found; f != NULL && !known; f = f->next) {
-        if (address - f->base < f->size) {
+        if (address - f->variable.base < f->variable.size) {
             known = true;
-            *base = f->base;
-            *size = f->size;
+            *variable = f->variable;
         }
     }
     pthread_mutex_unlock(&lock);
@@ -252,7 +258,8 @@ static bool is_mapped(uint64_t address) {
 /* The server is asked for what a kernel told the program, and nobody else. Of an earlier failure the next
  * call tells; and where no server is left, what is then done with the address: the program has nothing there.
  */
-static bool ask_for(uint64_t address, uint64_t *base, uint64_t *size) {
+static bool ask_for(uint64_t address, struct gf_module_memory *variable) {
+    const uint64_t context = gf_context_current_handle();
     const struct gf_req_sessionFindMemory request = {address};
     struct gf_rep_sessionFindMemory reply;
     struct found *found = malloc(sizeof *found);
@@ -262,23 +269,22 @@ static bool ask_for(uint64_t address, uint64_t *base, uint64_t *size) {
         if (!gf_channel_lost()) {
             return false;
         }
-        *base = address;
-        *size = UINT64_MAX - address;
+        *variable = (struct gf_module_memory){address, UINT64_MAX - address, 0, context};
         return true;
     }
     gf_context_at_end(end_context);
-    *found = (struct found){*base = reply.base, *size = reply.size, NULL};
     pthread_mutex_lock(&lock);
-    found->next = all_found;
+    *variable = (struct gf_module_memory){reply.base, reply.size, next_id++, context};
+    *found = (struct found){*variable, all_found};
     all_found = found;
     pthread_mutex_unlock(&lock);
     return true;
 }
 
-bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size) {
-    return has_code() && (find_known(address, base, size) ||
+bool gf_global_find(uint64_t address, struct gf_module_memory *variable) {
+    return has_code() && (find_known(address, variable) ||
                           (gf_operation_agreed(GF_OP_sessionFindMemory) && gf_context_current_handle() != 0 &&
-                           !is_mapped(address) && ask_for(address, base, size)));
+                           !is_mapped(address) && ask_for(address, variable)));
 }
 
 void gf_globals_forget(struct gf_module *module) {

@@ -52,6 +52,13 @@ bool gf_mapping_find(uint64_t address, struct gf_mapping *mapping) {
     return found;
 }
 
+int gf_mapping_device(uint64_t address) {
+    struct gf_mapping mapping;
+    return gf_window_device(gf_mapping_find(address, &mapping)
+                                ? gf_memory_allocation_find(mapping.allocation)->address
+                                : address);
+}
+
 /* What the device may do with it that may do most. */
 static CUmemAccess_flags most_access(const struct gf_mapping *mapping) {
     uint8_t most = CU_MEM_ACCESS_FLAGS_PROT_NONE;

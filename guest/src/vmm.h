@@ -16,6 +16,8 @@ struct gf_mapping {
 
 /* The mapping that holds an address; false: none does. */
 bool gf_mapping_find(uint64_t address, struct gf_mapping *mapping);
+/* Whose memory is at an address of the window: what the program has mapped lies where its home does. */
+int gf_mapping_device(uint64_t address);
 /* Whether every byte of a range is mapped, and may be read or written. */
 bool gf_mapping_allows(uint64_t address, uint64_t size, bool write);
 /* What cuMemMap, cuMemUnmap and cuMemSetAccess do, for the program or for its page-locked memory. */

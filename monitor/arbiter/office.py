@@ -236,7 +236,8 @@ class Office(PoolListener):
     # -- what API servers do
 
     def server_ready(self, server: ApiServer) -> None:
-        self._free(server)
+        if not (server.session or server.restoring):  # whoever heard of it before may have given it one
+            self._free(server)
         self._introduce(server)
 
     def session_granted(self, server: ApiServer, session: int) -> None:

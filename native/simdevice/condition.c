@@ -40,7 +40,7 @@ static void give_place(uint64_t address) {
 static CUresult make_word(struct sim_device *device, uint64_t *address) {
     if (!take_place(address))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = sim_memory_place(SIM_RANGE_GLOBAL, device, sizeof(uint32_t), *address);
+    CUresult result = sim_memory_place(SIM_RANGE_GLOBAL, device, NULL, sizeof(uint32_t), *address);
     if (result != CUDA_SUCCESS)
         give_place(*address);
     return result;

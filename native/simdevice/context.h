@@ -32,9 +32,10 @@ struct sim_context {
     _Atomic uint32_t used; /* what its kernels have used, whose limits are settled by that (exec/execute.h) */
     CUfunc_cache cache_config;
     struct sim_stream *legacy;
-    struct sim_stream *busy; /* those with operations; under the scheduler's lock */
-    struct sim_peer *peers;  /* whose memory cuCtxEnablePeerAccess opened; under peer.c's lock */
-    struct sim_green *green; /* it is but a name of this green context of the primary one */
+    struct sim_stream *busy;  /* those with operations; under the scheduler's lock */
+    _Atomic uint64_t reached; /* bit per device whose memory they ever copied or filled */
+    struct sim_peer *peers;   /* whose memory cuCtxEnablePeerAccess opened; under peer.c's lock */
+    struct sim_green *green;  /* it is but a name of this green context of the primary one */
     /* Streams of the driver's own, made when first used: later work of the context waits for the one, the
      * other ends behind all that the context was given. */
     _Atomic(struct sim_stream *) gate, join;

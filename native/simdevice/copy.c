@@ -100,7 +100,7 @@ static uint64_t extent(const struct plane *plane, const struct box *box) {
 static CUresult look(CUmemorytype type, const struct plane *plane, const struct box *box,
                      struct sim_span *span) {
     if (plane->array) {
-        *span = (struct sim_span){.known = true};
+        *span = (struct sim_span){.known = true, .device = plane->array->pixels->device};
         return CUDA_SUCCESS;
     }
     SIM_REQUIRE(plane->address);
@@ -124,6 +124,14 @@ static bool stage(struct copy_op *op) {
     return true;
 }
 
+static uint64_t reach(const struct sim_span *span) {
+    return span->device ? sim_device_bit(span->device) : 0;
+}
+
+static bool is_on_device(const struct sim_span *span) {
+    return span->known && !span->host;
+}
+
 /* The operation (NULL: there is nothing to copy), and what is known of the two sides. */
 static CUresult prepare(const struct box *box, CUmemorytype to_type, CUmemorytype from_type,
                         struct sim_span *to, struct sim_span *from, struct copy_op **op) {
@@ -141,21 +149,35 @@ static CUresult prepare(const struct box *box, CUmemorytype to_type, CUmemorytyp
         sim_retain(box->to.array);
     if (box->from.array)
         sim_retain(box->from.array);
-    (*op)->to_device = to->known && !to->host;
+    (*op)->op.reaches = reach(to) | reach(from);
+    (*op)->to_device = is_on_device(to);
     (*op)->to_type = to_type;
     (*op)->from_type = from_type;
     return CUDA_SUCCESS;
 }
 
+/* Between memory of devices, which the host need not wait for, as it must for managed memory. */
+static bool is_within(const struct sim_span *to, const struct sim_span *from) {
+    bool managed = to->kind == SIM_RANGE_MANAGED || from->kind == SIM_RANGE_MANAGED;
+    return is_on_device(to) && is_on_device(from) && !managed;
+}
+
+/* Between two devices: such a copy comes after all work of both, and before all that follows. */
+static bool is_across(const struct sim_span *to, const struct sim_span *from) {
+    return is_within(to, from) && to->device != from->device;
+}
+
+static CUresult settle(const struct sim_device *device) {
+    sim_device_drain(device);
+    return atomic_load(&device->error);
+}
+
 static CUresult submit_prepared(struct sim_stream *stream, struct copy_op *op, const struct sim_span *to,
                                 const struct sim_span *from, bool synchronous) {
     const struct box *box = &op->box;
-    /* the host reads managed memory when the copy is done */
-    bool managed = to->kind == SIM_RANGE_MANAGED || from->kind == SIM_RANGE_MANAGED;
-    bool between_devices = to->known && !to->host && from->known && !from->host && !managed;
     bool always = (atomic_load(&stream->context->flags) & CU_CTX_SYNC_MEMOPS) != 0;
-    bool wanted = always || to->sync_memops || from->sync_memops; /* of calls that are not asynchronous */
-    bool wait = (synchronous && (!between_devices || wanted)) || !to->known;
+    bool wanted = always || to->sync_memops || from->sync_memops || is_across(to, from);
+    bool wait = (synchronous && (!is_within(to, from) || wanted)) || !to->known;
     bool aside = !wait && !from->known;
     if (aside && (box->width * box->height * box->depth > STAGED_MOST || sim_draw(SIM_OPEN_ASIDE, 2))) {
         wait = true;
@@ -183,6 +205,10 @@ static CUresult submit(struct sim_stream *stream, const struct box *box, CUmemor
     CUresult refused = synchronous ? sim_capture_check_stream(stream) : CUDA_SUCCESS;
     if (synchronous && refused == CUDA_SUCCESS)
         refused = sim_capture_check_unsafe();
+    if (refused == CUDA_SUCCESS && synchronous && is_across(&to, &from)) {
+        refused = settle(to.device);
+        refused = refused == CUDA_SUCCESS ? settle(from.device) : refused;
+    }
     if (refused == CUDA_SUCCESS)
         return submit_prepared(stream, op, &to, &from, synchronous);
     sim_op_discard(&op->op);

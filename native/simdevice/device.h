@@ -18,6 +18,11 @@ struct sim_device {
     _Atomic uint64_t current_pool; /* handle */
 };
 
+/* Its place in sets of devices. */
+static inline uint64_t sim_device_bit(const struct sim_device *device) {
+    return UINT64_C(1) << device->ordinal;
+}
+
 /* The limits that launch validation and occupancy use, as attributes report them; others are the card's. */
 enum {
     SIM_WARP = 32,

@@ -350,7 +350,7 @@ static CUresult check_devices(const CUDA_LAUNCH_PARAMS *list, unsigned count, un
         struct sim_stream *stream = sim_acquire(SIM_HANDLE(b->hStream), SIM_STREAM);
         if (!stream) /* also NULL */
             return CUDA_ERROR_INVALID_HANDLE;
-        uint64_t device = UINT64_C(1) << stream->context->device->ordinal;
+        uint64_t device = sim_device_bit(stream->context->device);
         sim_release(stream);
         SIM_REQUIRE(!(devices & device));
         devices |= device;

@@ -26,8 +26,8 @@ static CUresult place_managed(struct sim_library *library) {
     library->managed = calloc(count ? count : 1, sizeof *library->managed);
     if (!library->managed)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    SIM_TRY(
-        sim_variables_place(library->image, SIM_PLACED_LIBRARY, device, library->managed, &library->place));
+    SIM_TRY(sim_variables_place(library->image, SIM_PLACED_LIBRARY, device, NULL, library->managed,
+                                &library->place));
     for (uint32_t i = 0; i < count; i++) {
         const struct sim_variable_info *variable = sim_image_variable(library->image, i);
         if (library->managed[i] && variable->initial)

@@ -58,8 +58,9 @@ CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, str
     return CUDA_SUCCESS;
 }
 
-CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, uint64_t size, uint64_t base) {
-    struct sim_range *range = sim_memory_range(kind, device, NULL, size, 0);
+CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
+                          uint64_t size, uint64_t base) {
+    struct sim_range *range = sim_memory_range(kind, device, context, size, 0);
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
     range->base = base;
@@ -99,6 +100,7 @@ CUresult sim_span_look(uint64_t address, uint64_t size, struct sim_span *span) {
     if (!sim_ranges_find(&sim_memory, address, &range))
         return CUDA_SUCCESS;
     span->kind = range.kind;
+    span->device = range.device;
     span->host = range.kind == SIM_RANGE_HOST || range.kind == SIM_RANGE_REGISTERED;
     uint64_t end = address + size;
     SIM_REQUIRE(end >= address);

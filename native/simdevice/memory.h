@@ -21,7 +21,8 @@ uint64_t sim_memory_reachable(const struct sim_range *range);
 CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
                         uint64_t size, unsigned flags, uint64_t *base);
 /* The same in pages that are there and stay when it is deleted. */
-CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, uint64_t size, uint64_t base);
+CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
+                          uint64_t size, uint64_t base);
 /* Gives back a range taken out of sim_memory, with its pages and its charge. */
 void sim_memory_dispose(struct sim_range *range);
 /* Removes and disposes of the range that begins there. */
@@ -33,7 +34,8 @@ struct sim_span {
     bool host;  /* known, and host memory */
     bool sync_memops;
     bool read_only;
-    enum sim_range_kind kind; /* of its first byte */
+    enum sim_range_kind kind;  /* of its first byte */
+    struct sim_device *device; /* where that lies; of host memory: where it was made */
 };
 /* Looks at `size` bytes. INVALID_VALUE if they begin in device memory and leave it, or have no access rights.
  */

@@ -97,6 +97,7 @@ static CUresult prepare(uint64_t address, size_t pitch, uint32_t value, uint32_t
     if (!*op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     **op = (struct fill_op){(*op)->op, address, pitch, width, height, value, element, span->kind, nowhere};
+    (*op)->op.reaches = nowhere ? 0 : sim_device_bit(span->device);
     return CUDA_SUCCESS;
 }
 

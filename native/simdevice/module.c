@@ -28,8 +28,8 @@ static CUresult place_variables(struct sim_module *module) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (module->library)
         memcpy(module->globals, module->library->managed, count * sizeof *module->globals);
-    SIM_TRY(sim_variables_place(module->image, SIM_PLACED_MODULE, module->context->device, module->globals,
-                                &module->place));
+    SIM_TRY(sim_variables_place(module->image, SIM_PLACED_MODULE, module->context->device, module->context,
+                                module->globals, &module->place));
     for (uint32_t i = 0; i < count; i++) {
         const struct sim_variable_info *variable = sim_image_variable(module->image, i);
         bool shared = module->library && module->library->managed[i];

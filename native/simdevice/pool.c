@@ -20,7 +20,7 @@ struct sim_pool *sim_pool_new(struct sim_device *device, const CUmemPoolProps *p
         return NULL;
     pool->device = device;
     pool->properties = *properties;
-    pool->reachable = UINT64_C(1) << device->ordinal;
+    pool->reachable = sim_device_bit(device);
     for (size_t i = 0; i < SIM_COUNT(pool->reuse); i++)
         pool->reuse[i] = 1;
     pthread_mutex_init(&pool->lock, NULL);

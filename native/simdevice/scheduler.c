@@ -137,6 +137,7 @@ static void order_with_gate(struct sim_stream *stream, struct sim_op *op) {
 
 static void append(struct sim_stream *stream, struct sim_op *op, struct sim_op *dependency) {
     op->stream = stream;
+    atomic_fetch_or(&stream->context->reached, op->reaches);
     queued++;
     sim_retain(stream);
     sim_op_retain(op);
@@ -461,7 +462,10 @@ void sim_context_join(struct sim_context *context, const struct sim_green *green
 }
 
 void sim_device_drain(const struct sim_device *device) {
-    for (struct sim_context *context = sim_contexts(); context; context = context->next)
-        if (context->device == device && atomic_load(&context->active))
+    for (struct sim_context *context = sim_contexts(); context; context = context->next) {
+        bool concerned =
+            context->device == device || (atomic_load(&context->reached) & sim_device_bit(device));
+        if (concerned && atomic_load(&context->active))
             sim_context_drain(context, NULL);
+    }
 }

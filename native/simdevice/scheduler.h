@@ -38,6 +38,7 @@ struct sim_op {
     struct sim_op *next;         /* in its stream */
     struct sim_edge *dependents; /* operations that wait for this one */
     uint64_t finished_ns;
+    uint64_t reaches; /* bit per device whose memory it copies or fills */
     _Atomic uint32_t references;
     uint32_t blockers; /* unfinished operations that it waits for, its predecessor in the stream aside */
     _Atomic bool done;

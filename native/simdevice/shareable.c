@@ -4,6 +4,8 @@
 #include "shareable.h"
 #include "later.h"
 #include "log.h"
+#include "wire/file_limit.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdio.h>
@@ -32,14 +34,23 @@ static void allow_many_files(void) {
     }
 }
 
+void sim_shareable_failed(void) {
+    if (errno == EFBIG)
+        sim_message(SIM_LOG_ERROR,
+                    "no memory: it is a file here, and files may not be that large (ulimit -f)");
+    else
+        sim_message(SIM_LOG_INFO, "no shareable memory: %m");
+}
+
 static int checked(int fd) {
     if (fd < 0)
-        sim_message(SIM_LOG_INFO, "no shareable memory: %m");
+        sim_shareable_failed();
     return fd;
 }
 
 int sim_shareable_new(const char *prefix, const struct sim_device *device, uint64_t size) {
     char name[128], uuid[SIM_UUID_TEXT];
+    GF_FILE_LIMIT_FAILS;
     pthread_once(&once, allow_many_files);
     sim_device_uuid_text(device->machine_ordinal, uuid);
     snprintf(name, sizeof name, NAME "%s%s", prefix, uuid);

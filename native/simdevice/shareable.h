@@ -5,6 +5,8 @@
 /* A descriptor of new memory, whose name begins like that; negative when there is no memory or no descriptor
  * left. */
 int sim_shareable_new(const char *prefix, const struct sim_device *device, uint64_t size);
+/* Says why there is no memory that is a file, by errno. */
+void sim_shareable_failed(void);
 /* Another descriptor of the same memory; negative when there is none left. */
 int sim_shareable_again(int fd);
 /* Whether a link of /proc leads to such memory, by its name. */

@@ -11,7 +11,7 @@ static bool concerns(const struct sim_variable_info *variable, enum sim_placed w
 }
 
 CUresult sim_variables_place(const struct sim_image *image, enum sim_placed what, struct sim_device *device,
-                             uint8_t **addresses, struct sim_place **place) {
+                             struct sim_context *context, uint8_t **addresses, struct sim_place **place) {
     uint32_t count = sim_image_variable_count(image);
     uint64_t size = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -33,7 +33,7 @@ CUresult sim_variables_place(const struct sim_image *image, enum sim_placed what
         if (!concerns(variable, what, addresses[i]))
             continue;
         enum sim_range_kind kind = variable->is_managed ? SIM_RANGE_MANAGED : SIM_RANGE_GLOBAL;
-        SIM_TRY(sim_memory_place(kind, device, variable->size, base));
+        SIM_TRY(sim_memory_place(kind, device, context, variable->size, base));
         addresses[i] = (uint8_t *)base;
         base += pages_of(variable);
     }

@@ -3,7 +3,8 @@
 #include "device.h"
 #include "placement.h"
 
-/* Gives addresses to the variables that have none yet: all of them, or those that a library holds. What is
- * in `addresses` and `place` afterwards is the caller's to give back, in this order, even after an error. */
+/* Gives addresses to the variables that have none yet: all of them, or those that a library holds, which are
+ * no context's. What is in `addresses` and `place` afterwards is the caller's to give back, in this order,
+ * even after an error. */
 CUresult sim_variables_place(const struct sim_image *image, enum sim_placed what, struct sim_device *device,
-                             uint8_t **addresses, struct sim_place **place);
+                             struct sim_context *context, uint8_t **addresses, struct sim_place **place);

@@ -8,6 +8,7 @@
 #include "log.h"
 #include "memory.h"
 #include "shareable.h"
+#include "wire/file_limit.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,7 @@ static bool soil(const struct physical *physical) {
 
 /* Takes a fresh extent of the device's file. Lock held. */
 static bool extend(struct physical *physical) {
+    GF_FILE_LIMIT_FAILS;
     int ordinal = physical->device->ordinal;
     if (files[ordinal].fd == 0) {
         int fd = memfd_create("gpuferry-sim", MFD_CLOEXEC);
@@ -115,8 +117,10 @@ static bool extend(struct physical *physical) {
             return false;
         files[ordinal].fd = fd;
     }
-    if (ftruncate(files[ordinal].fd, (off_t)(files[ordinal].size + physical->size)) != 0)
+    if (ftruncate(files[ordinal].fd, (off_t)(files[ordinal].size + physical->size)) != 0) {
+        sim_shareable_failed();
         return false;
+    }
     physical->fd = files[ordinal].fd;
     physical->offset = files[ordinal].size;
     files[ordinal].size += physical->size;
@@ -378,7 +382,7 @@ static void drain_devices_of(uint64_t pointer, uint64_t size) {
     struct sim_range range;
     for (uint64_t at = pointer; at < pointer + size && sim_ranges_find(&sim_memory, at, &range);
          at = range.base + range.size)
-        devices |= range.readable | range.writable | UINT64_C(1) << range.device->ordinal;
+        devices |= range.readable | range.writable | sim_device_bit(range.device);
     for (int ordinal = 0; ordinal < sim_device_count(); ordinal++)
         if (devices >> ordinal & 1)
             sim_device_drain(sim_device_at(ordinal));

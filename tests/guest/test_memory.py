@@ -136,6 +136,37 @@ ok("cuMemcpy2D_v2", plane)
     assert copy.body[40:] == b"".join(host[65 + 60 * row : 72 + 60 * row] for row in range(3))
 
 
+def test_slices_and_layers_are_asked_for_before_the_first_arrives(server: FakeServer, guest: Guest) -> None:
+    """A copy of a volume into the program's memory makes few round trips, however many slices it has."""
+    asked: list[Frame] = []
+
+    def together(frame: Frame) -> Answer | None:
+        if not frame.name.endswith("Out"):
+            return Answer()
+        asked.append(frame)
+        if len(asked) % 4 == 0:
+            for number, late in enumerate(asked[-4:], len(asked) - 4):
+                server.reply(late, Answer(body=bytes([number + 1] * 6)))
+        return None
+
+    server.answer = together
+    server.attributes |= dict.fromkeys((24, 25, 49), 4)  # MAXIMUM_TEXTURE3D_WIDTH, _HEIGHT, _DEPTH_ALTERNATE
+    outcome = guest(
+        """
+start()
+memory = made("cuMemAlloc_v2", 160)
+array = made("cuArray3DCreate_v2", struct.pack("<QQQIII4x", 3, 2, 4, 1, 1, 0))  # of bytes
+for source in (2, memory, 0), (3, 0, array):  # type, device, array
+    host = ctypes.create_string_buffer(64)
+    target = 1, ctypes.addressof(host), 5, 3  # type, host, pitch, height
+    ok("cuMemcpy3D_v2", struct.pack("<32xI4x8xQQ8xQQ32xI4xQ24xQQQQQ", *source, 8, 5, *target, 3, 2, 4))
+    print(*host.raw[:60])
+"""
+    )
+    slices = [f"{n} {n} {n} 0 0 {n} {n} {n} 0 0 0 0 0 0 0" for n in range(1, 9)]
+    assert outcome.stdout.splitlines() == [" ".join(slices[:4]), " ".join(slices[4:])], outcome.stderr
+
+
 def test_a_word_is_sent_behind_what_it_tells_of(server: FakeServer, guest: Guest) -> None:
     def zeros(frame: Frame) -> Answer:
         return Answer(

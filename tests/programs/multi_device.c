@@ -9,7 +9,7 @@
 enum { COUNT = 1 << 12 };
 
 static CUcontext primary[2], own[2];
-static CUdeviceptr memory[2][2]; // by device; of the primary context, of the own one
+static CUdeviceptr memory[2][2], variable[2][2]; // by device; of the primary context, of the own one
 static CUfunction count_up[2][2];
 static unsigned pattern[COUNT], back[COUNT];
 
@@ -30,6 +30,7 @@ static void begin(int i) {
     EXPECT(here == i);
     OK(cuModuleLoadData(&of_primary, kernels_ptx));
     OK(cuModuleGetFunction(&count_up[i][0], of_primary, "count_atomically"));
+    OK(cuModuleGetGlobal(&variable[i][0], NULL, of_primary, "global_words"));
     OK(cuMemAlloc(&memory[i][0], COUNT * 4));
     OK(cuCtxCreate(&own[i], NULL, CU_CTX_SCHED_AUTO, i));
     here = -1;
@@ -37,6 +38,7 @@ static void begin(int i) {
     EXPECT(here == i);
     OK(cuModuleLoadData(&of_own, kernels_ptx));
     OK(cuModuleGetFunction(&count_up[i][1], of_own, "count_atomically"));
+    OK(cuModuleGetGlobal(&variable[i][1], NULL, of_own, "global_words"));
     OK(cuMemAlloc(&memory[i][1], COUNT * 4));
     OK(cuCtxPopCurrent(NULL));
 }
@@ -62,13 +64,18 @@ static void names(void) {
     FAILS(CUDA_ERROR_INVALID_DEVICE, cuCtxCreate(&own[0], NULL, 0, 2));
 }
 
-static void belongings(int i, int j) {
+static void belongs(CUdeviceptr address, int i, int j) {
     CUcontext owner = NULL;
     int ordinal = -1;
-    OK(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, memory[i][j]));
+    OK(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, address));
     EXPECT(owner == (j == 0 ? primary[i] : own[i]));
-    OK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory[i][j]));
+    OK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address));
     EXPECT(ordinal == i);
+}
+
+static void belongings(int i, int j) {
+    belongs(memory[i][j], i, j);
+    belongs(variable[i][j], i, j);
 }
 
 static size_t free_on(int i) {

@@ -1,6 +1,6 @@
 // Memory that program and devices share is one for both devices: kernels of both write it and the program
 // reads it, and to free it waits for both. Pinned memory is given to kernels of the second device. A
-// cooperative launch on both devices is one call.
+// blocking copy between devices is in the order of both. A cooperative launch on both devices is one call.
 //
 // suite: devices
 // compile: -Wno-deprecated-declarations
@@ -95,6 +95,66 @@ static void freed(void) {
     }
 }
 
+// By way of an array of the second device.
+static void array_between(CUarray array, CUdeviceptr from, CUdeviceptr to) {
+    CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = from,
+                          .srcPitch = 32,
+                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .dstArray = array,
+                          .WidthInBytes = 32,
+                          .Height = 4};
+    OK(cuMemcpy2D(&rows));
+    rows.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    rows.srcArray = array;
+    rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    rows.dstDevice = to;
+    rows.dstPitch = 32;
+    OK(cuCtxSetCurrent(primary[1]));
+    OK(cuMemcpy2D(&rows));
+}
+
+// A blocking copy between devices comes behind all that both were given, and before what follows.
+static void copied(void) {
+    CUdeviceptr source, middle, target;
+    CUarray array;
+    unsigned count = 32, delay = 300000, found[32];
+    OK(cuCtxSetCurrent(primary[1]));
+    OK(cuMemAlloc(&target, sizeof found));
+    OK(cuArrayCreate(&array, &(CUDA_ARRAY_DESCRIPTOR){8, 4, CU_AD_FORMAT_UNSIGNED_INT32, 1}));
+    OK(cuCtxSetCurrent(primary[0]));
+    OK(cuMemAlloc(&source, sizeof found));
+    OK(cuMemAlloc(&middle, sizeof found));
+    for (unsigned way = 0; way < 5; way++) {
+        const CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                    .srcDevice = middle,
+                                    .srcPitch = 32,
+                                    .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                    .dstDevice = target,
+                                    .dstPitch = 32,
+                                    .WidthInBytes = 32,
+                                    .Height = 4};
+        OK(cuCtxSetCurrent(primary[0]));
+        OK(cuMemsetD32(source, way + 5, count));
+        OK(cuMemsetD32(middle, 0, count));
+        OK(cuCtxSynchronize());
+        OK(LAUNCH(slow[0], 1, 32, NULL, &middle, &source, &count, &delay));
+        OK(cuCtxSetCurrent(primary[way % 2]));
+        if (way < 2)
+            OK(cuMemcpyDtoD(target, middle, sizeof found));
+        else if (way == 2)
+            OK(cuMemcpy(target, middle, sizeof found));
+        else if (way == 3)
+            OK(cuMemcpy2D(&rows));
+        else
+            array_between(array, middle, target);
+        OK(cuCtxSetCurrent(primary[0]));
+        OK(cuMemsetD32(middle, 99, count));
+        OK(cuMemcpyDtoH(found, target, sizeof found));
+        EXPECT(found[0] == way + 5 && found[31] == way + 5);
+    }
+}
+
 static void cooperative(void) {
     CUdeviceptr memory[2];
     unsigned count = COUNT, factor = 3, term = 1, value;
@@ -167,6 +227,7 @@ int main(void) {
     shared();
     described();
     freed();
+    copied();
     cooperative();
     pooled();
     return check_failed;

@@ -53,6 +53,13 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory));
     FAILS(CUDA_ERROR_INVALID_VALUE,
           cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, (CUdeviceptr)(uintptr_t)&local));
+    CUdeviceptr of_module = 0;
+    unsigned long long ids[3] = {0};
+    OK(cuModuleGetGlobal(&of_module, NULL, module, "global_words"));
+    OK(cuPointerGetAttribute(&ids[0], CU_POINTER_ATTRIBUTE_BUFFER_ID, memory));
+    OK(cuPointerGetAttribute(&ids[1], CU_POINTER_ATTRIBUTE_BUFFER_ID, of_module));
+    OK(cuPointerGetAttribute(&ids[2], CU_POINTER_ATTRIBUTE_BUFFER_ID, of_module + 4));
+    EXPECT(ids[0] != 0 && ids[1] != 0 && ids[0] != ids[1] && ids[1] == ids[2]);
     OK(cuMemGetAddressRange(&base, &size, inside));
     EXPECT(base == memory && size == 1 << 20);
     OK(cuPointerGetAttribute(&start_address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import os
@@ -15,9 +16,10 @@ import pytest
 from gpuferry.monitor.arbiter import office as offices
 from gpuferry.monitor.arbiter.office import Office
 from gpuferry.monitor.arbiter.process import Process
+from gpuferry.monitor.arbiter.shares import Wishes
 from gpuferry.monitor.arbiter.words import Packet, Word, new_page, pack
 from gpuferry.monitor.policy.sharing import Sharing
-from gpuferry.monitor.pool.api_server import State
+from gpuferry.monitor.pool.api_server import ApiServer, State
 from gpuferry.native.descriptors import receive
 from gpuferry.specs._generated import node_pb2
 
@@ -163,10 +165,8 @@ def test_an_arbiter_that_cannot_be_started_is_tried_again(
     assert "Cannot allocate memory" in capsys.readouterr().out
 
 
-def test_who_finds_no_descriptor_for_its_turns_takes_them_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an API server had just said, or a guest that was granted a session, ended with an error."""
-    monkeypatch.setattr(offices, "AGAIN_SECONDS", 0.0)
-    told: list[node_pb2.ToServer] = []
+def api_server(told: list[node_pb2.ToServer]) -> ApiServer:
+    """One that is idle, and notes what it is told."""
     server = SimpleNamespace(
         key=1,
         pid=1,
@@ -179,6 +179,51 @@ def test_who_finds_no_descriptor_for_its_turns_takes_them_later(monkeypatch: pyt
         state=State.IDLE,
         send=lambda message, *_: told.append(message),
     )
+    return cast(ApiServer, server)
+
+
+def orders(end: socket.socket) -> list[str]:
+    """What an arbiter was told to do, in this order."""
+    found = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            data, files = receive(end, 4096, 2)
+            found.append(json.loads(data)["do"])
+            for file in files:
+                os.close(file)
+    return found
+
+
+def test_an_api_server_that_has_a_session_when_it_is_ready_keeps_its_request() -> None:
+    """The broker hears of it first, and gives it to who waits. Then the arbiter was told that it is free: if
+    it had asked for a turn by then, it waited for ever.
+    """
+
+    async def main() -> None:
+        office = Office(Sharing(), 0, lambda: (), lambda _: Wishes())
+        office._control, arbiter = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        arbiter.setblocking(False)
+        server = api_server([])
+        with arbiter:
+            office.server_ready(server)
+            assert orders(arbiter) == ["add"]
+            server.session = 7
+            office.session_granted(server, 7)
+            office.server_ready(server)
+            assert orders(arbiter) == ["assign", "assign"]
+            server.session = 0
+            office.server_ready(server)
+            assert orders(arbiter) == ["free"]
+            office._lose()
+
+    asyncio.run(main())
+
+
+def test_who_finds_no_descriptor_for_its_turns_takes_them_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an API server had just said, or a guest that was granted a session, ended with an error."""
+    monkeypatch.setattr(offices, "AGAIN_SECONDS", 0.0)
+    told: list[node_pb2.ToServer] = []
+    server = api_server(told)
 
     async def main() -> None:
         made = Office(Sharing(), 0, lambda: (), cast(Any, None))
@@ -190,7 +235,7 @@ def test_who_finds_no_descriptor_for_its_turns_takes_them_later(monkeypatch: pyt
                 raise OSError(errno.EMFILE, "Too many open files")
 
             crowded.setattr(offices, "new_page", none_is_left)
-            made.server_returned(cast(Any, server), node_pb2.Returned())
+            made.server_returned(server, node_pb2.Returned())
             assert not told
             while not told:
                 await asyncio.sleep(0)

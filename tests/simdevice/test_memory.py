@@ -6,11 +6,13 @@ import ctypes
 import mmap
 import os
 import threading
+import time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from .driver import (
+    HOST_FUNCTION,
     HOST_MEMORY_ALREADY_REGISTERED,
     HOST_MEMORY_NOT_REGISTERED,
     INVALID_DEVICE,
@@ -211,6 +213,21 @@ def test_allocations_never_overlap_and_keep_their_bytes(steps: list[tuple[bool, 
             assert cu.read(pointer + size - 1, 1) == bytes([mark])
             cu.free(pointer)
         assert cu.used() == before
+
+
+def test_memory_is_freed_behind_copies_of_other_devices(cu: Driver, context: int) -> None:
+    """One that found no memory ended the process."""
+    size = 1 << 20
+    memory = cu.alloc(size)
+    cu.ok("cuMemsetD8_v2", memory, 7, size)
+    with cu.context(1):
+        stream, target = cu.stream(), cu.alloc(size)
+        later = HOST_FUNCTION(lambda _: time.sleep(0.1))
+        cu.ok("cuLaunchHostFunc", stream, later, None)
+        cu.ok("cuMemcpyDtoDAsync_v2", target, memory, size, stream)
+        cu.free(memory)
+        assert cu.status("cuStreamQuery", stream) == SUCCESS
+        assert cu.read(target, size) == bytes([7]) * size
 
 
 def test_threads_allocate_and_free_at_once(cu: Driver, context: int) -> None:

@@ -114,6 +114,33 @@ print(can.value, attribute.value, cu.cuCtxEnablePeerAccess(other, 0), peer)
     assert output(code, GPUFERRY_SIM_DEVICES="2", GPUFERRY_SIM_PEERS=peers) == expected
 
 
+@pytest.mark.parametrize("launches", [0, pytest.param(1, marks=pytest.mark.system)])
+def test_files_that_may_not_grow_are_an_error_where_memory_is_one(launches: int, tmp_path: Path) -> None:
+    """Under `ulimit -f` the device's own files ended the program: memory, kernels, what NVML shows."""
+    kernel = ".version 7.0\\n.target sm_80\\n.address_size 64\\n.visible .entry k() { ret; }\\n"
+    code = f"""
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # which Python ignores
+resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+def out(name, *arguments):
+    value = ctypes.c_uint64()
+    return getattr(cu, name)(ctypes.byref(value), *arguments), value
+print(cu.cuInit(0), out("cuCtxCreate_v2", 0, 0)[0], end=" ")
+_, module = out("cuModuleLoadData", b"{kernel}")
+_, function = out("cuModuleGetFunction", module, b"k")
+for _ in range({launches}):
+    assert cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None) == 0
+print(cu.cuCtxSynchronize(), end=" ")
+properties = (ctypes.c_int * 8)(1, 0, 1, 0)
+print(out("cuMemCreate", ctypes.c_size_t(2 << 20), properties, ctypes.c_uint64(0))[0], end=" ")
+properties[1] = 1
+print(out("cuMemCreate", ctypes.c_size_t(2 << 20), properties, ctypes.c_uint64(0))[0])
+"""
+    done = python(code, XDG_CACHE_HOME=str(tmp_path))
+    assert (done.returncode, done.stdout.strip()) == (0, "0 0 0 2 2"), done.stderr
+    assert "ulimit -f" in done.stderr
+
+
 @pytest.mark.parametrize("shareable", [0, 1])
 @pytest.mark.parametrize(("dirty", "first"), [("0", "0"), ("1", "165")])
 def test_physical_memory_may_begin_dirty(dirty: str, first: str, shareable: int) -> None:

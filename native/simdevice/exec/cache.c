@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "cache.h"
+#include "wire/file_limit.h"
 #include "wire/sha256.h"
 #include <dirent.h>
 #include <errno.h>
@@ -169,6 +170,7 @@ static void sweep(void) {
 }
 
 static bool write_all(int file, const void *data, size_t size) {
+    GF_FILE_LIMIT_FAILS;
     const uint8_t *p = data;
     while (size > 0) {
         ssize_t written = write(file, p, size);

@@ -1,4 +1,5 @@
 #include "live_file.h"
+#include "wire/file_limit.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -99,6 +100,7 @@ bool live_has_room(const void *start, size_t size) {
 
 /* `damaged`: it is a file of ours, and not one of these. */
 static struct live_file *map_file(int fd, bool *damaged) {
+    GF_FILE_LIMIT_FAILS;
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != getuid())
         return NULL;
