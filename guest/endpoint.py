@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import errno
 import os
+import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 TLS_SCHEME = "tls://"  # of an address whose server must speak TLS
 ADDRESSES = ("GPUFERRY_MONITOR", "GPUFERRY_TCP", "GPUFERRY_CONTROL", "GPUFERRY_CONTROL_HERE")
 REGISTRY = "registry"  # the registry's folder within a monitor's
+STARTING_SECONDS = 15.0  # in which a monitor that somebody has just started publishes itself
+LOOK_SECONDS = 0.05
 
 
 class Endpoint(NamedTuple):
@@ -34,11 +38,39 @@ def runtime_directory() -> str:
     """The private folder in which a monitor publishes its endpoint and token. Absolute: what lies there is
     named to programs, which begin elsewhere, or go there before their first call.
     """
-    explicit = os.environ.get("GPUFERRY_RUNTIME_DIR")
-    if explicit:
-        return os.path.abspath(explicit)
-    base = os.environ.get("XDG_RUNTIME_DIR")
+    return os.path.abspath(_named(os.environ))
+
+
+def _named(environment: Mapping[str, str]) -> str:
+    if explicit := environment.get("GPUFERRY_RUNTIME_DIR"):
+        return explicit
+    base = environment.get("XDG_RUNTIME_DIR")
     return os.path.join(base, "gpuferry") if base else f"/tmp/gpuferry-{os.getuid()}"
+
+
+def _is_starting(process: str, directory: str) -> bool:
+    """Whether /proc knows this process as a `gpuferry monitor` of ours whose folder that is."""
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+        if b"monitor" not in words[1:3] or not any(word.endswith(b"/gpuferry") for word in words[:2]):
+            return False
+        with open(f"/proc/{process}/environ", "rb") as file:
+            pairs = [os.fsdecode(pair).partition("=") for pair in file.read().split(b"\0")]
+        folder = os.readlink(f"/proc/{process}/cwd")
+    except OSError:  # somebody else's, or gone
+        return False
+    named = _named({name: value for name, _, value in pairs})
+    return os.path.normpath(os.path.join(folder, named)) == directory
+
+
+def _wait_for_a_monitor(directory: str) -> None:
+    """`gpuferry monitor &` is not there yet when the next command of a script begins."""
+    until = time.monotonic() + STARTING_SECONDS
+    while not published(directory) and time.monotonic() < until:
+        if not any(_is_starting(name, directory) for name in os.listdir("/proc") if name.isdecimal()):
+            return
+        time.sleep(LOOK_SECONDS)
 
 
 def _is_mine(path: str) -> bool:
@@ -107,6 +139,8 @@ def find(
     Raises NoMonitor and OSError, Damaged too.
     """
     folders = [runtime_directory(), os.path.join(runtime_directory(), REGISTRY)]
+    if not (flag or os.environ.get(variable) or any(published(folder) for folder in folders)):
+        _wait_for_a_monitor(folders[0])
     here = [published(folder) for folder in folders]
     if flag:
         address, source = flag, "command line"
