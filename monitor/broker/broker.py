@@ -13,7 +13,7 @@ import structlog
 from gpuferry.specs._generated import control_pb2, migration_pb2, node_pb2
 
 from ..door.guests import Guest
-from ..door.handshake import Reason
+from ..door.handshake import CudaError, Reason, membership, welcome
 from ..moves.custody import Custody
 from ..moves.migration import CannotMove, Migration, Strategy, Target, ToDevice
 from ..moves.orders import Link, Orders
@@ -35,7 +35,6 @@ from .admission import Admission
 from .adoption import Adoption
 from .endings import Endings
 from .exchange import Exchange
-from .grants import Grants
 from .handover import HandOver
 from .portions import scoped
 from .programs import Programs
@@ -129,18 +128,6 @@ class Broker(PoolListener):
             self._match_new,
             self.dispatch,
         )
-        self._grants = Grants(
-            config,
-            self._servers,
-            placer,
-            pool,
-            self._programs,
-            self._several,
-            self._orders,
-            self._queue,
-            self._handover,
-            self.refusals,
-        )
         self.endings = Endings(
             self.sessions, self.refusals, self._queue.withdraw, self._handover.flush, revocations
         )
@@ -217,17 +204,84 @@ class Broker(PoolListener):
     def _match(self) -> None:
         self._queue.leave_the_gone()
         while not self._closing and (found := self._programs.next()):
-            self._grants.place(*found)
+            self._place(*found)
         for session, why_not in self._programs.hopeless():
             self._queue.turn_out(session, Reason.NO_CAPACITY, why_not)
         while not self._closing and (decision := self._placer.next()):
             if isinstance(decision, Placement):
-                self._grants.place(holder(self.sessions, decision.session), decision)
+                self._place(holder(self.sessions, decision.session), decision)
             elif isinstance(decision, Impossible):
-                self._grants.reject(holder(self.sessions, decision.session), decision)
+                self._reject(holder(self.sessions, decision.session), decision)
             else:
                 self._orders.carry_out(decision)
         self._handover.send_welcomes()
+
+    def _reject(self, session: Session, why: Impossible) -> None:
+        """What it asks for, this machine does not have."""
+        if session.file:
+            self._orders.cannot_be_placed(session, why.reason)
+            return
+        guest = self._queue.leave(session)
+        self._queue.forget(session)
+        error = CudaError.OUT_OF_MEMORY if why.memory else None
+        self.refusals.refuse(guest, Reason.NO_CAPACITY, why.reason, error)
+
+    def _place(self, session: Session, placement: Placement) -> None:
+        """An API server is idle for the session; if it has several devices, or a part of one by MPS, one is
+        started for it.
+        """
+        tenant = session.hello.tenant
+        if session.founds and not session.file and (why_not := self._programs.why_no_more(tenant, counted=1)):
+            self._give_up(session, why_not)
+            for device, server in placement.taken:
+                self._placer.on_idle(device, server)
+            return
+        if not session.file and self._pool.percentage(session.hello.portion.limit):
+            placement = placement.to_start()
+        if not placement.devices:
+            self._grant(session, placement)
+        elif why_not := self._several.begin(session, placement):
+            guest = self._queue.leave(session)
+            if self._queue.forget(session):
+                self._placer.on_complete(session.lease.number, time.monotonic())
+            self.refusals.refuse(guest, Reason.NO_CAPACITY, why_not)
+
+    def _grant(self, session: Session, placement: Placement) -> None:
+        """The guest hears of it at once, for WELCOME is known here; its API server a little later."""
+        if session.file:
+            self._orders.place_suspended(session, placement)
+            return
+        guest = self._queue.leave(session)
+        server = self._servers[placement.server]
+        grace = self._config.resume_grace if session.hello.resumable else 0
+        proof = guest.welcome_proof
+        agreed = session.hello.agreement.welcome
+        if session.hello.program_id:
+            agreed += membership(session.lease.number, not session.founds)
+        frame = welcome(server.welcome, proof, session.id, placement.quota, int(grace * 1000), agreed)
+        if not session.welcome:
+            self._handover.welcome(guest, frame)
+        elif session.welcome != frame:
+            self._break_word(session, placement)
+            return
+        session.welcome, session.placement, session.server = frame, placement, server
+        session.enter_phase(Phase.GRANTED)
+        server.serve(session.id)
+        self._handover.grant(session)
+
+    def _break_word(self, session: Session, placement: Placement) -> None:
+        """The API server died that its WELCOME was about, and this one is not like it."""
+        assert session.guest
+        if self._queue.forget(session):
+            self._placer.on_complete(session.lease.number, time.monotonic())
+        server = self._servers[placement.server]
+        if server.own:
+            server.dismiss("its session was promised other terms")
+        else:
+            self._placer.on_idle(placement.device, placement.server)
+        self.refusals.refuse(
+            session.guest, Reason.NO_CAPACITY, "its API server died, and another has other terms"
+        )
 
     # -- the pool's events
 
@@ -238,7 +292,7 @@ class Broker(PoolListener):
             if server.key in self._orders.expected:
                 return
             if found := self._several.ready(server):
-                self._grants.grant(*found)
+                self._grant(*found)
                 self.dispatch()
             else:
                 server.dismiss("its session does not wait any more")
@@ -388,7 +442,7 @@ class Broker(PoolListener):
                     self._again(session)
                     self._match_new([session])
                 else:  # it may be what ends them
-                    self._grants.give_up(session, f"{LOSSES_MOST} API servers ended before they served it")
+                    self._give_up(session, f"{LOSSES_MOST} API servers ended before they served it")
             elif not self.custody.may_go_on(session, server):
                 self.end(session, f"API server: {server.end_reason}")
         self.custody.server_lost(server)
@@ -403,7 +457,13 @@ class Broker(PoolListener):
             self._programs.again(session)
         else:  # nobody is left of its program whose place it could share
             text = "its API server died, and the other processes of its program have ended"
-            self._grants.give_up(session, text)
+            self._give_up(session, text)
+
+    def _give_up(self, session: Session, text: str) -> None:
+        guest = self._queue.leave(session)
+        if self._queue.forget(session):
+            self._placer.on_complete(session.lease.number, time.monotonic())
+        self.refusals.refuse(guest, Reason.NO_CAPACITY, text)
 
     def device_lost(self, device: int, reason: str) -> None:
         """End the device's sessions, and place nothing there until an API server is ready there again."""

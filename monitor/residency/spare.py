@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .books import Books, Entry
 from .copies import Copies
 from .outlook import exchange_bytes
-from .wishes import Wishes
 
 
 class Spare:
     """What it takes for the sessions that there are now. On the event loop's thread."""
 
-    def __init__(self, books: Books, copies: Copies, wishes: Wishes) -> None:
+    def __init__(
+        self, books: Books, copies: Copies, used: Callable[[Entry], int], stays: Callable[[Entry], bool]
+    ) -> None:
+        """`used`: bytes that a session has; `stays`: whether it never leaves its device."""
         self._books = books
         self._copies = copies
-        self._wishes = wishes
+        self._used = used
+        self._stays = stays
 
     def needed(self, grows: Entry | None = None, size: int = 0) -> int:
         """Room for copies that whoever leaves must spare, for the worst exchange of any device: the copies of
@@ -28,7 +33,7 @@ class Spare:
         """Whether those that are away could not come back in place of this session if it had so many bytes:
         there would be no room for its copy.
         """
-        if self._wishes.stays(entry) or self._has_copies_for_all(entry, size):
+        if self._stays(entry) or self._has_copies_for_all(entry, size):
             return False
         return any(
             self._exchange_bytes(device, entry, size) > self._copies.left()
@@ -42,8 +47,8 @@ class Spare:
         """
         memory, sizes = self._books.memory().get(device, 0), []
         for one in self._books.on(device):
-            used = size if one is grows else self._wishes.used(one)
-            if self._wishes.stays(one):
+            used = size if one is grows else self._used(one)
+            if self._stays(one):
                 memory -= used
             else:
                 sizes.append(used)
@@ -53,7 +58,7 @@ class Spare:
         """Whether all sessions could have copies at once: then any of them finds room for its own."""
         whole = 0
         for one in self._books:
-            if not self._wishes.stays(one):
-                used = size if one is grows else self._wishes.used(one)
+            if not self._stays(one):
+                used = size if one is grows else self._used(one)
                 whole += max(used, one.copy_bytes)
         return self._copies.room >= whole

@@ -71,8 +71,10 @@ class Steward(PoolListener):
             available or host.Recent(),
         )
         self.wishes = Wishes(self.books, self._servers, self._orders, self, self.elastic)
-        self._spare = Spare(self.books, self._copies, self.wishes)
-        self.transit = Transit(self.books, self._servers, self._orders, self._copies, self._spare, self._idle)
+        self._spare = Spare(self.books, self._copies, self.wishes.used, self.wishes.stays)
+        self.transit = Transit(
+            self.books, self._servers, self._orders, self._copies, self._spare.needed, self._idle
+        )
 
     @property
     def elastic(self) -> bool:

@@ -15,7 +15,6 @@ from .books import RESIDENT, Books, Entry
 from .copies import Copies, NoRoom
 from .files import CopyFile
 from .orders import Orders
-from .spare import Spare
 
 LEAVE_ATTEMPTS = 4  # with more room for copies each time: its program may map more meanwhile
 FILES_MOST = 32  # on the disk, of one session: then its copies are made anew, in one
@@ -32,10 +31,12 @@ class Transit:
         servers: Mapping[int, ApiServer],
         orders: Orders,
         copies: Copies,
-        spare: Spare,
+        spare: Callable[[], int],
         idle: Callable[[Entry, float], float],
     ) -> None:
-        """`idle`: for how many seconds a session has been idle whose API server has been so for as many."""
+        """`spare`: bytes that the copies of who leaves must leave for others'; `idle`: for how many seconds a
+        session has been idle whose API server has been so for as many.
+        """
         self._books = books
         self._servers = servers  # by key
         self._orders = orders
@@ -75,7 +76,7 @@ class Transit:
             wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
             entry.used_at = began - (self._idle(entry, server.stats.idle_seconds) if server else 0.0)
             if spare is None:
-                spare = self._spare.needed()
+                spare = self._spare()
             for _ in range(LEAVE_ATTEMPTS):
                 told = await self._leave(entry, wanted, insist, copy_only, hurry, spare)
                 if not told.missing:
