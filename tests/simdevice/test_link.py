@@ -361,7 +361,3 @@ def test_prototypes_within_a_text(cu: Driver, context: int) -> None:
         text = CALLER.replace(".extern", "") + head + "{ ret; }\n"
         assert new_link(cu).add(text) == INVALID_PTX
         assert cu.status("cuModuleLoadData", ctypes.byref(ctypes.c_uint64()), text.encode()) == INVALID_PTX
-
-
-def test_what_only_nvidia_reads(cu: Driver, context: int) -> None:
-    assert new_link(cu).add(b"BC\xc0\xde", NVVM) == 801
