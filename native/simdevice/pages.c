@@ -6,12 +6,17 @@
 
 /* All pages lie in this region, as long as there is a place in it that a few attempts find; else the kernel
  * chooses another. */
+#ifdef __SANITIZE_THREAD__ /* which lets a program have memory below 512 GiB, and none there */
+#define REGION_BEGIN UINT64_C(0x1000000000)
+#define REGION_END   UINT64_C(0x7000000000)
+#else
 #define REGION_BEGIN SIM_PAGES_BEGIN
 #define REGION_END   SIM_PAGES_END
-#define LARGE        (UINT64_C(2) << 20)
-#define ATTEMPTS     24
-#define GAPS         64          /* of which one is left free, where addresses vary */
-#define BATCH        (8 * LARGE) /* of one MADV_COLLAPSE, which disturbs every core */
+#endif
+#define LARGE    (UINT64_C(2) << 20)
+#define ATTEMPTS 24
+#define GAPS     64          /* of which one is left free, where addresses vary */
+#define BATCH    (8 * LARGE) /* of one MADV_COLLAPSE, which disturbs every core */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -54,7 +59,7 @@ static bool map_at(uint64_t wanted, uint64_t size, int protection) {
 /* The next place in the region that is free; 0: a few attempts found none. What is in the way may be large,
  * so each attempt goes twice as far. */
 static uint64_t map_in_region(uint64_t size, uint64_t alignment, int protection) {
-    for (unsigned attempt = 0; EXACTLY && attempt < ATTEMPTS; attempt++) {
+    for (unsigned attempt = 0; attempt < ATTEMPTS; attempt++) {
         uint64_t base = suggest(size, alignment);
         if (map_at(base, size, protection))
             return base;
