@@ -6,7 +6,7 @@ STAMP  := build/.setup
 LOCK   := flock build/.lock
 # A worker gets tests that follow each other, so that what a module shares is made once, and takes what is left.
 # Tests wait for other processes, so there are more workers than cores; each of them collects all tests first.
-WORKERS := $(shell echo $$(($$(nproc) * 5 / 2)))
+WORKERS := $(shell echo $$(($$(nproc) * 2)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal --durations 15
 INPUTS  := 2000000
 # Thousands of processes begin in a run: each would compile what it imports again.

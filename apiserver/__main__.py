@@ -25,8 +25,8 @@ class Options(NamedTuple):
 
     @classmethod
     def read(cls, words: Sequence[str]) -> Options:
-        """Without argparse, whose import takes a seventh of what an API server needs to begin, and it begins
-        twice. Raises ValueError.
+        """The options in these words. Raises ValueError. It does without argparse, whose import takes a
+        seventh of what an API server needs to begin, and it begins twice.
         """
         found: dict[str, Any] = {}
         rest = iter(words)

@@ -68,7 +68,7 @@ def as_json(spec: Spec) -> str:
 
 
 def as_text(spec: Spec) -> str:
-    """Return a table in Markdown: per group, the functions carried and who writes their side in the guest."""
+    """A table in columns: per group, the functions carried and who writes their side in the guest."""
     by_hand = written.of_guest(spec)
     columns = ("carried", "of", "generated", "by hand", "steps", "lines")
     rows: dict[str, list[int]] = {}

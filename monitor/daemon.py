@@ -16,6 +16,7 @@ from .pool.adoption import RETURN_SECONDS
 from .service.descriptors import raise_limit
 from .service.notify import Notifier
 from .service.processes import let_children_be_ordinary
+from .service.runtime import from_here
 from .service.stopping import Stopping, heed_signals
 from .service.tls import identity_entries
 from .service.waiting import cancel_all, until
@@ -125,7 +126,7 @@ class Daemon:
         names = [listener.name for listener in monitor.listeners]
         token = premises.runtime.publish("token", self._config.token.decode() + "\n")
         entries = {
-            "GPUFERRY_MONITOR": names[0],
+            "GPUFERRY_MONITOR": from_here(names[0]),
             "GPUFERRY_TCP": next((name for name in names if not name.startswith("unix:")), ""),
             "GPUFERRY_CONTROL": control_name,
             "GPUFERRY_CONTROL_HERE": monitor.control.here,

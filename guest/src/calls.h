@@ -1,4 +1,4 @@
-/* What several functions of the driver are made of (`calls` in specs/cuda/driver.yaml). `behind`: the copy
+/* What several functions of the driver are made of (`calls` in specs/cuda/driver/). `behind`: the copy
  * may still run when the call returns. Out parameters are set only on success. */
 #pragma once
 #include <stdbool.h>

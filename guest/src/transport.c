@@ -53,9 +53,11 @@ static void tune_tcp(int fd) {
     const struct {
         int level, name, value;
     } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY, 1},  {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, 5}, {IPPROTO_TCP, TCP_KEEPINTVL, 3},
-        {IPPROTO_TCP, TCP_KEEPCNT, 5},  {IPPROTO_TCP, TCP_USER_TIMEOUT, LOST_AFTER_MS},
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, 5},
+        {IPPROTO_TCP, TCP_KEEPINTVL, 3},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, LOST_AFTER_MS}, /* with it, probes are not counted (TCP_KEEPCNT) */
     };
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
         setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);

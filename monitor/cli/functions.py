@@ -32,7 +32,7 @@ START_MARGIN = 30.0  # seconds beyond a replica's own time to start
 
 app = typer.Typer(name="functions", help="An HTTP server for functions on GPUs.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of a function: a to z, 0 to 9 and -")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The function's: a to z, 0 to 9 and -")]
 Server = Annotated[
     str | None, typer.Option("--server", metavar="HOST:PORT", help="The function server [GPUFERRY_FUNCTIONS]")
 ]
@@ -134,11 +134,11 @@ def deploy(
             help="A file with handle(request), or a program that speaks HTTP on $PORT",
         ),
     ],
-    replicas: Annotated[str, typer.Option(metavar="LEAST..MOST", help="Its processes")] = "0..4",
+    replicas: Annotated[str, typer.Option(metavar="LEAST..MOST", help="How many processes it has")] = "0..4",
     idle: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Then a process that is not needed ends")
+        float, typer.Option(metavar="SECONDS", help="After which a process that is not needed ends")
     ] = 60.0,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Of one invocation")] = 60.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long an invocation may run")] = 60.0,
     wait: Annotated[float, typer.Option(metavar="SECONDS", help="How long an invocation may wait")] = 60.0,
     start: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long a process may take to start")
@@ -150,16 +150,26 @@ def deploy(
     memory: Annotated[
         str, typer.Option(metavar="SIZE", help="Host memory of a process; 0: half of the machine's")
     ] = "0",
-    body: Annotated[str, typer.Option(metavar="SIZE", help="Of a request, and of an answer")] = "16MiB",
-    gpu_memory: Annotated[str, typer.Option(metavar="SIZE", help="GPU memory of a process")] = "0",
+    body: Annotated[
+        str, typer.Option(metavar="SIZE", help="How large a request's body, and an answer, may be")
+    ] = "16MiB",
+    gpu_memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="GPU memory of a process; 0: not said")
+    ] = "0",
     gpus: Annotated[int, typer.Option(metavar="N", help="GPUs of a process; 0: one, when it asks")] = 0,
     weight: Annotated[float, typer.Option(metavar="X", help="Its share beside other functions")] = 1.0,
     cancel: Annotated[
-        str, typer.Option(metavar="tell|kill", help="What becomes of an invocation whose caller has gone")
+        str,
+        typer.Option(
+            metavar="tell|kill", help="What a caller that has gone means: its process is told, or ended too"
+        ),
     ] = "tell",
-    grace: Annotated[float, typer.Option(metavar="SECONDS", help="Before it is killed")] = 1.0,
+    grace: Annotated[
+        float, typer.Option(metavar="SECONDS", help="With --cancel kill: how long it has to end")
+    ] = 1.0,
     env: Annotated[
-        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="For its processes")
+        list[str] | None,
+        typer.Option("--env", metavar="NAME=VALUE", help="A variable of its processes; may be repeated"),
     ] = None,
     python: Annotated[str, typer.Option(metavar="FILE", help="The interpreter; none: the server's own")] = "",
     server: Server = None,
@@ -327,10 +337,19 @@ def remove(
 def invoke(
     name: Name,
     data: Annotated[
-        str | None, typer.Option("--data", "-d", metavar="TEXT|@FILE|-", help="The body; -: what stdin has")
+        str | None,
+        typer.Option(
+            "--data",
+            "-d",
+            metavar="TEXT|@FILE|-",
+            help="The body: this text, what FILE has, or -: what stdin has",
+        ),
     ] = None,
-    header: Annotated[list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE")] = None,
-    method: Annotated[str, typer.Option("--method", "-X", metavar="METHOD")] = "POST",
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME:VALUE", help="Of the request; may be repeated"),
+    ] = None,
+    method: Annotated[str, typer.Option("--method", "-X", metavar="METHOD", help="Of HTTP")] = "POST",
     server: Server = None,
     token_file: Token = None,
     as_json: Json = False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuferry.guest import endpoint
 
+from ..service.runtime import from_here
 from . import reach
 from .errors import CliError, Exit
 
@@ -18,7 +19,7 @@ def show_page() -> None:
             "no monitor of yours on this machine has a page",
             "start one with `gpuferry monitor` (--http none is without)",
         )
-    url = address if "://" in address else f"http://{address}"
+    url = from_here(address if "://" in address else f"http://{address}")
     try:
         key = endpoint.read_token(file)
     except OSError as error:

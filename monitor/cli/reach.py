@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 GREETING_SIZE = Header.SIZE + Greeting.SIZE
 SECONDS = 3.0  # to connect: the kernel answers, however busy whoever listens is
+SERVICE = "/run/gpuferry"  # the runtime folder of a monitor that systemd started, which is its own user's
 ANSWER_SECONDS = 30.0  # for a monitor that has much else to do to say its first word
 
 
@@ -53,9 +54,7 @@ def locate(flag: str | None, token_file: str | None, variable: str = "GPUFERRY_M
     try:
         found = endpoint.find(flag, token_file, variable)
     except endpoint.NoMonitor as error:
-        raise CliError(
-            Exit.UNREACHABLE, str(error), f"start one with `gpuferry monitor`, or set {variable}=HOST:PORT"
-        ) from None
+        raise CliError(Exit.UNREACHABLE, str(error), _where_else(variable)) from None
     except endpoint.Damaged as error:
         raise _damaged(error) from None
     except OSError as error:
@@ -76,6 +75,14 @@ def locate(flag: str | None, token_file: str | None, variable: str = "GPUFERRY_M
             "beside its `endpoint`",
         )
     return found
+
+
+def _where_else(variable: str) -> str:
+    """What to do where no monitor published itself for this user."""
+    start = f"start one with `gpuferry monitor`, or set {variable}=HOST:PORT"
+    if variable != "GPUFERRY_CONTROL" or not os.path.isdir(SERVICE):
+        return start
+    return f"{start}; for systemd's: `sudo -u gpuferry GPUFERRY_RUNTIME_DIR={SERVICE} gpuferry …`"
 
 
 def check_token(token: str, whose: str) -> None:

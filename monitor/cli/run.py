@@ -122,11 +122,17 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--local", action="store_true", help="start a monitor for this one command")
     options.add_argument(
-        "--memory", metavar="SIZE", type=_size, default=0, help="device memory to ask for, as 2GiB"
+        "--memory",
+        metavar="SIZE",
+        type=_size,
+        default=0,
+        help="device memory to ask for, as 2GiB [GPUFERRY_MEMORY]",
     )
     add_gpus_option(options)
     add_portion_options(options)
-    options.add_argument("--function", metavar="NAME", help="how this work is called in `gpuferry status`")
+    options.add_argument(
+        "--function", metavar="NAME", help="how this work is called in `gpuferry status` [GPUFERRY_FUNCTION]"
+    )
     options.add_argument(
         "--label",
         metavar="NAME=VALUE",
@@ -143,9 +149,12 @@ def parser() -> argparse.ArgumentParser:
         "--on-loss",
         choices=("error", "reconnect"),
         dest="GPUFERRY_ON_LOSS",
-        help="when the connection breaks [GPUFERRY_ON_LOSS]",
+        help="what a lost connection means: each CUDA call fails (default), or the program connects again "
+        "[GPUFERRY_ON_LOSS]",
     )
-    options.add_argument("--stats", metavar="FILE", help="write counts of driver calls there, as JSON")
+    options.add_argument(
+        "--stats", metavar="FILE", help="write counts of driver calls there, as JSON [GPUFERRY_STATS]"
+    )
     options.add_argument(
         "--token-file", metavar="FILE", help="the token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"
     )

@@ -35,7 +35,9 @@ InRegistry = Annotated[
 KeyFile = Annotated[
     str | None,
     typer.Option(
-        "--cluster-key-file", metavar="FILE", help="[GPUFERRY_CLUSTER_KEY_FILE, GPUFERRY_CLUSTER_KEY]"
+        "--cluster-key-file",
+        metavar="FILE",
+        help="The file of the cluster's key [GPUFERRY_CLUSTER_KEY_FILE, GPUFERRY_CLUSTER_KEY]",
     ),
 ]
 

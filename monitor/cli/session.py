@@ -1,4 +1,4 @@
-"""`gpuferry session list|show|kill|suspend|resume|inspect`."""
+"""`gpuferry session list|show|kill|suspend|resume|evict|recall|inspect`."""
 
 from __future__ import annotations
 

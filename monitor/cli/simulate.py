@@ -42,7 +42,8 @@ MEANT = {
 def simulate(
     context: typer.Context,
     recipe: Annotated[
-        str | None, typer.Argument(help="dgsf-heavy, dgsf-heavy-small, dgsf-light, dgsf-burst or dgsf-fig8")
+        str | None,
+        typer.Argument(help="dgsf-heavy (default), dgsf-heavy-small, dgsf-light, dgsf-burst or dgsf-fig8"),
     ] = None,
     paper: Annotated[
         str | None,
@@ -61,7 +62,13 @@ def simulate(
         typer.Option(metavar="CSV", help="Instead: make up a day of that shape, write it here and use it"),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=5, max=20, metavar="N", help="With a paper or trace: runs with other chances")
+        int,
+        typer.Option(
+            min=5,
+            max=20,
+            metavar="N",
+            help="With a paper or trace: runs, each with random numbers of its own",
+        ),
     ] = 10,
     tokens: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="With a trace: invocations at once on a GPU")
@@ -87,7 +94,9 @@ def simulate(
     ] = None,
     app_memory: Annotated[Path | None, typer.Option(metavar="CSV", help="Azure's memory of that day")] = None,
     minutes: Annotated[str, typer.Option(metavar="FIRST-LAST", help="Which minutes of the day")] = "1-6",
-    functions: Annotated[int, typer.Option(min=1, metavar="N", help="The most called ones")] = 15,
+    functions: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many functions, the most called ones")
+    ] = 15,
     per_minute: Annotated[
         int, typer.Option(min=0, metavar="N", help="Scale to so many calls a minute; 0: as they were")
     ] = 325,

@@ -205,7 +205,7 @@ def show(
         raise CliError(
             Exit.NOT_FOUND,
             f"nothing is known of tenant {tenant}",
-            "see `gpuferry tenant list`, or set limits first",
+            "see `gpuferry tenant list`, or set limits: a monitor knows of them within a second",
         )
     (report,) = found
     if as_json:

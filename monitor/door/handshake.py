@@ -459,7 +459,9 @@ def _program(claim: Claim, hello: Hello) -> bytes:
 
 
 def program_digest(said: bytes, tenant: str, proven: bool) -> bytes:
-    """By which a program is known whose processes say this. `proven`: the tenant's token was shown."""
+    """The 32 bytes by which a program is known whose processes say this. `proven`: the tenant's token was
+    shown.
+    """
     return hashlib.sha256(said + bytes([proven]) + tenant.encode()).digest()
 
 

@@ -29,7 +29,7 @@ from .secure import SecureHandshake
 # As many as the system lets: a crowd must not fill it while the monitor does something else, for whoever
 # comes then is not heard before TCP asks again, a second later.
 BACKLOG = 4096
-LOST_AFTER_MS = 20000  # data that nobody acknowledges: the guest is gone
+LOST_AFTER_MS = 20000  # of data that nobody acknowledges, or probes: the guest is gone
 HANDSHAKES_MOST = 1024  # at once, where there are descriptors for so many
 LISTEN_ONCE = select.EPOLLIN | select.EPOLLONESHOT  # who has said HELLO need not be unregistered
 MAKING_ROOM = 8  # of the largest crowd this part goes when there are too many
@@ -52,8 +52,8 @@ def listen_tcp(address: str, option: str = "--listen") -> socket.socket:
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
         (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-        # And keep-alive does not ask while data waits to be acknowledged.
+        # And keep-alive does not ask while data waits to be acknowledged. It asks for so long, too: with this
+        # the kernel does not count its probes.
         (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_AFTER_MS),
     ):
         listening.setsockopt(level, setting, value)

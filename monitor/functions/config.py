@@ -34,12 +34,13 @@ class FunctionsOptions(Encryption, Logs, EtcdOptions):
     overrun: float | None = option(
         options.optional(options.seconds()),
         None,
-        "Seconds that a function may be ahead; of --policy mqfq and auto",
+        "How far ahead of others a function may be; of --policy mqfq and auto; none: the policy's own number",
     )
     utilisation: float | None = option(
         options.optional(options.factor(0.0)),
         None,
-        "Which part of a GPU's tokens, 0 to 1, may be in use when one more is given; of --policy mqfq",
+        "Which part of a GPU's tokens, 0 to 1, may be in use when one more is given; of --policy mqfq; none: "
+        "all of them",
     )
     queue: int = option(options.count(1, 1_000_000), 10_000, "Invocations that may wait, of all functions")
     bodies: int = option(

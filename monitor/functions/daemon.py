@@ -15,7 +15,7 @@ from gpuferry.guest.endpoint import TLS_SCHEME
 from ..door.listener import listen_tcp
 from ..service.descriptors import raise_limit
 from ..service.notify import Notifier
-from ..service.runtime import RuntimeDirectory
+from ..service.runtime import RuntimeDirectory, from_here
 from ..service.stopping import Stopping, heed_signals
 from ..service.tls import identity_entries, identity_of
 from ..service.waiting import cancel_all, until
@@ -173,7 +173,7 @@ class Daemon:
         """Write address, token file and pid where commands of the same user find them."""
         token = runtime.publish("token", self._config.token.decode() + "\n")
         runtime.publish(inforce.NAME, inforce.written(FunctionsOptions, self._config))
-        name = _from_here(name)
+        name = from_here(name)
         entries = {
             "GPUFERRY_FUNCTIONS": TLS_SCHEME + name if secure else name,
             "GPUFERRY_FUNCTIONS_TOKEN_FILE": token,
@@ -188,13 +188,6 @@ def _host_of(way: Way | None) -> str:
     host = way.address.rpartition("://")[2].rpartition(":")[0].strip("[]") if way else ""
     here = not host or host in ("unix", "localhost", "127.0.0.1", "::1")
     return socket.gethostname() if here else host
-
-
-def _from_here(name: str) -> str:
-    """The address under which this machine reaches what listens everywhere: no certificate is for that."""
-    host, _, port = name.rpartition(":")
-    loopback = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
-    return f"{loopback.get(host, host)}:{port}"
 
 
 def run(config: FunctionsConfig) -> None:

@@ -6,7 +6,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from .fleet import Function
@@ -32,6 +32,7 @@ class Metrics:
     """Counts what happens to invocations; shows it with what there is at the moment."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._functions: Callable[[], Iterable[Function]] = tuple
         self._where: Callable[[Replica], Where | None] = lambda _: None
         self._gpu_of: dict[int, int] = {}  # of an invocation, when it began

@@ -334,7 +334,7 @@ def gpu_error() -> int:
 
 
 async def as_coroutine(result: Awaitable[Any]) -> Any:
-    """What may be awaited, as what a task can be made of."""
+    """A coroutine that awaits this: a task is made of nothing else."""
     return await result
 
 
@@ -445,7 +445,7 @@ def end_all(ended: dict[int, int], wanted: tuple[int, ...]) -> None:
 
 
 def descendants(pid: int, most: int = 1 << 30) -> list[int]:
-    """The processes that have come of this one, in no more than this number by much."""
+    """The pids of the processes that have come of this one; of more than `most` not all, but some more."""
     found = [pid]
     for each in found:
         with suppress(OSError):  # it is gone

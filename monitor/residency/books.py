@@ -98,7 +98,7 @@ class Books:
         return list(self._programs.get(program, ()))
 
     def name(self, entry: Entry, program: bytes) -> None:
-        """The entry is of a process of this program; empty: nobody can speak of it."""
+        """Note of which program the entry's process is; empty: of none that anybody can speak of."""
         entry.program = program
         if program:
             self._programs.setdefault(program, []).append(entry)

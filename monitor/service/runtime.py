@@ -14,6 +14,14 @@ from ..settings.errors import ConfigError
 from .files import write_where_there_is_room
 
 OTHER = "set GPUFERRY_RUNTIME_DIR to another folder"
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+
+
+def from_here(address: str) -> str:
+    """The address by which this machine reaches what listens everywhere: no certificate is for `0.0.0.0`."""
+    before, _, port = address.rpartition(":")
+    scheme, separator, host = before.rpartition("://")
+    return f"{scheme}{separator}{LOOPBACK.get(host, host)}:{port}"
 
 
 class RuntimeDirectory:

@@ -129,8 +129,8 @@ class Admission:
     move_variables: str = option(
         options.choice("follow", "same"),
         "follow",
-        "A session some of whose module variables have other addresses where it is to go: moved if nothing is"
-        " found that holds the old ones, or refused",
+        "A move to where module variables have other addresses: made if nothing is found that holds the old "
+        "ones, or refused",
     )
     migration: str = option(
         options.choice(*MOVERS),
@@ -174,7 +174,8 @@ class TimeSharing:
     deficit: str = option(
         options.choice(*DEFICITS),
         "relative",
-        "By what those compare that had less than their request: to the request, or in seconds as KubeShare",
+        "How those rank that had less than their request: by the part of it that they lack, or by seconds as "
+        "with KubeShare",
     )
     gemini: bool = option(
         options.switch(), False, "With --sharing time: as Gemini's scheduler does it, where that differs"
@@ -206,7 +207,10 @@ class Safety:
     """Who is let in, and jails."""
 
     token_file: str | None = option(
-        options.optional(options.path()), None, "The token's file, mode 0600", "GPUFERRY_TOKEN_FILE"
+        options.optional(options.path()),
+        None,
+        "The token's file, mode 0600; none: a token that is made up at each start",
+        "GPUFERRY_TOKEN_FILE",
     )
     page_key_file: str | None = option(
         options.optional(options.path()), None, "The page's key, mode 0600; none: it follows from the token"

@@ -21,7 +21,7 @@ def store_name(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class EtcdOptions:
-    """How a daemon that keeps its state in etcd reaches it: certificates, user and prefix."""
+    """An etcd that it keeps its state in."""
 
     etcd_ca: str | None = option(
         options.optional(options.path()), None, "Certificate of etcd's authority; none: no TLS towards etcd"

@@ -1,18 +1,10 @@
 #define _GNU_SOURCE
 #include "pages.h"
 #include "addresses.h"
+#include "sanitizer.h"
 #include "variance.h"
 #include <sys/mman.h>
 
-/* All pages lie in this region, as long as there is a place in it that a few attempts find; else the kernel
- * chooses another. */
-#ifdef __SANITIZE_THREAD__ /* which lets a program have memory below 512 GiB, and none there */
-#define REGION_BEGIN UINT64_C(0x1000000000)
-#define REGION_END   UINT64_C(0x7000000000)
-#else
-#define REGION_BEGIN SIM_PAGES_BEGIN
-#define REGION_END   SIM_PAGES_END
-#endif
 #define LARGE    (UINT64_C(2) << 20)
 #define ATTEMPTS 24
 #define GAPS     64          /* of which one is left free, where addresses vary */
@@ -23,21 +15,24 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-#ifdef __SANITIZE_THREAD__ /* which makes 0 of an address that it does not know: a suggestion, then */
-#define EXACTLY 0
-#else
-#define EXACTLY MAP_FIXED_NOREPLACE /* an older kernel takes it for a suggestion */
-#endif
 
-static _Atomic uint64_t cursor = REGION_BEGIN;
+/* All pages lie in this region, as long as there is a place in it that a few attempts find; else the kernel
+ * chooses another. ThreadSanitizer lets a program have memory in a lower one alone. */
+struct region {
+    uint64_t begin, end;
+};
+static const struct region usual = {SIM_PAGES_BEGIN, SIM_PAGES_END};
+static const struct region low = {UINT64_C(0x1000000000), UINT64_C(0x7000000000)};
+static _Atomic uint64_t cursor = SIM_PAGES_BEGIN;
 
 static uint64_t suggest(uint64_t size, uint64_t alignment) {
     uint64_t at = atomic_load_explicit(&cursor, memory_order_relaxed), base;
     uint64_t gap = sim_draw(SIM_OPEN_PAGES, GAPS) * alignment;
+    const struct region *region = sim_under_tsan() ? &low : &usual;
     do {
         base = sim_round_up(at, alignment) + gap;
-        if (base + size > REGION_END)
-            base = REGION_BEGIN;
+        if (base < region->begin || base + size > region->end)
+            base = region->begin;
     } while (!atomic_compare_exchange_weak(&cursor, &at, base + size));
     return base;
 }
@@ -48,9 +43,9 @@ static uint64_t map(uint64_t wanted, uint64_t size, int protection, int flags) {
     return base == MAP_FAILED ? 0 : (uint64_t)base;
 }
 
-/* Maps at `wanted` or not at all. */
+/* Maps at `wanted` or not at all. An older kernel takes the flag for a suggestion. */
 static bool map_at(uint64_t wanted, uint64_t size, int protection) {
-    uint64_t base = map(wanted, size, protection, EXACTLY);
+    uint64_t base = map(wanted, size, protection, sim_under_tsan() ? 0 : MAP_FIXED_NOREPLACE);
     if (base && base != wanted)
         munmap((void *)base, size);
     return base == wanted;

@@ -66,6 +66,7 @@ def test_half_requests_of_the_page(monitor: harness.Monitor, token: dict[str, st
         bystander_is_served(monitor, token)
 
 
+@pytest.mark.system
 def test_silent_and_half_guests(monitor: harness.Monitor, token: dict[str, str]) -> None:
     with contextlib.ExitStack() as stack:
         for number in range(DESCRIPTORS + 50):

@@ -107,6 +107,7 @@ def trio(monitor: harness.Monitor) -> Iterator[Trio]:
         yield Trio(monitor, members)
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", EACH)
 def test_what_fails_for_one_fails_for_all(monitor: harness.Monitor, points: Points, point: str) -> None:
@@ -225,6 +226,7 @@ def test_a_stream_that_waits_for_what_its_program_writes(monitor: harness.Monito
         assert three.third.synchronize(event) == 0
 
 
+@pytest.mark.system
 def test_a_process_that_does_not_come_to_an_end(monitor: harness.Monitor, points: Points) -> None:
     """Its device works on: all of them stay."""
     with trio(monitor) as three:

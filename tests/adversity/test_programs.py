@@ -119,6 +119,7 @@ def test_a_guest_killed_while_its_kernel_runs(
     bystander.is_fine()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("waiting", [False, True], ids=["between calls", "in a call"])
 def test_an_api_server_that_is_killed(
     monitor: harness.Monitor, bystander: Bystander, program: Program, waiting: bool

@@ -72,6 +72,7 @@ def test_it_is_what_it_is_defined_to_be(engine: Engine, guest: Guest) -> None:
     assert hashes(engine, guest, 5) == list(map(expected, pages))
 
 
+@pytest.mark.system
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(word=st.integers(0, WORDS - 1), flipped=st.integers(1, (1 << 64) - 1))
 def test_every_change_of_a_word_shows(engine: Engine, guest: Guest, word: int, flipped: int) -> None:
@@ -83,6 +84,7 @@ def test_every_change_of_a_word_shows(engine: Engine, guest: Guest, word: int, f
     assert hashes(engine, guest, 1) != before
 
 
+@pytest.mark.system
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     places=st.sets(st.integers(0, 2047), min_size=2, max_size=4), bit=st.integers(0, 63), far=st.booleans()

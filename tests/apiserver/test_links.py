@@ -192,6 +192,7 @@ def test_inputs_without_end(guest: Guest) -> None:
     assert guest.answer(links.ask(guest, digest, len(large))).status == 0
 
 
+@pytest.mark.system
 def test_an_input_that_was_refused_counts_no_more(guest: Guest) -> None:
     large = b"nonsense\0" + bytes(200 * MIB)
     digest = links.ship(guest, large)

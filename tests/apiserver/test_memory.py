@@ -258,6 +258,7 @@ def test_nothing_but_the_memory_of_code_is_found(guest: Guest) -> None:
         assert guest.call("sessionFindMemory", address=address).status == NOT_FOUND, hex(address)
 
 
+@pytest.mark.system
 def test_an_unmap_waits_for_the_work_before_it(server: Server) -> None:
     guest = server.connect(quota=8 * GIB)
     address = guest.map(64)

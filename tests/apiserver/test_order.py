@@ -160,6 +160,7 @@ def test_a_query_that_says_done_comes_after_the_data(guest: Guest) -> None:
         guest.order.clear()
 
 
+@pytest.mark.system
 def test_legacy_copies_in_are_there_for_other_streams(guest: Guest) -> None:
     """As after cuMemcpyHtoD on a device, whose return says that the data has arrived."""
     guest.send("cuStreamCreateWithPriority", phStream=A, flags=1, priority=0)
@@ -193,6 +194,7 @@ def test_legacy_and_per_thread_streams(guest: Guest) -> None:
         assert guest.read(address, 1000, (turn + 1) % 3) == bytes([turn]) * 1000
 
 
+@pytest.mark.system
 def test_more_under_way_than_staging_holds(server: Server) -> None:
     guest = server.connect()
     address = guest.map(64)

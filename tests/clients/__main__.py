@@ -21,7 +21,7 @@ from rich.table import Table
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.paths import BUILD, ROOT
 
-from .environment import build_digest, prepare
+from .environment import build_digest, made, prepare
 from .results import MODES, Outcomes, Summary, complete, errors, miscounted, read, stale
 from .running import run_module
 from .table import Client, Known, clients, known
@@ -38,10 +38,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="modules at a time")
     parser.add_argument("--again", action="store_true", help="run what was run with this build, too")
     parser.add_argument("--keep", action="store_true", help="keep results of other builds")
-    parser.add_argument("--report", action="store_true", help="run nothing: say what is there")
+    parser.add_argument("--report", action="store_true", help="make and run nothing: say what is there")
     chosen = parser.parse_args()
     console = Console(stderr=True)
     names = chosen.client or list(table)
+    if chosen.report:
+        names = [name for name in names if made(table[name], FOLDER / name)]
     modules = {name: _modules(table[name], chosen.module, console) for name in names}
     if not chosen.report:
         _run(table, modules, chosen, console)

@@ -9,14 +9,17 @@ import sys
 import tarfile
 from pathlib import Path
 
+from tests.helpers.paths import ROOT
+
 from .table import Client
 
 
 def prepare(client: Client, folder: Path) -> Path:
     """Make it if it is not there as the table has it now; returns where it is."""
-    wanted = "\n".join([*client.requirements, *client.without, client.sources, sys.version])
-    place, stamp = folder / "venv", folder / "venv" / "made"
-    if stamp.exists() and stamp.read_text() == wanted:
+    if client.debian:
+        _call(ROOT / ".ci" / "packages.sh", *client.debian)
+    place = folder / "venv"
+    if made(client, folder):
         return place
     shutil.rmtree(place, ignore_errors=True)
     _call(sys.executable, "-m", "venv", place)
@@ -26,8 +29,21 @@ def prepare(client: Client, folder: Path) -> Path:
         _call(*pip, "uninstall", "-y", *client.without)
     if client.sources:
         _unpack_tests(client.sources, place, pip)
-    stamp.write_text(wanted)
+    _stamp(folder).write_text(_wanted(client))
     return place
+
+
+def made(client: Client, folder: Path) -> bool:
+    """Whether it is there as the table has it now."""
+    return _stamp(folder).exists() and _stamp(folder).read_text() == _wanted(client)
+
+
+def _stamp(folder: Path) -> Path:
+    return folder / "venv" / "made"
+
+
+def _wanted(client: Client) -> str:
+    return "\n".join([*client.requirements, *client.without, client.sources, sys.version])
 
 
 def _unpack_tests(requirement: str, place: Path, pip: list[str | Path]) -> None:

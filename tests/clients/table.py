@@ -29,6 +29,7 @@ class Client:
     environment: dict[str, str] = field(default_factory=dict)
     device: dict[str, str] = field(default_factory=dict)
     sources: str = ""
+    debian: list[str] = field(default_factory=list)
     ours: bool = False
     options: list[str] = field(default_factory=list)
     silence: int = 900

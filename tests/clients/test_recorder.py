@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from .results import complete, read
 from .running import RECORDER
 
@@ -76,6 +78,7 @@ def test_unittest_by_name(tmp_path: Path) -> None:
     assert found == {"": "passed", "test_d_ends_the_process": "failed"}
 
 
+@pytest.mark.system
 def test_pytest(tmp_path: Path) -> None:
     assert record(tmp_path, FUNCTIONS, "pytest", "test_some.py") == {
         "": "passed",

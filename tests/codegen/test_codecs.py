@@ -155,7 +155,7 @@ def wire(probe: ctypes.CDLL) -> Wire:
     return Wire(probe)
 
 
-@pytest.mark.some(10)
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", CARRIED)
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

@@ -458,7 +458,7 @@ HEADER_MISTAKES = {
 }
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mistake", HEADER_MISTAKES)
 def test_difference_from_the_header_is_told(mistake: str, tmp_path: Path) -> None:
     file, old, new, expected = HEADER_MISTAKES[mistake]

@@ -71,6 +71,7 @@ def test_no_function_name_in_the_generator() -> None:
         assert not found, f"{file}: {sorted(found)}"
 
 
+@pytest.mark.system
 def test_check_passes(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
     assert main(["--check"]) == 0, capsys.readouterr().err

@@ -35,6 +35,7 @@ def native(program: Program) -> Outcome:
     return run([built(program)], {**native_environment(), **HOPPER})
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_remote_equals_native(program: Program, hopper: Monitor) -> None:
     """What launches, functions and nodes say of clusters arrives, and is refused as the device does it."""
@@ -44,6 +45,7 @@ def test_remote_equals_native(program: Program, hopper: Monitor) -> None:
     assert remote.status == native(program).status, remote.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_without_work_it_fails(program: Program) -> None:
     outcome = run([built(program)], {**skip_environment(), **HOPPER})

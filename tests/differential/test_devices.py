@@ -41,6 +41,7 @@ def native(program: Program) -> Outcome:
     return run([built(program)], {**native_environment(), **TWO})
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_remote_equals_native(program: Program, two_devices: Monitor) -> None:
     """A program that is given two devices finds on them what it finds natively."""
@@ -50,6 +51,7 @@ def test_remote_equals_native(program: Program, two_devices: Monitor) -> None:
     assert remote.status == native(program).status, remote.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_without_work_it_fails(program: Program) -> None:
     """No program passes if launches and copies are accepted and not done."""

@@ -50,6 +50,7 @@ def pixels_of(path: Path) -> Pixels:
     return np.asarray(Image.open(path)).reshape(-1, 3).astype(np.int64)
 
 
+@pytest.mark.system
 def test_kmeans(photograph: Path, tmp_path: Path, shared_monitor: Monitor) -> None:
     """Bit for bit the same, three times."""
     program = toolchain.program(SOURCE)
@@ -62,6 +63,7 @@ def test_kmeans(photograph: Path, tmp_path: Path, shared_monitor: Monitor) -> No
     assert (tmp_path / "remote.ppm").read_bytes() == (tmp_path / "native.ppm").read_bytes()
 
 
+@pytest.mark.system
 def test_kmeans_needs_work(photograph: Path, tmp_path: Path) -> None:
     """On a driver that does no work the picture is another one."""
     output = tmp_path / "skipped.ppm"

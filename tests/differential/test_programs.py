@@ -40,9 +40,53 @@ SANITIZED = {
     "vector_add_driver",
 }
 
+# Over the runtime API, so that nvcc and the compiler of kernels take seconds for each; what they go through
+# others do too, most of them over the driver API. They run in `make test-system`.
+SYSTEM = {
+    "alloc_free_pairs",
+    "big_copy",
+    "big_parameters",
+    "blocking_copies",
+    "concurrent_copies",
+    "cooperative_full",
+    "copies_3d",
+    "course_idioms",
+    "device_assert",
+    "device_queries",
+    "full_duplex",
+    "function_attributes",
+    "gated_streams",
+    "graph_symbols",
+    "green_runtime",
+    "histogram",
+    "late_calls",
+    "limits_after_use",
+    "many_handles",
+    "many_kernels",
+    "many_threads_many_streams",
+    "mipmaps_runtime",
+    "moving_streams",
+    "no_sync_exit",
+    "overrun",
+    "per_thread_copies",
+    "polling_large",
+    "pool_before_context",
+    "printf_points",
+    "registered_polling",
+    "reset_after_failure",
+    "stdout_held",
+    "struct_parameters",
+    "tiny_launches",
+    "virtual_functions",
+    "wide_integers",
+    "wrong_sides",
+}
+
 
 def case(program: Program) -> object:
     marks = []
+    if program.name in SYSTEM:
+        marks.append(pytest.mark.system)
     if program.suite == "long":
         marks.append(pytest.mark.slow)
     if program.name in SANITIZED:

@@ -74,6 +74,7 @@ def where(operator: Operator) -> dict[str, str]:
     return found
 
 
+@pytest.mark.system
 def test_what_the_policy_sends_away_leaves_and_returns(functions: Server, operator: Operator) -> None:
     """`idle` has as much as the GPU has left for others, and never calls CUDA: only the policy wants room."""
     assert functions.knows_gpus() == [{"gpu": 0, "memory": 128 * MIB}]

@@ -101,6 +101,7 @@ def test_an_exception_ends_the_invocation_and_not_its_replica(server: Server, do
     assert server.invoke("raising", "pid").body == pid
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("do", "how"), [("crash", "status 7"), ("fault", "SIGSEGV"), ("odd", "signal 40")])
 def test_a_crash_hurts_its_own_invocation_only(server: Server, do: str, how: str) -> None:
     server.deploy("crashing", most=2)

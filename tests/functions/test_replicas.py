@@ -33,6 +33,7 @@ def test_as_many_replicas_as_needed_and_allowed(server: Server) -> None:
     assert int(third.got().body) in pids
 
 
+@pytest.mark.system
 def test_those_that_ought_to_be_there_are_replaced(server: Server) -> None:
     server.deploy("kept", least=2, most=2, idle=0.0)
     ready = server.becomes("kept", lambda function: len(idle(function)) == 2)
@@ -47,6 +48,7 @@ def idle(function: dict[str, list[dict[str, str]]]) -> list[dict[str, str]]:
     return [replica for replica in function["replicas"] if replica["state"] == "idle"]
 
 
+@pytest.mark.system
 def test_the_next_revision_takes_over_while_the_one_before_still_answers(server: Server) -> None:
     server.deploy("rolling", most=1)
     old = Meeting(server, "rolling")

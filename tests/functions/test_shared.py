@@ -106,6 +106,7 @@ def test_what_one_deploys_all_have_and_who_dies_is_replaced(cluster: Etcd) -> No
     assert kept(cluster, "function/") == {}
 
 
+@pytest.mark.system
 def test_two_who_deploy_at_once_do_not_both_win(cluster: Etcd) -> None:
     with sharing(cluster) as one, sharing(cluster) as other:
         from .serving import Asked
@@ -216,6 +217,7 @@ def test_servers_of_one_machine_share_a_file(tmp_path: Path) -> None:
         assert other.invoke("told").body == b"first"
 
 
+@pytest.mark.system
 def test_what_one_server_replaces_another_may_still_start(tmp_path: Path) -> None:
     """Where the new revision does not start, the one before stays, and so does its file."""
     environment = {"GPUFERRY_STATE_DIR": str(tmp_path)}

@@ -34,6 +34,7 @@ def test_who_waits_for_a_process_that_is_killed_goes_on(three: list[Member]) -> 
     assert opener.record(opened) == opener.synchronize(opened) == 0
 
 
+@pytest.mark.system
 def test_the_maker_goes_on_when_the_opener_is_killed(three: list[Member]) -> None:
     maker, opener, another = three
     event = maker.event()

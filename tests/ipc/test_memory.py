@@ -130,6 +130,7 @@ def test_on_the_device_itself() -> None:
         assert opener.close(opened) == 0
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("fills", [0, 8])
 def test_what_one_frees_another_may_have_at_once(three: list[Member], fills: int) -> None:

@@ -136,6 +136,7 @@ def test_two_devices_or_none(monitor: harness.Monitor, two: list[Member]) -> Non
     move_both(monitor, "gpu:1,2", [1, 2])
 
 
+@pytest.mark.system
 def test_memory_is_the_same_for_all(monitor: harness.Monitor, three: list[Member]) -> None:
     """At the same addresses, with what was written, and still one: what one writes then, the others read."""
     maker, opener, another = three

@@ -298,6 +298,7 @@ def monitors() -> Iterator[list[harness.Monitor]]:
         yield [one, other]
 
 
+@pytest.mark.system
 def test_a_program_that_never_asks_moves_between_servers(monitors: list[harness.Monitor]) -> None:
     here, there = monitors
     with program("moving_unasked", here, ROUNDS, GPUFERRY_ON_LOSS="reconnect") as running:

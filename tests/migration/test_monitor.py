@@ -117,6 +117,7 @@ def test_into_a_file_and_out_of_it(here: harness.Monitor, name: str, tmp_path: P
     same_pointers(stderr)
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.some(1)
 @pytest.mark.parametrize("loss", ["error", "reconnect"])

@@ -172,6 +172,7 @@ def test_it_takes_too_long_to_compile_at_the_destination(tmp_path: Path) -> None
         at_rest(running)
 
 
+@pytest.mark.system
 def test_the_monitor_is_killed_and_another_comes() -> None:
     with another() as first, program(NAME, first, ROUNDS) as running:
         with in_the_middle(first, running) as (steps, _):

@@ -144,7 +144,7 @@ def test_to_another_server(monitor: harness.Monitor) -> None:
         assert running.check() == before
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("to", "why"),
     [

@@ -111,6 +111,7 @@ def compiled(folder: Path, source: str, form: str) -> bytes:
     return (folder / "m.out").read_bytes()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("form", ["ptx", "cubin"])
 def test_what_the_compiler_makes(tmp_path: Path, form: str) -> None:
     found = variables.find(compiled(tmp_path, CUDA, form))

@@ -19,6 +19,7 @@ def devices(status: object) -> list[int]:
     return sorted(one.device for one in status.sessions)  # type: ignore[attr-defined]
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("migration", ["dgsf", "auto"])
 def test_one_of_two_on_a_device_moves_to_the_empty_one(migration: str) -> None:
@@ -39,6 +40,7 @@ def test_one_of_two_on_a_device_moves_to_the_empty_one(migration: str) -> None:
             monitor.wait_for(lambda s: s.devices[0].memory_granted == 100 * MIB, "the books")
 
 
+@pytest.mark.system
 def test_idle_sessions_stay_and_are_not_asked_again() -> None:
     """DGSF moves whoever launches: a session that does not is left alone."""
     with start("--pool", "2", "--migration", "dgsf", "--policy", "best-fit", constants=TICKS) as monitor:

@@ -230,6 +230,7 @@ def short() -> Iterator[str]:
         assert not list(Path(folder).iterdir()), "something was left behind"
 
 
+@pytest.mark.system
 def test_local_has_a_monitor_of_its_own(short: str) -> None:
     environment = shown(local(short, *DEMANDS, "--", *SHOW, GPUFERRY_TOKEN="unused" * 10))
     hold_the_demands(environment)
@@ -250,11 +251,13 @@ def test_local_monitor_serves_the_program(short: str) -> None:
     assert completed.stdout == "True b'hi'\n", completed.stderr
 
 
+@pytest.mark.system
 def test_local_output_is_the_programs_own(short: str) -> None:
     completed = local(short, "--", "sh", "-c", "echo out; echo err >&2; exit 7")
     assert (completed.returncode, completed.stdout, completed.stderr) == (7, "out\n", "err\n")
 
 
+@pytest.mark.system
 def test_local_program_not_found(short: str) -> None:
     assert local(short, "--", "no-such-program").returncode == 127
 
@@ -295,6 +298,7 @@ def test_local_signals_reach_the_program_once(short: str) -> None:
         assert process.returncode == 3
 
 
+@pytest.mark.system
 def test_a_killed_local_run_leaves_no_monitor(short: str) -> None:
     with started_locally(short, "echo $$; exec sleep 100") as process:
         process.kill()

@@ -44,6 +44,7 @@ def test_by_hand(monitor: harness.Monitor) -> None:
     ran(subprocess.run(COMMAND, env=os.environ | settings, capture_output=True, text=True, check=False))
 
 
+@pytest.mark.system
 def test_locally(monitor: harness.Monitor) -> None:
     ran(monitor.run("run", "--local", "--", *COMMAND, XDG_RUNTIME_DIR=monitor.runtime))
 
@@ -63,6 +64,7 @@ def test_doctor_finds_nothing_wrong(monitor: harness.Monitor) -> None:
     assert {check["result"] for check in report["checks"]} <= {"ok", "note"}
 
 
+@pytest.mark.system
 def test_a_failure_is_told_once(monitor: harness.Monitor) -> None:
     """Program and server share a terminal, and what a kernel did wrong is said by the program."""
     trap = program("trap")

@@ -83,6 +83,7 @@ def test_who_cannot_be_placed_waits_and_the_reason_is_shown(monitor: harness.Mon
     guest.close()
 
 
+@pytest.mark.system
 def test_the_reason_is_in_the_refusal_of_who_waited_too_long(monitor: harness.Monitor) -> None:
     patience = {handshake.Extension.MAX_WAIT: (50).to_bytes(4, "little")}
     alone = portion(exclusion="a")
@@ -195,6 +196,7 @@ def runs(process: subprocess.Popen[str]) -> None:
     assert process.stdout.readline() == "same\n"
 
 
+@pytest.mark.system
 def test_real_programs_are_where_their_labels_let_them_be() -> None:
     with harness.monitor(
         *OPTIONS, server=None, GPUFERRY_SIM_DEVICES=str(GPUS), GPUFERRY_TOKEN=TOKEN

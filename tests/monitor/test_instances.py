@@ -169,6 +169,7 @@ def test_each_is_a_device_of_the_server(monitor: harness.Monitor) -> None:
     )  # NVML tells that of GPUs only
 
 
+@pytest.mark.system
 def test_a_program_has_one(monitor: harness.Monitor) -> None:
     done = monitor.run("run", "--label", "gpu=4", "--", sys.executable, "-c", CUDA)
     assert done.returncode == 0, done.stderr

@@ -260,6 +260,7 @@ def test_a_server_that_the_registry_knows(cluster: Any) -> None:
         assert inside.echo(b"still") == b"still"
 
 
+@pytest.mark.system
 def test_only_gpu_servers_hand_sessions_over(cluster: Any) -> None:
     """A guest with a ticket of its own cannot begin to restore."""
     running, one, _ = cluster

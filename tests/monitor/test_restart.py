@@ -259,6 +259,7 @@ def test_a_session_went_to_another_server_out_of_its_file_if_its_keeper_was_told
     assert returned.migrating.file.path == ("" if ordered else "/here")
 
 
+@pytest.mark.system
 def test_nobody_is_adopted_who_shows_no_order() -> None:
     """A process that was broken into says that it has a session: it is ended, and the others are adopted."""
     options = ("--pool", "2", *GRACE)
@@ -273,6 +274,7 @@ def test_nobody_is_adopted_who_shows_no_order() -> None:
         harness.wait_until(lambda: not harness.alive(before), "end of all that lied")
 
 
+@pytest.mark.system
 def test_nobody_speaks_of_a_session_that_it_was_never_given(monitor: harness.Monitor) -> None:
     """A process that was broken into says that somebody else's session is over: it is ended, nothing else."""
     with (

@@ -133,6 +133,7 @@ def test_a_guest_survives_an_api_server_that_dies_before_it_served(monitor: harn
     monitor.wait_idle(2)
 
 
+@pytest.mark.system
 def test_a_guest_before_which_api_servers_end_again_and_again_is_refused() -> None:
     """It may be what ends them: others, and the device, are not to go with them."""
     with harness.monitor("--pool", "2") as monitor:

@@ -180,6 +180,7 @@ def spoilt(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[har
         monitor.wait_for(lambda status: is_whole(status) and len(status.servers) == 2, "both are free")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("spoilt", ["fail"], indirect=True)
 def test_no_api_server_starts_for_a_child(spoilt: tuple[harness.Monitor, Path]) -> None:
     """It is told why, and its parent goes on."""

@@ -92,6 +92,7 @@ def test_it_is_started_and_told_to_quit(told: Path) -> None:
     asyncio.run(check())
 
 
+@pytest.mark.system
 def test_a_daemon_that_crashes_is_replaced(told: Path) -> None:
     async def check() -> None:
         async with kept(told / "mps") as found:

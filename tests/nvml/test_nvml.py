@@ -190,6 +190,7 @@ def test_driver_clocks_links_and_peers(server: Monitor) -> None:
     assert (set(first[64:]), set(second[72:])) == ({"f"}, {"f"}), "more than an older program has room for"
 
 
+@pytest.mark.system
 def test_what_a_program_sees_of_itself(server: Monitor) -> None:
     with holding(server.settings()) as seen:
         assert seen["count"] == 1
@@ -200,6 +201,7 @@ def test_what_a_program_sees_of_itself(server: Monitor) -> None:
         assert seen["total"] == device["default_quota"], "not its quota"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("visible", ["", "1,0"])
 def test_several_devices(visible: str) -> None:
     """In NVML's order, which CUDA_VISIBLE_DEVICES does not change; each with its own memory and process."""

@@ -217,6 +217,20 @@ def test_a_damaged_endpoint(
     assert "it writes `endpoint` anew" in completed.stderr
 
 
+def test_where_systemds_monitor_is_to_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is another user's, and was said not to be there."""
+    for variable in ("GPUFERRY_CONTROL", "GPUFERRY_MONITOR"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", str(tmp_path / "mine"))
+    monkeypatch.setattr(reach, "SERVICE", str(tmp_path))
+    with pytest.raises(CliError) as found:
+        reach.locate(None, None, "GPUFERRY_CONTROL")
+    assert f"sudo -u gpuferry GPUFERRY_RUNTIME_DIR={tmp_path} gpuferry" in found.value.hint
+    with pytest.raises(CliError) as found:  # of a program, which is not to run as that user
+        reach.locate(None, None)
+    assert "sudo" not in found.value.hint
+
+
 @pytest.mark.parametrize("command", [("page",), ("server", "list")], ids=" ".join)
 def test_a_damaged_endpoint_of_other_commands(call: Call, tmp_path: Path, command: tuple[str, ...]) -> None:
     for folder in (tmp_path, tmp_path / "registry"):
@@ -470,6 +484,7 @@ def test_what_the_output_has_no_letters_for(tmp_path: Path) -> None:
     assert f"{tmp_path}/?.sock".encode() in completed.stdout
 
 
+@pytest.mark.system
 def test_a_command_whose_streams_are_closed_ends_as_it_would(tmp_path: Path) -> None:
     """As one does that some daemon starts. A monitor ended so without a word."""
     completed = subprocess.run(
@@ -480,6 +495,7 @@ def test_a_command_whose_streams_are_closed_ends_as_it_would(tmp_path: Path) -> 
     assert completed.returncode == 5
 
 
+@pytest.mark.system
 def test_codegen_whose_output_nobody_reads() -> None:
     reading, writing = os.pipe()
     os.close(reading)

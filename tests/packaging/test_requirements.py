@@ -63,6 +63,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Bare:
     return run
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

@@ -79,6 +79,7 @@ def test_an_azure_trace(tmp_path: Path) -> None:
     assert shown["runs"][0]["refused"] == 0
 
 
+@pytest.mark.system
 def test_a_trace_with_options_is_a_page_with_means_and_intervals(tmp_path: Path) -> None:
     day = written(tmp_path / "day.csv", f=4, g=2)
     few = ["--minutes", "7", "--per-minute", "20", "--gpus", "1", "--seeds", "5", "--policy", "lalbo3,mqfq"]

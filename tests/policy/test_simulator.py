@@ -201,6 +201,7 @@ def test_our_migration_serves_all_together_better_there() -> None:
 # -- the picture
 
 
+@pytest.mark.system
 def test_the_plot_is_a_picture(tmp_path: Path) -> None:
     from gpuferry.monitor.simulator.plot import draw
     from gpuferry.monitor.simulator.report import run

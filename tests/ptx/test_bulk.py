@@ -60,6 +60,7 @@ def reduced(
     return driver.run(text, "k", was, x, block=(x.nbytes // 4,))[0]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("to_shared", [False, True], ids=["global", "shared"])
 @pytest.mark.parametrize("unit", UNITS)
 def test_integers(unit: str, to_shared: bool) -> None:

@@ -73,6 +73,7 @@ def test_a_warm_cache_needs_no_service(tmp_path: Path, interpreter: tuple[Path, 
     assert again.stdout == "well\n", again.stderr
 
 
+@pytest.mark.system
 def test_each_form_of_code_is_kept(tmp_path: Path) -> None:
     """Which of them is chosen is part of what code is found by."""
     for count_of_objects, unit in enumerate(("warp", "thread"), 1):
@@ -96,6 +97,7 @@ def test_damaged_files_are_made_again(tmp_path: Path, interpreter: tuple[Path, P
     assert run(GPUFERRY_SIM_CACHE=cache, GPUFERRY_SIM_PYTHON="/nonexistent/python").stdout == "well\n"
 
 
+@pytest.mark.system
 def test_places(tmp_path: Path) -> None:
     assert run(XDG_CACHE_HOME=tmp_path / "xdg").stdout == "well\n"
     assert list((tmp_path / "xdg" / "gpuferry" / "ptx").glob("*.o"))
@@ -162,6 +164,7 @@ def test_many_processes_at_once(tmp_path: Path) -> None:
     assert len(list((tmp_path / "cache").glob("*.o"))) == 5
 
 
+@pytest.mark.system
 def test_a_service_that_died_is_started_again(tmp_path: Path, interpreter: tuple[Path, Path]) -> None:
     script, starts = interpreter
     program = PROGRAM.replace(

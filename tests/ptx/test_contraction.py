@@ -334,7 +334,7 @@ ROWS = [
 TABLE = Table(ROWS)
 
 
-@pytest.mark.some(24)
+@pytest.mark.some(12)
 @pytest.mark.parametrize("each", ROWS, ids=lambda each: each.name)
 def test_row(each: Row) -> None:
     TABLE.check(each)

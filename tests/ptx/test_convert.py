@@ -259,7 +259,7 @@ def tf32(value: float) -> int:
 TABLE = Table([*integers(), *packs(), *to_integers(), *floats()])
 
 
-@pytest.mark.some(140)
+@pytest.mark.some(60)
 @pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.kernel[2:80])
 def test_conversion(row: Row) -> None:
     TABLE.check(row)

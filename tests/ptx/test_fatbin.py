@@ -162,7 +162,7 @@ def test_what_was_compiled_apart_is_linked(count: int) -> None:
 SOURCE = 'extern "C" __global__ void k(unsigned *out) { out[blockIdx.x * blockDim.x + threadIdx.x] = 77; }\n'
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", ["none", "speed", "balance", "size"])
 @pytest.mark.parametrize("code", ["compute_80", "sm_80,compute_80"], ids=["ptx", "ptx and machine code"])
 def test_nvcc(tmp_path: Path, mode: str, code: str) -> None:
@@ -188,6 +188,7 @@ SEEDS = [
 ]
 
 
+@pytest.mark.system
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.data())
 def test_damaged_images_are_refused_or_read(data: st.DataObject) -> None:

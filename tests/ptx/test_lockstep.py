@@ -553,6 +553,7 @@ def many_registers_behind_a_lock(many: int = MANY) -> str:
     return kernel("\n".join(lines) + store("%r12"))
 
 
+@pytest.mark.system
 def test_many_registers_behind_a_lock() -> None:
     text = many_registers_behind_a_lock()
     assert len(compile_kernel(parse(text), "k", quick=True)) < 4 << 20

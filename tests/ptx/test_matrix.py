@@ -107,6 +107,7 @@ def in_bytes(form: str, codes: np.ndarray) -> list[list[int]]:
     return found
 
 
+@pytest.mark.some(20)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("b_type", FORMATS)
 @pytest.mark.parametrize("a_type", FORMATS)

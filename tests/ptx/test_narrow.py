@@ -90,7 +90,7 @@ DESTINATION = {"e2m1": ("%b1", 8, 4), "e2m3": ("%h1", 16, 8), "e3m2": ("%h1", 16
 DESTINATION |= {"e4m3": ("%h1", 16, 8), "e5m2": ("%h1", 16, 8)}
 
 
-@pytest.mark.some(20)
+@pytest.mark.some(8)
 @pytest.mark.parametrize("relu", ["", ".relu"])
 @pytest.mark.parametrize("mode", ["rn", "rz"])
 @pytest.mark.parametrize("source", ["f32", "f16x2", "bf16x2"])
@@ -142,6 +142,7 @@ def as_bf16(value: float, relu: bool, finite: bool) -> int:
     return BF16.encode(BF16.convert(value))
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("modifiers", ["", ".relu", ".satfinite", ".satfinite.relu"])
 @pytest.mark.parametrize("form", [*FORMATS, "s2f6"])
 def test_from_narrow_with_scales(form: str, modifiers: str) -> None:
@@ -255,6 +256,7 @@ def rounded_at_random(value: float, bits: int, relu: bool, finite: bool) -> int:
     return sign | (min(code, 0x7F7F) if finite else code)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("modifiers", ["", ".relu", ".satfinite", ".relu.satfinite"])
 def test_stochastic(modifiers: str) -> None:
     rng = np.random.default_rng(3)

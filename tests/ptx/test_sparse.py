@@ -215,7 +215,7 @@ def run(name: str, words: np.ndarray, counts: list[int], sums: str, selector: in
     return out
 
 
-@pytest.mark.some(40)
+@pytest.mark.some(15)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("variant", ["sp", "sp::ordered_metadata"])
 @pytest.mark.parametrize(("kind", "shape", "selector"), CASES)

@@ -167,6 +167,7 @@ def filling(box: Box) -> bytes:
     return b"\xff" * (size - 1) + b"\x7f" if box.nan else b"\0" * size
 
 
+@pytest.mark.some(14)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_load(name: str, unit: str) -> None:

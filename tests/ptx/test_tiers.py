@@ -104,6 +104,7 @@ class Program:
         return {path.name.partition(".")[2] for path in self.cache.glob("*.o")}
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("form", FORMS)
 def test_all_code_gives_the_same(tmp_path: Path, form: str) -> None:
@@ -134,6 +135,7 @@ def test_small_kernels_are_optimised_at_once(tmp_path: Path) -> None:
     assert program.files() == {"0.o"}
 
 
+@pytest.mark.system
 def test_a_kernel_that_cannot_be_optimised_goes_on(tmp_path: Path) -> None:
     """The service of the background ends instead."""
     program = Program(tmp_path, FORMS["warps"])
@@ -143,6 +145,7 @@ def test_a_kernel_that_cannot_be_optimised_goes_on(tmp_path: Path) -> None:
     assert program.run(GPUFERRY_SIM_TIER="optimised") == {given}
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("blocks", "cooperative"), [(1, False), (4, True)], ids=["one block", "cooperative"])
 def test_blocks_that_begin_at_once_wait_for_the_code_of_an_earlier_launch(

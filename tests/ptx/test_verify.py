@@ -402,6 +402,7 @@ def products_of_matrices() -> list[str]:
     return made
 
 
+@pytest.mark.system
 def test_ptxas_multiplies_the_same_matrices(tmp_path: Path) -> None:
     """Of 2,000 products some 40."""
     statements = products_of_matrices()

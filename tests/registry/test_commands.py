@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuferry.guest.endpoint import published
 from gpuferry.monitor.cli import server as commands
 from gpuferry.monitor.cli.cluster import Cluster
 from gpuferry.monitor.cli.errors import CliError, Exit
 from gpuferry.monitor.cluster.registry import daemon
 from gpuferry.monitor.cluster.registry.config import RegistryConfig
-from gpuferry.monitor.service.runtime import RuntimeDirectory
+from gpuferry.monitor.service.runtime import RuntimeDirectory, from_here
 from gpuferry.monitor.settings.errors import ConfigError
 from gpuferry.specs._generated import registry_pb2
 
@@ -136,7 +137,7 @@ def test_who_watches_servers_asks_again_and_again(
     assert [line.count("drained") for line in capsys.readouterr().out.splitlines()] == [2, 1]
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "address",
     [
@@ -180,6 +181,25 @@ def test_a_second_registry_is_told_of_the_first(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"a registry already runs here .* see `gpuferry server list`"):
         asyncio.run(daemon.Registry(config, True).run())
     first.close()
+
+
+def test_one_that_listens_everywhere_is_published_by_an_address_that_its_certificate_may_have(
+    tmp_path: Path,
+) -> None:
+    """Commands on its own machine were told that its certificate is for another address."""
+    folder = tmp_path / "registry"
+    config = RegistryConfig(runtime=folder, token=bytes(32), cluster_key=bytes(32), cluster_key_path="")
+    runtime = RuntimeDirectory(folder)
+    daemon.Registry(config, True)._publish(runtime, "tls://0.0.0.0:7700", "tls://[::]:7701")
+    found = published(str(folder))
+    runtime.close()
+    assert found["GPUFERRY_MONITOR"] == "tls://127.0.0.1:7700"
+    assert found["GPUFERRY_REGISTRY"] == "tls://[::1]:7701"
+
+
+@pytest.mark.parametrize("address", ["10.0.0.5:7700", "tls://gpu-a:7700", "unix:/run/a:b/session.sock"])
+def test_any_other_address_is_published_as_it_is(address: str) -> None:
+    assert from_here(address) == address
 
 
 def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def _idle(cluster: Cluster) -> None:
     cluster.wait_idle()
 
 
+@pytest.mark.system
 def test_guests_are_spread_over_the_servers(cluster: Cluster) -> None:
     """Also those that come faster than heartbeats."""
     cluster.is_idle(cluster.registry)
@@ -106,6 +107,7 @@ def test_guests_are_packed_if_that_is_the_policy(cluster: Cluster) -> None:
         assert sorted(Counter(guest.server for guest in guests).values()) == [1, POOL]
 
 
+@pytest.mark.system
 def test_labels_choose(cluster: Cluster) -> None:
     for _ in range(2):
         with cluster.guest(labels="zone=a") as guest:

@@ -73,6 +73,7 @@ def test_an_operator_sends_away_and_calls_back() -> None:
         operator.until_none_is_left()
 
 
+@pytest.mark.system
 def test_idle_ones_make_room() -> None:
     """Three that have 64 MiB each, of 128: whoever was used longest ago is away."""
     with crowded() as (server, operator), lodgers(server, [64 * MIB] * 3) as programs:
@@ -271,6 +272,7 @@ def test_what_its_program_and_others_see_while_it_is_away() -> None:
         operator.until_none_is_left()
 
 
+@pytest.mark.system
 def test_who_has_several_devices_stays() -> None:
     with crowded(times="1", GPUFERRY_SIM_DEVICES="2") as (server, operator):
         one = Lodger(server, 16 * MIB, GPUFERRY_GPUS="2")

@@ -48,6 +48,7 @@ def nothing_is_left(monitor: harness.Monitor) -> None:
     monitor.wait_idle(1)
 
 
+@pytest.mark.system
 def test_the_program_is_killed(monitor: harness.Monitor) -> None:
     with program(NAME, monitor, ROUNDS) as running:
         running.to_round(1)
@@ -66,6 +67,7 @@ def test_its_api_server_is_killed(monitor: harness.Monitor) -> None:
         fails(running)
 
 
+@pytest.mark.system
 def test_the_monitor_is_killed_and_another_finds_it_away(monitor: harness.Monitor) -> None:
     with program(NAME, monitor, ROUNDS) as running:
         running.to_round(1)
@@ -127,6 +129,7 @@ def test_the_monitor_is_killed_while_it_wants_back(monitor: harness.Monitor) -> 
         nothing_is_left(second)
 
 
+@pytest.mark.system
 def test_a_session_that_is_away_is_suspended_and_resumed(monitor: harness.Monitor, tmp_path: Path) -> None:
     with program(NAME, monitor, ROUNDS) as running:
         running.to_round(1)

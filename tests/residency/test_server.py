@@ -357,6 +357,7 @@ def test_not_enough_room_to_come_back(server: Server) -> None:
     close(guest, server)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("where", ["host", "disk"])
 @pytest.mark.parametrize("strategy", [STOP, PRECOPY])
 def test_it_moves_out_of_its_copies(

@@ -85,6 +85,7 @@ def test_a_restart_of_the_monitor(monitor: harness.Monitor) -> None:
         is_free(successor)
 
 
+@pytest.mark.system
 def test_an_api_server_that_finds_the_new_monitor_late(monitor: harness.Monitor) -> None:
     """The guest is there first, and must not be told that its session is over."""
     with Cutter(monitor.tcp) as cutter, guest(monitor, cutter.address) as program:
@@ -103,6 +104,7 @@ def test_an_api_server_that_finds_the_new_monitor_late(monitor: harness.Monitor)
         is_free(successor)
 
 
+@pytest.mark.system
 def test_a_session_that_a_registry_gave() -> None:
     """The guest comes back to the GPU server, not to the registry, which may be gone."""
     with registry() as running, Cutter("") as cutter:

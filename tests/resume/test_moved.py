@@ -162,7 +162,7 @@ def test_a_guest_that_reconnects_notices_nothing(places: tuple[Place, Place], st
 ENDS = [(told, 1), (told, TOLD_BYTES), (leaves, 5), (leaves, LEAVE_BYTES), (has_come, 9), (farewell, 7)]
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("kind", "size"), ENDS, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_by_default_the_program_gets_an_error(
     places: tuple[Place, Place], kind: Callable[[int], Break], size: int

@@ -48,6 +48,7 @@ def case(name: str, most: int) -> object:
     return pytest.param(name, most, id=name, marks=[pytest.mark.sanitize] if name in SANITIZED else [])
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("name", "most"), [case(*program) for program in PROGRAMS])

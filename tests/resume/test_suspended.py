@@ -204,6 +204,7 @@ def test_it_comes_back_while_its_file_is_played(places: tuple[Place, Place], tmp
             place.resume(running, file, 1 - device)
 
 
+@pytest.mark.system
 def test_it_breaks_while_its_file_is_played(places: tuple[Place, Place], tmp_path: Path) -> None:
     """The guest comes when that is done."""
     place, _ = places

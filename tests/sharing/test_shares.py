@@ -140,6 +140,7 @@ def test_the_shares_of_kubeshares_figure_6(monitor: harness.Monitor) -> None:
             monitor.wait_for(shares([a, b], [0.5, 0.5]), "A and B share again")
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("working", [True, False], ids=["holder", "waiter"])
 @pytest.mark.parametrize("who", ["guest", "server"])

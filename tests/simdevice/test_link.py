@@ -154,6 +154,7 @@ def test_a_kernel_that_allocates_is_seen_in_the_file(cu: Driver, context: int) -
     assert result(cu, image) == 1
 
 
+@pytest.mark.system
 def test_damaged_files_are_refused(cu: Driver, context: int, tmp_path: Path) -> None:
     """Out of files, whose size is known: else a wrong one of its own makes an image end behind its end."""
     image = linked(cu, (CALLER, PTX), (supplier(5), PTX))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import toolchain
-from tests.helpers.paths import SIM_LIBRARY, SKIP_LIBRARY
-from tests.helpers.running import run
+from tests.helpers.paths import PROGRAMS, SIM_LIBRARY, SKIP_LIBRARY
+from tests.helpers.running import native_environment, run
 
 SETTINGS = ("GPUFERRY_SIM_DEVICES", "GPUFERRY_SIM_MEMORY", "GPUFERRY_SIM_CC", "CUDA_VISIBLE_DEVICES")
 PRELUDE = f"""
@@ -241,6 +241,7 @@ int main() {
 """
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("shared", [False, True], ids=["static", "shared"])
 def test_runtime_of_the_toolkit(tmp_path: Path, shared: bool) -> None:
@@ -253,6 +254,15 @@ def test_runtime_of_the_toolkit(tmp_path: Path, shared: bool) -> None:
     if SKIP_LIBRARY.exists():
         done = run([program], {**environment, "LD_PRELOAD": str(SKIP_LIBRARY)})
         assert done.status == 1, "the driver that does nothing passed"
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("name", ["vector_add_driver", "managed_memory", "graph_memory"])
+def test_a_program_with_thread_sanitizer(name: str) -> None:
+    """It would lay at address 0 what must lie at an address that it does not know."""
+    program = toolchain.program(PROGRAMS / f"{name}.c", ["-fsanitize=thread"])
+    done = run([program], native_environment())
+    assert done.status == 0, done.stderr
 
 
 def test_cuda_bindings() -> None:

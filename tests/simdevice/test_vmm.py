@@ -326,6 +326,7 @@ def in_huge_pages(pointer: int, size: int) -> int:
     return found
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("handle_types", [0, 1])
 def test_large_writes_to_new_memory_make_huge_pages(cu: Driver, context: int, handle_types: int) -> None:
     size = 64 << 20

@@ -71,6 +71,7 @@ def test_between_devices(here: harness.Monitor, certificates: Certificates, loss
         ended_well(running)
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize("loss", ["error", "reconnect"])
 def test_into_a_file_and_out_of_it(

@@ -54,6 +54,7 @@ def assert_works(sends: Registry, library: Path, environment: dict[str, Any]) ->
         harness.wait_until(removed, "the server's removal")
 
 
+@pytest.mark.system
 def test_a_guest_of_the_release(sends: Registry) -> None:
     assert_works(sends, literal.guest_library(), {})
 

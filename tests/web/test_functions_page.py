@@ -23,6 +23,7 @@ def words(table: str) -> str:
     return f"document.querySelector('{table} tbody').innerText.trim().split(/\\s+/).join(' ')"
 
 
+@pytest.mark.system
 def test_the_page_shows_functions_as_they_are(browser: Browser) -> None:
     with serving("--driver", "none", "--policy", "mqfq") as server:
         browser.open(link(server))

@@ -32,7 +32,10 @@ class RegistryOptions(Encryption, Logs, EtcdOptions):
         options.seconds(0.01), 5.0, "How long a guest may take to introduce itself"
     )
     token_file: str | None = option(
-        options.optional(options.path()), None, "A token for guests without tenant", "GPUFERRY_TOKEN_FILE"
+        options.optional(options.path()),
+        None,
+        "The token of guests without a tenant, mode 0600; none: one that is made up at each start",
+        "GPUFERRY_TOKEN_FILE",
     )
     cluster_key_file: str | None = option(
         options.optional(options.path()),
@@ -41,7 +44,10 @@ class RegistryOptions(Encryption, Logs, EtcdOptions):
         "GPUFERRY_CLUSTER_KEY_FILE",
     )
     state: str | None = option(
-        options.optional(options.path("FOLDER")), None, "What must survive", "GPUFERRY_STATE_DIR"
+        options.optional(options.path("FOLDER")),
+        None,
+        "What must survive a restart; none: where XDG says",
+        "GPUFERRY_STATE_DIR",
     )
 
 

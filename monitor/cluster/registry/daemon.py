@@ -20,7 +20,7 @@ from ...door.tokens.book import TokenBook
 from ...service.descriptors import raise_limit, shares
 from ...service.notify import Notifier
 from ...service.ports import add_front, bounded
-from ...service.runtime import RuntimeDirectory
+from ...service.runtime import RuntimeDirectory, from_here
 from ...service.stopping import heed_signals
 from ...service.tls import identity_entries, identity_of
 from ...service.waiting import cancel_all, until
@@ -136,9 +136,9 @@ class Registry:
         """For commands of the same user on this machine."""
         token = runtime.publish("token", self._config.token.decode() + "\n")
         entries = {
-            "GPUFERRY_REGISTRY": control,
+            "GPUFERRY_REGISTRY": from_here(control),
             "GPUFERRY_CLUSTER_KEY_FILE": self._config.cluster_key_path,
-            "GPUFERRY_MONITOR": guests,
+            "GPUFERRY_MONITOR": from_here(guests),
             "GPUFERRY_TOKEN_FILE": token,
             "GPUFERRY_REGISTRY_PID": os.getpid(),
             **identity_entries(self._config),

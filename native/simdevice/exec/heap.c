@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "addresses.h"
 #include "device_limits.h"
+#include "sanitizer.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,11 +13,6 @@
 
 /* Memory is dealt out in spans. A span holds objects of one size, or is part of a run that holds one. */
 enum { SPAN = 64 << 10, LARGEST_SMALL = SPAN / 2, OBJECTS = SPAN / 16, SIZES = 24 };
-#ifdef __SANITIZE_THREAD__ /* which knows no such addresses */
-#define EXACTLY 0
-#else
-#define EXACTLY MAP_FIXED_NOREPLACE
-#endif
 enum { FREE = 0, HEAD = SIZES + 1, REST };
 
 struct span {
@@ -60,11 +56,12 @@ static bool reserve(size_t limit) {
     spans = grown;
     uint8_t *place = base != NULL ? base + span_count * SPAN : (uint8_t *)SIM_HEAP_BEGIN;
     size_t bytes = (wanted - span_count) * SPAN;
+    int exactly = sim_under_tsan() ? 0 : MAP_FIXED_NOREPLACE;
     void *got = mmap(place, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | EXACTLY, -1, 0);
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | exactly, -1, 0);
     if (got == MAP_FAILED)
         return false;
-    if (got != (void *)place && (EXACTLY != 0 || base != NULL)) {
+    if (got != (void *)place && (exactly != 0 || base != NULL)) {
         munmap(got, bytes);
         return false;
     }

@@ -2,6 +2,7 @@
 #include "service.h"
 #include "engine.h"
 #include "reach.h"
+#include "sanitizer.h"
 #include "skip.h"
 #include "wire/sha256.h"
 #include <cpuid.h>
@@ -269,14 +270,11 @@ static int start_process(struct start *start) {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-#if defined(__SANITIZE_THREAD__) /* which takes a clone that shares memory for a fork, and loses count of    \
-                                    the threads */
-    pid_t pid = fork();
+    pid_t pid = sim_under_tsan()
+                    ? fork()
+                    : clone(intermediate_process, stacks + 2 * STACK, CLONE_VM | CLONE_VFORK, start);
     if (pid == 0)
         intermediate_process(start);
-#else
-    pid_t pid = clone(intermediate_process, stacks + 2 * STACK, CLONE_VM | CLONE_VFORK, start);
-#endif
     if (pid < 0)
         start->error = errno;
     else

@@ -71,7 +71,7 @@ def reasons(situation: str, case: str) -> Iterator[str]:
     return (k.reason for k in KNOWN if re.search(k.situations, situation) and re.fullmatch(k.calls, case))
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(1)
 @EACH
 def test_codes_are_the_same_remotely(situation: str, shared_monitor: Monitor) -> None:
     here, there = natively(situation), results(shared_monitor.run(command(situation)))

@@ -72,6 +72,7 @@ def test_lalb_comes_out_in_its_order_and_by_its_factors() -> None:
     assert mean["auto"] / best[0] * got["auto"].miss / best[1] < 1  # better in the sum
 
 
+@pytest.mark.system
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("pool", "most"), [(4, 0.5), (8, 0.9)])
 def test_mqfq_beats_fcfs_where_containers_are_few(pool: int, most: float) -> None:
