@@ -175,7 +175,7 @@ static void set(bool in) {
     for (unsigned i = 0; i < 4; i++) {
         unsigned *own = data[i % 2];
         OK(cuGraphExecMemcpyNodeSetParams(exec, copy, &copies[i % 2], context));
-        OK(cuMemsetD32(memory, 7, WORDS));
+        OK(cuMemsetD32Async(memory, 7, WORDS, stream));
         begin(own);
         OK(cuGraphLaunch(exec, stream));
         OK(cuStreamSynchronize(stream));
