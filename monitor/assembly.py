@@ -197,9 +197,9 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
             pool.servers.values,
             lambda session: shares_of(broker.sessions.get(session), stated),
             steward.turn_comes,
-            steward.residence,
+            steward.transit.residence,
         )
-        steward.on_place = office.place
+        steward.transit.on_place = office.place
     readiness = Readiness(pool, config.status_descriptor, stopping)
     descriptions = Descriptions(pool)
     rounds = Rounds(returns, returns.left(), pool.adopt, pool.bury) if config.orphan_grace else None

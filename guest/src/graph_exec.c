@@ -80,15 +80,15 @@ CUresult gf_cuGraphExecDestroy(CUgraphExec handle) {
     return result;
 }
 
-/* Appends what a launch must look at to the list, child graphs included; without a list it only counts.
- * Bodies of conditional nodes have nothing of it. */
+/* Appends what a launch must look at to the list, or what must end with the graph, child graphs included;
+ * without a list it only counts. Bodies of conditional nodes have nothing of it. */
 static unsigned attend(struct gf_model *model, struct gf_node **list) {
     unsigned count = 0;
     for (struct gf_node *n = model->first; n != NULL; n = n->next) {
         if (n->params.type == CU_GRAPH_NODE_TYPE_GRAPH) {
             count += attend(n->bodies[0], list == NULL ? NULL : list + count);
         } else if (gf_node_event(n) != NULL || n->params.type == CU_GRAPH_NODE_TYPE_HOST ||
-                   gf_params_reads_host(n) || gf_params_writes_host(n)) {
+                   gf_params_reads_host(n) || gf_params_writes_host(n) || n->staging != 0 || n->call != 0) {
             if (list != NULL) {
                 list[count] = n;
             }
@@ -113,6 +113,20 @@ static CUresult share(const struct gf_model *model) {
     return result;
 }
 
+/* What a launch must look at of the graph as it is now. */
+static bool attend_all(struct gf_exec *exec) {
+    unsigned count = attend(exec->model, NULL);
+    struct gf_node **list = malloc((count + 1) * sizeof *list);
+    if (list == NULL) {
+        return false;
+    }
+    attend(exec->model, list);
+    free(exec->attended);
+    exec->attended = list;
+    exec->attended_count = count;
+    return true;
+}
+
 static struct gf_exec *new_exec(struct gf_model *model, uint64_t flags) {
     struct gf_exec *exec = calloc(1, sizeof *exec);
     struct gf_model *copy = exec == NULL ? NULL : gf_model_copy(model);
@@ -124,14 +138,10 @@ static struct gf_exec *new_exec(struct gf_model *model, uint64_t flags) {
     exec->launching = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     exec->flags = flags;
     exec->context = gf_context_current_handle();
-    exec->attended_count = attend(copy, NULL);
-    exec->attended = malloc((exec->attended_count + 1) * sizeof *exec->attended);
-    if (exec->attended == NULL) {
-        exec->attended_count = 0;
+    if (!attend_all(exec)) {
         free_exec(exec);
         return NULL;
     }
-    attend(copy, exec->attended);
     exec->calls = gf_exec_needs_calls(exec);
     exec->memory = gf_model_has_memory(copy);
     exec->source = model->handle;
@@ -192,11 +202,8 @@ static CUresult end_on_server(const struct gf_exec *exec) {
     return result == CUDA_SUCCESS ? gf_send_struct(GF_OP_cuGraphExecDestroy, &destroy) : result;
 }
 
-CUresult gf_exec_recheck(struct gf_exec *exec) {
-    if (exec->calls || exec->home != NULL || !gf_exec_needs_calls(exec)) {
-        return CUDA_SUCCESS;
-    }
-    exec->calls = true;
+/* As its nodes are now. */
+static CUresult send_anew(struct gf_exec *exec) {
     uint32_t current = gf_thread.context_id;
     gf_thread.context_id = gf_handle_slot(exec->context) + 1; /* it is that context's */
     CUresult result = end_on_server(exec);
@@ -204,6 +211,22 @@ CUresult gf_exec_recheck(struct gf_exec *exec) {
     result = result == CUDA_SUCCESS ? switch_off(exec, exec->model) : result;
     gf_thread.context_id = current;
     return result;
+}
+
+CUresult gf_exec_recheck(struct gf_exec *exec) {
+    if (exec->calls || exec->home != NULL || !gf_exec_needs_calls(exec)) {
+        return CUDA_SUCCESS;
+    }
+    exec->calls = true;
+    return send_anew(exec);
+}
+
+CUresult gf_exec_renew(struct gf_exec *exec) {
+    if (!attend_all(exec)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    exec->calls = exec->calls || gf_exec_needs_calls(exec);
+    return send_anew(exec);
 }
 
 /* A graph that has no conditional nodes any more is made executable like others. */

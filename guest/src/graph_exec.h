@@ -34,6 +34,9 @@ CUresult gf_exec_remake(struct gf_exec *exec, struct gf_model *want);
 /* After an update: makes it executable anew if copies must be made when the graph comes to them from now on.
  */
 CUresult gf_exec_recheck(struct gf_exec *exec);
+/* After a copy came to lie elsewhere, in the program's memory or the device's: makes it executable anew. Not
+ * of a graph with a home. */
+CUresult gf_exec_renew(struct gf_exec *exec);
 
 /* Sends nodes and edges of a graph, or one node's new parameters (graph_wire.c). */
 CUresult gf_exec_send(struct gf_exec *exec);

@@ -187,10 +187,13 @@ static bool is_multidimensional(const struct gf_node *node) {
 static CUresult replace(struct gf_exec *exec, struct gf_node *node, const struct gf_node *given,
                         enum gf_form form, const void *params) {
     CUgraphExecUpdateResultInfo info;
-    if (gf_params_may_replace(node, given) != CU_GRAPH_EXEC_UPDATE_SUCCESS ||
-        !gf_params_lie_alike(node, given) || is_multidimensional(node) ||
+    bool alike = gf_params_lie_alike(node, given);
+    if (gf_params_may_replace(node, given) != CU_GRAPH_EXEC_UPDATE_SUCCESS || is_multidimensional(node) ||
         is_multidimensional(given)) { /* an update by a graph may bring those */
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!alike && exec->home != NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     if (given->body_count > 0) {
         bool same = compare(node->bodies[0], given->bodies[0], &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS;
@@ -199,6 +202,9 @@ static CUresult replace(struct gf_exec *exec, struct gf_node *node, const struct
     }
     CUresult result = gf_exec_stage(exec, node, given);
     result = result == CUDA_SUCCESS ? gf_params_set(node, form, params) : result;
+    if (!alike) {
+        return result == CUDA_SUCCESS ? gf_exec_renew(exec) : result;
+    }
     result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, node) : result;
     bool attended = gf_params_reads_host(node) || gf_params_writes_host(node);
     return result == CUDA_SUCCESS && attended ? gf_exec_recheck(exec) : result;

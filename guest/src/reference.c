@@ -51,38 +51,34 @@ static CUresult adopt(struct named *object, uint64_t handle, uint16_t op, struct
     return CUDA_SUCCESS;
 }
 
-CUresult gf_reference_of_texture(struct gf_module *owner, uint64_t module, const char *name,
-                                 CUtexref *reference) {
-    struct named *known = find_named(&gf_tables[GF_HANDLE_TEXTURE_REFERENCE], module, name);
-    uint64_t handle = known != NULL ? atomic_load(&known->object.handle) : 0;
-    CUresult result = CUDA_SUCCESS;
-    if (known == NULL) {
-        struct gf_texture_reference *made = gf_texture_reference_new(&handle);
-        result = made == NULL ? CUDA_ERROR_OUT_OF_MEMORY
-                              : adopt((struct named *)made, handle, GF_OP_sessionTextureReference, owner,
-                                      module, name);
+/* A module has one of each name. */
+static CUresult of_name(bool surface, struct gf_module *owner, uint64_t module, const char *name,
+                        uint64_t *reference) {
+    uint16_t op = surface ? GF_OP_sessionSurfaceReference : GF_OP_sessionTextureReference;
+    struct named *known = find_named(
+        &gf_tables[surface ? GF_HANDLE_SURFACE_REFERENCE : GF_HANDLE_TEXTURE_REFERENCE], module, name);
+    if (known != NULL) {
+        *reference = atomic_load(&known->object.handle);
+        return CUDA_SUCCESS;
     }
+    uint64_t handle;
+    struct named *made = surface ? (struct named *)gf_surface_reference_new(&handle)
+                                 : (struct named *)gf_texture_reference_new(&handle);
+    CUresult result = made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : adopt(made, handle, op, owner, module, name);
     if (result == CUDA_SUCCESS) {
-        *reference = (CUtexref)handle;
+        *reference = handle;
     }
     return result;
 }
 
+CUresult gf_reference_of_texture(struct gf_module *owner, uint64_t module, const char *name,
+                                 CUtexref *reference) {
+    return of_name(false, owner, module, name, (uint64_t *)reference);
+}
+
 CUresult gf_reference_of_surface(struct gf_module *owner, uint64_t module, const char *name,
                                  CUsurfref *reference) {
-    struct named *known = find_named(&gf_tables[GF_HANDLE_SURFACE_REFERENCE], module, name);
-    uint64_t handle = known != NULL ? atomic_load(&known->object.handle) : 0;
-    CUresult result = CUDA_SUCCESS;
-    if (known == NULL) {
-        struct gf_surface_reference *made = gf_surface_reference_new(&handle);
-        result = made == NULL ? CUDA_ERROR_OUT_OF_MEMORY
-                              : adopt((struct named *)made, handle, GF_OP_sessionSurfaceReference, owner,
-                                      module, name);
-    }
-    if (result == CUDA_SUCCESS) {
-        *reference = (CUsurfref)handle;
-    }
-    return result;
+    return of_name(true, owner, module, name, (uint64_t *)reference);
 }
 
 void gf_texture_reference_ended(struct gf_object *object) {

@@ -291,58 +291,36 @@ static bool read_acknowledgement(const struct gf_header *header) {
            (gf_channel_acknowledged(received) || malformed("acknowledgement", header));
 }
 
-static bool read_frame(void) {
-    struct gf_header header;
-    acknowledge();
-    if (gf_channel_lost() || !fill(sizeof header, false)) {
-        return !gf_channel_lost();
+static bool read_shared(const struct gf_header *header) {
+    (void)header;
+    atomic_store(&gf_session.shared, true);
+    return true;
+}
+
+typedef bool reader(const struct gf_header *header);
+
+/* Who reads what nobody asked for. NULL: it is to be an answer. */
+static reader *unasked(const struct gf_header *header) {
+    bool bare = header->size == sizeof *header;
+    switch (header->op) {
+    case GF_OP_REFUSED:
+        return read_refusal;
+    case GF_OP_OUTPUT:
+        return header->size >= sizeof *header ? read_output : NULL;
+    case GF_OP_HOST_CALL:
+        return read_host_call;
+    case GF_OP_MOVED:
+        return bare ? read_farewell : read_moved;
+    case GF_OP_SHARED:
+        return bare ? read_shared : NULL;
+    case GF_OP_ACKNOWLEDGE:
+        return read_acknowledgement;
+    default:
+        return NULL;
     }
-    memcpy(&header, ch.input + ch.input_start, sizeof header);
-    if (header.op == GF_OP_MOVED) {
-        /* Of this one all or nothing: it is no part of the stream that another connection would go on with.
-         */
-        if (header.size != sizeof header &&
-            (header.size < sizeof header + sizeof(struct gf_moved) || header.size > MOVED_MAX)) {
-            return malformed("moved", &header);
-        }
-        if (!fill(header.size, false)) {
-            return !gf_channel_lost();
-        }
-    }
-    copy_out((char *)&header, sizeof header);
-    ch.within = true;
-    gf_stat_add(GF_STAT_FRAMES_RECEIVED, 1);
-    if (header.op == GF_OP_REFUSED) {
-        return read_refusal(&header);
-    }
-    if (header.op == GF_OP_OUTPUT && header.size >= sizeof header) {
-        return read_output(&header);
-    }
-    if (header.op == GF_OP_HOST_CALL) {
-        return read_host_call(&header);
-    }
-    if (header.op == GF_OP_MOVED) {
-        return header.size == sizeof header ? read_farewell(&header) : read_moved(&header);
-    }
-    if (header.op == GF_OP_SHARED && header.size == sizeof header) {
-        atomic_store(&gf_session.shared, true);
-        return true;
-    }
-    if (header.op == GF_OP_ACKNOWLEDGE) {
-        return read_acknowledgement(&header);
-    }
-    if ((header.flags & GF_FLAG_REPLY) == 0 || header.size > GF_FRAME_MAX ||
-        header.size < sizeof header + sizeof(struct gf_reply_prefix)) {
-        return malformed("header", &header);
-    }
-    struct gf_call *call = take_call(header.request);
-    if (call == NULL || call->op != header.op) {
-        return malformed("nobody asked", &header);
-    }
-    bool fine = read_reply(call, &header);
-    if (!fine) {
-        call->status = gf_session_error();
-    }
+}
+
+static void deliver(struct gf_call *call) {
     if (call->completed != NULL) {
         if (call->latched != CUDA_SUCCESS) {
             gf_channel_latch(call->context_id, call->latched);
@@ -355,7 +333,52 @@ static bool read_frame(void) {
         gf_news_tell(&ch.replied);
         pthread_mutex_unlock(&ch.reply_lock);
     }
+}
+
+static bool read_answer(const struct gf_header *header) {
+    if ((header->flags & GF_FLAG_REPLY) == 0 || header->size > GF_FRAME_MAX ||
+        header->size < sizeof *header + sizeof(struct gf_reply_prefix)) {
+        return malformed("header", header);
+    }
+    struct gf_call *call = take_call(header->request);
+    if (call == NULL || call->op != header->op) {
+        return malformed("nobody asked", header);
+    }
+    bool fine = read_reply(call, header);
+    if (!fine) {
+        call->status = gf_session_error();
+    }
+    deliver(call);
     return fine;
+}
+
+static bool moved_has_a_size(const struct gf_header *header) {
+    return header->size == sizeof *header ||
+           (header->size >= sizeof *header + sizeof(struct gf_moved) && header->size <= MOVED_MAX);
+}
+
+static bool read_frame(void) {
+    struct gf_header header;
+    acknowledge();
+    if (gf_channel_lost() || !fill(sizeof header, false)) {
+        return !gf_channel_lost();
+    }
+    memcpy(&header, ch.input + ch.input_start, sizeof header);
+    if (header.op == GF_OP_MOVED) {
+        /* Of this one all or nothing: it is no part of the stream that another connection would go on with.
+         */
+        if (!moved_has_a_size(&header)) {
+            return malformed("moved", &header);
+        }
+        if (!fill(header.size, false)) {
+            return !gf_channel_lost();
+        }
+    }
+    copy_out((char *)&header, sizeof header);
+    ch.within = true;
+    gf_stat_add(GF_STAT_FRAMES_RECEIVED, 1);
+    reader *read = unasked(&header);
+    return read != NULL ? read(&header) : read_answer(&header);
 }
 
 bool gf_reader_frame(void) {

@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "channel.h"
@@ -18,7 +16,7 @@
 #include "log.h"
 #include "mirror.h"
 #include "objects.h"
-#include "shared_range.h"
+#include "ranges.h"
 #include "stream.h"
 #include "window.h"
 
@@ -31,8 +29,7 @@
 #define MAILBOX_MAX (16u << 20) /* that is brought while nobody asks */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gf_range **ranges; /* by address */
-static size_t range_count, range_room;
+static struct gf_ranges ranges;
 static _Atomic uint64_t lowest = UINT64_MAX, highest; /* of memory that came with modules */
 static CUstream streams[GF_DEVICES_MAX];              /* of our own, for what is sent and fetched */
 static uint32_t unsettled; /* a bit for each device to which was sent what its other work must not overtake */
@@ -46,26 +43,6 @@ static uint64_t begun;     /* counts pages that the program began to write */
 static bool may_hold(uint64_t address) {
     return gf_window_contains(address) || (address >= atomic_load_explicit(&lowest, memory_order_relaxed) &&
                                            address < atomic_load_explicit(&highest, memory_order_relaxed));
-}
-
-/* With the lock held: of the first range that does not end before an address. */
-static size_t place(uint64_t address) {
-    size_t first = 0, last = range_count;
-    while (first < last) {
-        size_t middle = (first + last) / 2;
-        if (gf_range_base(ranges[middle]) + ranges[middle]->pages * GF_PAGE <= address) {
-            first = middle + 1;
-        } else {
-            last = middle;
-        }
-    }
-    return first;
-}
-
-/* With the lock held. */
-static struct gf_range *find(uint64_t address) {
-    size_t at = place(address);
-    return at < range_count && gf_range_holds(ranges[at], address) ? ranges[at] : NULL;
 }
 
 /* By device; 0, its legacy stream, where there is none of ours. With the lock held. */
@@ -122,8 +99,8 @@ static void settle(void) {
 /* With the lock held: of memory of several pages, or of one, that which the program last began to write. */
 static struct gf_range *last_begun(bool several) {
     struct gf_range *last = NULL;
-    for (size_t i = 0; i < range_count; i++) {
-        struct gf_range *range = ranges[i];
+    for (size_t i = 0; i < ranges.count; i++) {
+        struct gf_range *range = ranges.at[i];
         if ((range->pages > 1) == several && range->begun > (last == NULL ? 0 : last->begun)) {
             last = range;
         }
@@ -143,8 +120,8 @@ static void flush_pages(struct gf_range *range, uint64_t first, uint64_t last, b
  * the one that was begun last, and behind it memory of a single page, of which again what was begun last. */
 static void flush_ranges(bool lent) {
     struct gf_range *large = last_begun(true), *word = last_begun(false);
-    for (size_t i = 0; i < range_count; i++) {
-        struct gf_range *range = ranges[i];
+    for (size_t i = 0; i < ranges.count; i++) {
+        struct gf_range *range = ranges.at[i];
         if (range->pages > 1) {
             uint64_t sign = range == large ? range->begun_page : range->pages;
             flush_pages(range, 0, sign, lent);
@@ -154,9 +131,9 @@ static void flush_ranges(bool lent) {
     if (large != NULL) {
         flush_pages(large, large->begun_page, large->begun_page + 1, lent);
     }
-    for (size_t i = 0; i < range_count; i++) {
-        if (ranges[i]->pages == 1 && ranges[i] != word) {
-            flush_pages(ranges[i], 0, 1, lent);
+    for (size_t i = 0; i < ranges.count; i++) {
+        if (ranges.at[i]->pages == 1 && ranges.at[i] != word) {
+            flush_pages(ranges.at[i], 0, 1, lent);
         }
     }
     if (word != NULL) {
@@ -174,9 +151,9 @@ static void flush_all(void) {
 }
 
 static void take_all_away(void) {
-    for (size_t i = 0; i < range_count; i++) {
-        gf_range_take_away(ranges[i]);
-        ranges[i]->lent = false;
+    for (size_t i = 0; i < ranges.count; i++) {
+        gf_range_take_away(ranges.at[i]);
+        ranges.at[i]->lent = false;
     }
 }
 
@@ -214,9 +191,9 @@ static void exchange(void) {
     uint32_t current = enter();
     if (working && !gf_channel_lost()) {
         flush_ranges(false);
-        for (size_t i = 0; i < range_count; i++) {
-            if (!ranges[i]->lent) {
-                gf_range_take_away(ranges[i]);
+        for (size_t i = 0; i < ranges.count; i++) {
+            if (!ranges.at[i]->lent) {
+                gf_range_take_away(ranges.at[i]);
             }
         }
         exchange_mailboxes();
@@ -239,7 +216,7 @@ static void before_work(void) {
     work++;
     fetched = false;
     bool mailboxes = gf_mirrors_any(MAILBOX_MAX);
-    if (range_count > 0 || mailboxes) {
+    if (ranges.count > 0 || mailboxes) {
         gf_exchange_begin(exchange);
     }
     if (mailboxes) {
@@ -304,7 +281,7 @@ bool gf_shared_at_work(void) {
         return false;
     }
     pthread_mutex_lock(&lock);
-    bool at_work = working && (range_count > 0 || gf_mirrors_any(UINT64_MAX));
+    bool at_work = working && (ranges.count > 0 || gf_mirrors_any(UINT64_MAX));
     pthread_mutex_unlock(&lock);
     return at_work;
 }
@@ -332,9 +309,9 @@ static bool may_change(void) {
 static bool bring(struct gf_range *range, uint64_t page, bool write) {
     if (range->state[page] == GF_AWAY) {
         struct gf_part parts[GF_PARTS_MAX];
-        size_t at = place(gf_range_base(range));
+        size_t place = gf_ranges_place(&ranges, gf_range_base(range));
         unsigned count = working ? gf_parts_behind(range, page, parts)
-                                 : gf_parts_around(ranges, range_count, at, page, parts);
+                                 : gf_parts_around(ranges.at, ranges.count, place, page, parts);
         if (!gf_parts_fetch(parts, count, stream_of(range))) {
             return false;
         }
@@ -378,7 +355,7 @@ static bool resolve(uint64_t address, bool write) {
         return false;
     }
     pthread_mutex_lock(&lock);
-    struct gf_range *range = find(address);
+    struct gf_range *range = gf_ranges_find(&ranges, address);
     bool reached = range != NULL && reach(range, (address - gf_range_base(range)) / GF_PAGE, write);
     pthread_mutex_unlock(&lock);
     return reached;
@@ -392,7 +369,7 @@ static bool reach_range(uint64_t address, uint64_t size, bool write) {
     bool changed = false;
     gf_within_begin();
     pthread_mutex_lock(&lock);
-    struct gf_range *range = find(address);
+    struct gf_range *range = gf_ranges_find(&ranges, address);
     if (range != NULL && size > 0) {
         range->lent = true;
         uint64_t offset = address - gf_range_base(range), left = range->pages * GF_PAGE - offset;
@@ -425,34 +402,15 @@ static void prepare(void) {
     gf_hook_set(GF_IDLE, idle);
 }
 
-/* With the lock held. */
-static bool make_room(void) {
-    if (range_count < range_room) {
-        return true;
-    }
-    size_t room = range_room == 0 ? 16 : range_room * 2;
-    struct gf_range **more = realloc(ranges, room * sizeof(struct gf_range *));
-    if (more == NULL) {
-        return false;
-    }
-    range_room = room;
-    ranges = more;
-    return true;
-}
-
 /* With the lock held. The work that is under way may have been given without any such memory. */
 static CUresult add(struct gf_range *range) {
-    if (!make_room()) {
+    if (!gf_ranges_add(&ranges, range)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     prepare();
     if (working) {
         gf_exchange_begin(exchange);
     }
-    size_t at = place(gf_range_base(range));
-    memmove(ranges + at + 1, ranges + at, (range_count - at) * sizeof(struct gf_range *));
-    ranges[at] = range;
-    range_count++;
     return CUDA_SUCCESS;
 }
 
@@ -596,7 +554,7 @@ static CUresult adopt(uint64_t address, uint64_t size, uint64_t context) {
 
 CUresult gf_shared_adopt(uint64_t address, uint64_t size, uint64_t context) {
     pthread_mutex_lock(&lock);
-    struct gf_range *range = may_hold(address) ? find(address) : NULL;
+    struct gf_range *range = may_hold(address) ? gf_ranges_find(&ranges, address) : NULL;
     CUresult result = CUDA_SUCCESS;
     if (range != NULL) {
         range->users++;
@@ -610,9 +568,7 @@ CUresult gf_shared_adopt(uint64_t address, uint64_t size, uint64_t context) {
 /* With the lock held. */
 static void end(struct gf_range *range) {
     uint64_t pages = gf_range_base(range), size = range->pages * GF_PAGE;
-    size_t at = place(pages);
-    range_count--;
-    memmove(ranges + at, ranges + at + 1, (range_count - at) * sizeof(struct gf_range *));
+    gf_ranges_remove(&ranges, range);
     if (range->users > 0) {
         munmap((void *)pages, size);
     } else {
@@ -623,7 +579,7 @@ static void end(struct gf_range *range) {
 
 /* With the lock held: what begins at an address, and came with a module, or did not. */
 static struct gf_range *find_whole(uint64_t address, bool adopted) {
-    struct gf_range *range = find(address);
+    struct gf_range *range = gf_ranges_find(&ranges, address);
     return range != NULL && range->shared.address == address && (range->users > 0) == adopted ? range : NULL;
 }
 
@@ -659,8 +615,8 @@ static void hand_over(struct gf_range *range, uint64_t owner) {
 void gf_shared_end_context(uint64_t owner) {
     pthread_mutex_lock(&lock);
     gf_mirrors_end(0, owner);
-    for (size_t i = 0; i < range_count;) {
-        struct gf_range *range = ranges[i];
+    for (size_t i = 0; i < ranges.count;) {
+        struct gf_range *range = ranges.at[i];
         struct gf_host_range kept;
         bool ends = range->owner == owner && range->users == 0;
         if (ends && gf_host_find(range->shared.address, &kept)) {
@@ -681,7 +637,7 @@ bool gf_shared_find(uint64_t address, struct gf_shared *found) {
         return false;
     }
     pthread_mutex_lock(&lock);
-    struct gf_range *range = find(address);
+    struct gf_range *range = gf_ranges_find(&ranges, address);
     bool is = range != NULL && address - range->shared.address < range->shared.size;
     if (is) {
         *found = range->shared;

@@ -7,14 +7,12 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from pathlib import Path
 
 import structlog
 from gpuferry.guest.units import MOST
 from gpuferry.specs._generated import node_pb2
 
-from ..policy.place import Place, Residence
 from ..pool.api_server import ApiServer, PoolListener
 from . import host
 from .books import RESIDENT, Books, Entry
@@ -23,8 +21,10 @@ from .files import PAGE, CopyFile
 from .invocations import Invocations, Where
 from .line import Wish
 from .orders import OVER, Orders
-from .outlook import Outlook, exchange_bytes, idle_bytes
+from .outlook import Outlook, idle_bytes
 from .policy import Candidate, Turn, leavers
+from .spare import Spare
+from .transit import Transit
 from .wishes import LOOK_SECONDS, Wishes
 
 ASK_SECONDS = 0.2  # for figures of sessions
@@ -32,8 +32,6 @@ READ_SECONDS = 10.0  # how old figures may be that nothing is decided by
 OPERATOR_ASK_SECONDS = 5.0  # the same, where a person waits for what comes of it
 AHEAD_SECONDS = 1.0  # without work, until a session's memory is copied ahead
 FILES_SECONDS = 1.0  # between looks how large the files of copies are
-LEAVE_ATTEMPTS = 4  # with more room for copies each time: its program may map more meanwhile
-FILES_MOST = 32  # on the disk, of one session: then its copies are made anew, in one
 
 log = structlog.get_logger()
 
@@ -60,11 +58,8 @@ class Steward(PoolListener):
         self._lost: set[int] = set()  # devices
         self._looked = -math.inf  # when it last had fresh figures of all
         self._servers: dict[int, ApiServer] = {}
-        self._returning: set[int] = set()  # keys of API servers that were ordered to bring theirs back
-        self.on_place: Callable[[int, Residence], None] | None = None  # hears where an API server's memory is
         # Moves a session to another device, or says why not.
         self.on_stranded: Callable[[int, int], str | None] = lambda session, device: "nobody moves sessions"
-        self._leaving: set[int] = set()  # keys of API servers that were ordered to send theirs away
         self._orders = Orders(self._servers, self._note)
         self._copies = Copies(
             self.books,
@@ -76,6 +71,10 @@ class Steward(PoolListener):
             available or host.Recent(),
         )
         self.wishes = Wishes(self.books, self._servers, self._orders, self, self.elastic)
+        self._spare = Spare(self.books, self._copies, self.wishes.used, self.wishes.stays)
+        self.transit = Transit(
+            self.books, self._servers, self._orders, self._copies, self._spare.needed, self._idle
+        )
 
     @property
     def elastic(self) -> bool:
@@ -222,7 +221,7 @@ class Steward(PoolListener):
                 return  # what somebody waits for comes first
             with contextlib.suppress(NoRoom):
                 calls = self._calls_of(entry)
-                await self._send_away(entry, copy_only=True, spare=0)
+                await self.transit.send_away(entry, copy_only=True, spare=0)
                 entry.copied_calls = calls
 
     def _calls_of(self, entry: Entry) -> int:
@@ -246,7 +245,7 @@ class Steward(PoolListener):
         ]
         chosen = leavers(able, lack, time.monotonic() - wish.since, wish.ahead)
         # Of one that comes back, the copies are needless then.
-        spare = 0 if wish.away else self._spare_bytes(self.books.get(key), wish.bytes)
+        spare = 0 if wish.away else self._spare.needed(self.books.get(key), wish.bytes)
         orders = (self._try_to_send(one.session, one.idle == 0, spare) for one in chosen)
         left = await asyncio.gather(*orders)
         return any(left)
@@ -257,11 +256,17 @@ class Steward(PoolListener):
         if entry is None:
             return False
         try:
-            await self._send_away(entry, insist=insist, hurry=True, spare=spare)
+            await self.transit.send_away(entry, insist=insist, hurry=True, spare=spare)
         except NoRoom as error:
             log.debug("a session did not leave its device", session=session, reason=str(error))
             return False
         return True
+
+    async def bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
+        return await self.transit.bring_back(entry, size)
+
+    def shuts_out(self, entry: Entry, size: int) -> bool:
+        return self._spare.shuts_out(entry, size)
 
     async def _trim(self, device: int, key: int) -> bool:
         """What sessions may have and do not use is taken back. Whether there was any."""
@@ -321,15 +326,15 @@ class Steward(PoolListener):
         """The key of the API server that has the session."""
         return next((key for key, server in self._servers.items() if server.session == session), None)
 
-    # -- leaving and coming back
+    # -- what is asked of it by those who carry it out
 
     def is_busy(self, key: int) -> bool:
         """Return whether the API server has an order that must be over before it gets another one."""
-        return key in self._leaving or self._copies.are_given_up(key) or self._orders.is_late(key)
+        return key in self.transit.leaving or self._copies.are_given_up(key) or self._orders.is_late(key)
 
     def _is_wanted(self, entry: Entry) -> bool:
         """Whether the session comes back, or waits to."""
-        return entry.server in self._returning or entry.server in self.wishes.line(entry.devices[0])
+        return entry.server in self.transit.returning or entry.server in self.wishes.line(entry.devices[0])
 
     def _note(self, entry: Entry, told: node_pb2.Resides, late: bool) -> None:
         entry.note(told)
@@ -339,176 +344,7 @@ class Steward(PoolListener):
         if self.elastic:
             self.books.allow(entry, told.allowance)
         if late:
-            self._tell_arbiter(entry)
-
-    async def _send_away(
-        self,
-        entry: Entry,
-        *,
-        insist: bool = False,
-        copy_only: bool = False,
-        hurry: bool = False,
-        spare: int | None = None,
-    ) -> node_pb2.Resides:
-        """`spare`: bytes that must be left for others' copies; None: what those of its device need. Raises
-        NoRoom.
-        """
-        if entry.server in self._leaving:
-            raise NoRoom("it is leaving already")
-        if self._copies.are_given_up(entry.server):
-            raise NoRoom("its copies are about to be given up")
-        self._leaving.add(entry.server)
-        if not copy_only:
-            self._tell_arbiter(entry)
-        try:
-            began = time.monotonic()
-            server = self._servers.get(entry.server)
-            if len(entry.files) >= FILES_MOST:
-                await self._copies.give_up(entry)
-                if self._orders.is_late(entry.server):
-                    raise NoRoom("its copies are about to be given up")
-            wanted = server.stats.memory_mapped - entry.copy_bytes if server else 0
-            entry.used_at = began - (self._idle(entry, server.stats.idle_seconds) if server else 0.0)
-            if spare is None:
-                spare = self._spare_bytes()
-            for _ in range(LEAVE_ATTEMPTS):
-                told = await self._leave(entry, wanted, insist, copy_only, hurry, spare)
-                if not told.missing:
-                    break
-                wanted = told.missing
-            if told.reason:
-                # Files that it could not use count, and it would get no others for what it has already.
-                if told.where == RESIDENT and told.host_bytes + told.disk_bytes < entry.copy_bytes:
-                    await self._copies.give_up(entry)
-                raise NoRoom(told.reason)
-            if copy_only:
-                return told
-            entry.leave_seconds = time.monotonic() - began
-            log.info(
-                "session left its device",
-                session=entry.session,
-                copied=told.copied_bytes,
-                seconds=told.seconds,
-            )
-            return told
-        finally:
-            self._leaving.discard(entry.server)
-            if not copy_only:
-                self._tell_arbiter(entry)
-
-    async def _leave(
-        self, entry: Entry, wanted: int, insist: bool, copy_only: bool, hurry: bool, spare: int
-    ) -> node_pb2.Resides:
-        most = entry.quota * len(entry.devices)
-        files = await self._copies.files(entry, min(wanted, most - entry.copy_bytes), copy_only, spare)
-        # Copies that there are may all be untrue by now, whatever it says of itself.
-        server = self._servers.get(entry.server)
-        copied = min(server.stats.memory_mapped, most) if server else 0
-        told = None
-        try:
-            order = node_pb2.Leave(
-                session=entry.session,
-                insist=insist,
-                copy_only=copy_only,
-                bytes=[file.size for file in files],
-                on_disk=[file.on_disk for file in files],
-            )
-            late = partial(self._left_late, entry, files)
-            told = await self._orders.give(entry, files, copied, hurry, late=late, leave=order)
-        finally:
-            self._copies.keep(entry, files, told is not None)
-        if told is None:
-            raise NoRoom("its API server is gone, or does not answer")
-        return told
-
-    def _left_late(self, entry: Entry, files: Sequence[CopyFile], told: node_pb2.Resides) -> None:
-        """It has the files, whether its session has left or not."""
-        self._copies.are_taken(entry, [file for file in files if file in entry.files])
-
-    def _exchange_bytes(self, device: int, grows: Entry | None = None, size: int = 0) -> int:
-        """Room for copies that is needed so that whoever is away can come back in place of others. `grows`:
-        one that has so many bytes then.
-        """
-        memory, sizes = self.books.memory().get(device, 0), []
-        for one in self.books.on(device):
-            used = size if one is grows else self.wishes.used(one)
-            if self.wishes.stays(one):
-                memory -= used
-            else:
-                sizes.append(used)
-        return exchange_bytes(sizes, memory)
-
-    def _has_copies_for_all(self, grows: Entry | None, size: int) -> bool:
-        """Whether all sessions could have copies at once: then any of them finds room for its own."""
-        whole = 0
-        for one in self.books:
-            if not self.wishes.stays(one):
-                used = size if one is grows else self.wishes.used(one)
-                whole += max(used, one.copy_bytes)
-        return self._copies.room >= whole
-
-    def _spare_bytes(self, grows: Entry | None = None, size: int = 0) -> int:
-        """Room for copies that whoever leaves must spare, for the worst exchange of any device: the copies of
-        all devices are in the same host memory, and on the same disk.
-        """
-        if self._has_copies_for_all(grows, size):
-            return 0
-        return max(self._exchange_bytes(device, grows, size) for device in self.books.memory())
-
-    def shuts_out(self, entry: Entry, size: int) -> bool:
-        """Whether those that are away could not come back in place of this session if it had so many bytes:
-        there would be no room for its copy.
-        """
-        if self.wishes.stays(entry) or self._has_copies_for_all(entry, size):
-            return False
-        return any(
-            self._exchange_bytes(device, entry, size) > self._copies.left()
-            for device in entry.devices
-            if any(one.away for one in self.books.on(device) if one is not entry)
-        )
-
-    async def bring_back(self, entry: Entry, size: int) -> node_pb2.Resides | None:
-        """Have the session's memory brought back to its device, where it may have so many bytes. Returns what
-        its API server says; None: it is gone, or late.
-        """
-        began = time.monotonic()
-        self._returning.add(entry.server)
-        self._tell_arbiter(entry)
-        try:
-            order = node_pb2.ComeBack(session=entry.session, allowance=size)
-            told = await self._orders.give(entry, size=size, hurry=True, come_back=order)
-        finally:
-            self._returning.discard(entry.server)
-        if told is not None and not told.reason:
-            entry.came_at = time.monotonic()
-            entry.return_seconds = entry.came_at - began
-            log.info(
-                "session came back to its device",
-                session=entry.session,
-                copied=told.copied_bytes,
-                seconds=told.seconds,
-            )
-        self._tell_arbiter(entry)
-        return told
-
-    # -- what is told to those who hand out turns
-
-    def residence(self, key: int) -> Residence:
-        """Where the memory is of the session that this API server has."""
-        entry = self.books.get(key)
-        if entry is None:
-            return Residence(Place.HERE)
-        if key in self._returning:
-            place = Place.COMING
-        elif key in self._leaving and not entry.away:
-            place = Place.LEAVING
-        else:
-            place = Place.AWAY if entry.away else Place.HERE
-        return Residence(place, entry.round_trip)
-
-    def _tell_arbiter(self, entry: Entry) -> None:
-        if self.on_place and self.books.get(entry.server) is entry:
-            self.on_place(entry.server, self.residence(entry.server))
+            self.transit.tell_arbiter(entry)
 
     # -- what others want
 
@@ -567,7 +403,7 @@ class Steward(PoolListener):
             try:
                 await self._servers[entry.server].refresh_stats(ASK_SECONDS)
                 if not self.invocations.runs(program):  # none has begun meanwhile
-                    await self._send_away(entry)
+                    await self.transit.send_away(entry)
             except (NoRoom, KeyError) as error:
                 log.debug("a session did not leave its device", session=entry.session, reason=str(error))
         self._tell_again(program)
@@ -592,7 +428,9 @@ class Steward(PoolListener):
 
     async def _evict(self, entry: Entry, session: int) -> node_pb2.Resides:
         # Or its copies are being made ahead; or it is back, which its program knows before we do.
-        while entry.server in self._leaving | self._returning or self._copies.are_given_up(entry.server):
+        while entry.server in self.transit.leaving | self.transit.returning or self._copies.are_given_up(
+            entry.server
+        ):
             await asyncio.sleep(LOOK_SECONDS)
         if entry.away:
             raise NoRoom("it is away already")
@@ -600,14 +438,14 @@ class Steward(PoolListener):
             await server.refresh_stats(OPERATOR_ASK_SECONDS)
         if self.books.get(entry.server) is not entry:
             raise NoRoom(OVER)
-        return await self._send_away(entry, insist=True)
+        return await self.transit.send_away(entry, insist=True)
 
     async def recall(self, session: int, patience: float) -> Entry:
         """Bring a session back, as an operator wants. Raises KeyError, or NoRoom: why not."""
         entry = self._entry_of(session)
         await self._servers[entry.server].refresh_stats(OPERATOR_ASK_SECONDS)
         deadline = time.monotonic() + patience
-        while entry.where != RESIDENT or entry.server in self._leaving:
+        while entry.where != RESIDENT or entry.server in self.transit.leaving:
             self.anticipate(session)  # again: it may have been leaving, or somebody moved it, and did not
             if time.monotonic() > deadline:
                 raise NoRoom(f"there was no room on its GPU for {patience:g} s")

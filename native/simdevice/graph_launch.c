@@ -173,7 +173,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     SIM_TRY(sim_exec_acquire(handle, &exec));
     CUresult result = sim_stream_acquire(stream_handle, &stream);
     if (result == CUDA_SUCCESS) {
-        sim_scheduler_await_room();
+        sim_scheduler_await_room(stream);
         pthread_mutex_lock(&exec->lock);
         result = sim_capture_check_stream(stream);
         if (result == CUDA_SUCCESS)

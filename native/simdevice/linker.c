@@ -98,7 +98,7 @@ static CUresult kind_of(CUjitInputType type, enum sim_image_kind *kind) {
         *kind = SIM_IMAGE_OBJECT;
         return CUDA_SUCCESS;
     case CU_JIT_INPUT_NVVM:
-        return CUDA_ERROR_NOT_SUPPORTED; /* only NVIDIA's compiler reads it */
+        return CUDA_ERROR_NOT_SUPPORTED;
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -112,18 +112,26 @@ static void report(struct link_state *state, const char *message, uint64_t start
                   (float)((double)(sim_now_ns() - started_ns) * 1e-6));
 }
 
-static CUresult add(struct link_state *state, enum sim_image_kind kind, const void *data, size_t size,
+static CUresult add(struct link_state *state, CUjitInputType type, const void *data, size_t size,
                     const char *name) {
+    enum sim_image_kind kind;
     char message[MESSAGE_SIZE] = "", number[32];
     uint64_t started = sim_now_ns();
+    CUresult result = kind_of(type, &kind);
+    if (result == CUDA_ERROR_INVALID_VALUE)
+        return result;
     pthread_mutex_lock(&state->lock);
     if (!name || !*name) {
         snprintf(number, sizeof number, "input %u", ++state->unnamed);
         name = number;
     }
-    CUresult result = state->over != CUDA_SUCCESS
-                          ? CUDA_ERROR_INVALID_VALUE
-                          : sim_link_add(state->link, kind, data, size, name, message, sizeof message);
+    if (state->over != CUDA_SUCCESS)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (result == CUDA_ERROR_NOT_SUPPORTED)
+        snprintf(message, sizeof message, "%s: LTO-IR is read by NVIDIA's compiler alone; PTX is linked",
+                 name);
+    else
+        result = sim_link_add(state->link, kind, data, size, name, message, sizeof message);
     report(state, message, started);
     pthread_mutex_unlock(&state->lock);
     return result;
@@ -132,15 +140,12 @@ static CUresult add(struct link_state *state, enum sim_image_kind kind, const vo
 CUresult cuLinkAddData_v2(CUlinkState handle, CUjitInputType type, void *data, size_t size, const char *name,
                           unsigned int count, CUjit_option *options, void **values) {
     struct link_state *state;
-    enum sim_image_kind kind;
     SIM_TRY(acquire(handle, &state));
     CUresult result = data && size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         result = gf_jit_input_options(count, options, values);
     if (result == CUDA_SUCCESS)
-        result = kind_of(type, &kind);
-    if (result == CUDA_SUCCESS)
-        result = add(state, kind, data, size, name);
+        result = add(state, type, data, size, name);
     sim_release(state);
     return result;
 }

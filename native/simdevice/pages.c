@@ -5,14 +5,10 @@
 #include "variance.h"
 #include <sys/mman.h>
 
-/* All pages lie in this region, as long as there is a place in it that a few attempts find; else the kernel
- * chooses another. */
-#define REGION_BEGIN SIM_PAGES_BEGIN
-#define REGION_END   SIM_PAGES_END
-#define LARGE        (UINT64_C(2) << 20)
-#define ATTEMPTS     24
-#define GAPS         64          /* of which one is left free, where addresses vary */
-#define BATCH        (8 * LARGE) /* of one MADV_COLLAPSE, which disturbs every core */
+#define LARGE    (UINT64_C(2) << 20)
+#define ATTEMPTS 24
+#define GAPS     64          /* of which one is left free, where addresses vary */
+#define BATCH    (8 * LARGE) /* of one MADV_COLLAPSE, which disturbs every core */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -20,15 +16,23 @@
 #define MADV_COLLAPSE 25
 #endif
 
-static _Atomic uint64_t cursor = REGION_BEGIN;
+/* All pages lie in this region, as long as there is a place in it that a few attempts find; else the kernel
+ * chooses another. ThreadSanitizer lets a program have memory in a lower one alone. */
+struct region {
+    uint64_t begin, end;
+};
+static const struct region usual = {SIM_PAGES_BEGIN, SIM_PAGES_END};
+static const struct region low = {UINT64_C(0x1000000000), UINT64_C(0x7000000000)};
+static _Atomic uint64_t cursor = SIM_PAGES_BEGIN;
 
 static uint64_t suggest(uint64_t size, uint64_t alignment) {
     uint64_t at = atomic_load_explicit(&cursor, memory_order_relaxed), base;
     uint64_t gap = sim_draw(SIM_OPEN_PAGES, GAPS) * alignment;
+    const struct region *region = sim_under_tsan() ? &low : &usual;
     do {
         base = sim_round_up(at, alignment) + gap;
-        if (base + size > REGION_END)
-            base = REGION_BEGIN;
+        if (base < region->begin || base + size > region->end)
+            base = region->begin;
     } while (!atomic_compare_exchange_weak(&cursor, &at, base + size));
     return base;
 }
@@ -50,7 +54,7 @@ static bool map_at(uint64_t wanted, uint64_t size, int protection) {
 /* The next place in the region that is free; 0: a few attempts found none. What is in the way may be large,
  * so each attempt goes twice as far. */
 static uint64_t map_in_region(uint64_t size, uint64_t alignment, int protection) {
-    for (unsigned attempt = 0; attempt < (sim_under_tsan() ? 0 : ATTEMPTS); attempt++) {
+    for (unsigned attempt = 0; attempt < ATTEMPTS; attempt++) {
         uint64_t base = suggest(size, alignment);
         if (map_at(base, size, protection))
             return base;

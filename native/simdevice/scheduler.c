@@ -15,9 +15,11 @@
 #define MAX_BUSY_THREADS                                                                                     \
     128 /* as many grids are at work on a device at a time: they may wait for each other */
 #define IDLE_SECONDS 1
-/* Operations of a process that have been submitted and are not done. A device has room for about a thousand;
- * so many take tens of megabytes, and whoever submits one more waits, as with a device. */
+/* Operations of a process that have been submitted and are not done. A device has room for about a thousand
+ * of each stream; so many take tens of megabytes, and whoever submits one more waits, as with a device.
+ * Streams that have few have as much room again: what they are given may be what lets the others go on. */
 #define QUEUED_MOST (1 << 14)
+#define FEW         (1 << 10)
 
 struct sim_edge {
     struct sim_edge *next;
@@ -139,6 +141,7 @@ static void append(struct sim_stream *stream, struct sim_op *op, struct sim_op *
     op->stream = stream;
     atomic_fetch_or(&stream->context->reached, op->reaches);
     queued++;
+    stream->queued++;
     sim_retain(stream);
     sim_op_retain(op);
     if (dependency)
@@ -174,6 +177,7 @@ static void remove_head(struct sim_stream *stream) {
 
 static void finish(struct sim_op *op) {
     remove_head(op->stream);
+    op->stream->queued--;
     queued--;
     op->finished_ns = sim_now_ns();
     atomic_store_explicit(&op->done, true, memory_order_release);
@@ -300,12 +304,17 @@ void sim_submit(struct sim_stream *stream, struct sim_op *op, struct sim_op *dep
         let_go(stream, op);
 }
 
-void sim_scheduler_await_room(void) {
+/* With the lock held. */
+static bool has_room(const struct sim_stream *stream) {
+    return queued < QUEUED_MOST || (stream->queued < FEW && queued < 2 * QUEUED_MOST);
+}
+
+void sim_scheduler_await_room(struct sim_stream *stream) {
     if (atomic_load_explicit(&queued, memory_order_relaxed) < QUEUED_MOST)
         return;
     GF_UNCANCELLED;
     pthread_mutex_lock(&lock);
-    while (queued >= QUEUED_MOST) {
+    while (!has_room(stream)) {
         wanting_room++;
         pthread_cond_wait(&op_done, &lock);
         wanting_room--;
@@ -325,7 +334,7 @@ CUresult sim_submit_and_forget(struct sim_stream *stream, struct sim_op *op) {
         sim_op_discard(op);
         return result;
     }
-    sim_scheduler_await_room();
+    sim_scheduler_await_room(stream);
     sim_submit(stream, op, NULL);
     sim_op_release(op);
     return CUDA_SUCCESS;

@@ -60,7 +60,8 @@ struct sim_stream {
     struct sim_green *green;                 /* the green context in which it was made; NULL: none */
     /* under the scheduler's lock */
     struct sim_op *head, *tail;
-    bool claimed; /* a thread runs its head, or it is in the ready list */
+    unsigned queued; /* from head to tail */
+    bool claimed;    /* a thread runs its head, or it is in the ready list */
     struct sim_stream *next_ready;
     struct sim_stream *next_active, *previous_active; /* the context's streams that have operations */
 };
@@ -75,8 +76,8 @@ void sim_op_wait(struct sim_op *op);
 /* Appends the operation; the caller keeps its reference. It runs after what CUDA orders before it, and after
  * `dependency` if that is not NULL. */
 void sim_submit(struct sim_stream *stream, struct sim_op *op, struct sim_op *dependency);
-/* Waits until the device has room for more work. Called without a lock that work may need. */
-void sim_scheduler_await_room(void);
+/* Waits until the device has room for more work of the stream. Called without a lock that work may need. */
+void sim_scheduler_await_room(struct sim_stream *stream);
 /* Drops the caller's reference to an operation that is not submitted, and what it holds. */
 void sim_op_discard(struct sim_op *op);
 /* Submits, drops the caller's reference. Where the stream is being captured the operation becomes a node

@@ -1,14 +1,11 @@
-"""The engine over a fleet whose replicas are fakes: what comes between two of its steps."""
+"""The engine over a fleet of fakes: replicas, revisions and GPUs that go between two of its steps."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
 import errno
 import fcntl
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,158 +19,22 @@ from gpuferry.monitor.functions.catalogue import Catalogue
 from gpuferry.monitor.functions.daemon import Daemon
 from gpuferry.monitor.functions.deployment import Deployment, WrongDeployment
 from gpuferry.monitor.functions.engine import Engine
-from gpuferry.monitor.functions.fleet import Fleet, Function
-from gpuferry.monitor.functions.invocation import Answer, Call, Code, Failed, NotBegun, Ran
-from gpuferry.monitor.functions.job import Job, Observer
+from gpuferry.monitor.functions.fleet import Function
+from gpuferry.monitor.functions.invocation import Code, Failed, Ran
 from gpuferry.monitor.functions.memory import Gpus, Memory, Where
-from gpuferry.monitor.functions.process import Process
-from gpuferry.monitor.functions.replica import Begins, Replica, StartFailed
 from gpuferry.monitor.functions.schedule import Schedule
 from gpuferry.monitor.functions.shelf import InUse, Shelf
 from gpuferry.monitor.settings.errors import ConfigError
 
-CALL = Call("POST", "", "", (), b"")
-
-
-class FakeProcess:
-    """Ends when it is told to."""
-
-    def __init__(self) -> None:
-        self.gone = asyncio.Event()
-        self.status, self.weighed, self.members = "it runs", 0, 0
-
-    def kill(self) -> None:
-        self.gone.set()
-
-    async def stop(self, _: float) -> None:
-        self.gone.set()
-
-
-class FakeReplica(Replica):
-    """Is ready once `may_start` is set, unless it fails then, and answers with its number, or in parts."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        super().__init__(deployment, lambda *_: None)
-        self.starting, self.may_start = asyncio.Event(), asyncio.Event()
-        self.invoked, self.may_answer, self.begins = asyncio.Event(), asyncio.Event(), True
-        self.may_answer.set()
-        self.fails = self.streams = False
-
-    async def _begin(self, environment: Mapping[str, str]) -> None:
-        self.process = cast(Process, FakeProcess())
-        self.starting.set()
-        await self.may_start.wait()
-        if self.fails:
-            raise StartFailed("its file is gone")
-
-    async def invoke(self, number: int, call: Call, begins: Begins) -> Answer | None:
-        self.invoked.set()
-        await self.may_answer.wait()
-        if not self.begins:
-            raise NotBegun
-        if self.streams:
-            await begins(Answer(200, (), b"")).put(b"part")
-            return None
-        return Answer(200, (), str(self.number).encode())
-
-    def cancel(self, number: int) -> None:
-        self.begins = False
-        self.may_answer.set()
-
-
-class FakeMemory:
-    """A GPU server with two GPUs."""
-
-    def __init__(self) -> None:
-        self.gpus = Gpus({0: 1 << 30, 1: 1 << 30}, True)
-        self.moves: list[int] = []
-        self.tells = True
-
-    def where(self, _: Replica) -> Where | None:
-        return None
-
-    def when_back(self, _: Replica, __: int, call: Callable[[], None]) -> None:
-        call()
-
-    def bring(self, _: Replica) -> None:
-        pass
-
-    def move(self, _: Replica, gpu: int) -> None:
-        self.moves.append(gpu)
-
-    send = bring
-
-
-class FakeFleet(Fleet):
-    """Of fake replicas, in the order in which they were started."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        super().__init__(lambda *_: {}, lambda: schedule.gpus, lambda _: Path())
-        self.started: list[FakeReplica] = []
-
-    def _replica(self, function: Function, deployment: Deployment) -> Replica:
-        self.started.append(FakeReplica(deployment))
-        return self.started[-1]
-
-
-class SlowStore:
-    """Takes its time over each deployment, until `may_keep` is set."""
-
-    def __init__(self) -> None:
-        self.asked, self.may_keep = asyncio.Event(), asyncio.Event()
-        self.has: Deployment | None = None
-
-    async def deployments(self) -> dict[str, Deployment]:
-        return {}
-
-    async def deployed(self, name: str) -> Deployment | None:
-        return self.has
-
-    async def keep(self, deployment: Deployment) -> None:
-        self.asked.set()
-        await self.may_keep.wait()
-
-    async def forget(self, name: str) -> None:
-        pass
-
-
-class Results:
-    """How invocations ended."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def begun(self, job: Job) -> None:
-        pass
-
-    def ended(self, job: Job, result: str, seconds: float) -> None:
-        self.seen.append(result)
-
-
-@contextlib.asynccontextmanager
-async def engine(
-    *observers: Observer, policy: str = "lalb", **options: str
-) -> AsyncIterator[tuple[Engine, FakeFleet, Schedule, FakeMemory]]:
-    schedule, memory = Schedule(policy, 0, options), FakeMemory()
-    fleet = FakeFleet(schedule)
-    made = Engine(schedule, fleet, cast(Memory, memory), 10, observers)
-    made.take_gpus()
-    yield made, fleet, schedule, memory
-    await made.drained()
-    await fleet.close()
-
-
-async def started(fleet: FakeFleet, number: int) -> FakeReplica:
-    """The replica with this number, once it is starting."""
-    while len(fleet.started) <= number:
-        await asyncio.sleep(0)
-    await fleet.started[number].starting.wait()
-    return fleet.started[number]
-
-
-def known(schedule: Schedule) -> set[Any]:
-    """The places that the policy knows."""
-    return {replica.id for flow in schedule._policy.flows() for replica in flow.replicas}
+from .fakes import (
+    CALL,
+    FakeFleet,
+    FakeMemory,
+    SlowStore,
+    engine,
+    known,
+    started,
+)
 
 
 def test_a_replica_that_started_for_a_gpu_that_is_lost_ends() -> None:
@@ -307,112 +168,6 @@ def test_a_full_disk_is_said_to_be_that_at_a_start(tmp_path: Path) -> None:
     config: Any = SimpleNamespace(folder=tmp_path)
     with pytest.raises(ConfigError, match=f"cannot keep functions in {tmp_path}: No space left"):
         asyncio.run(Daemon(config)._restore(there))
-
-
-def test_who_has_gone_while_a_replica_started_is_cancelled_whoever_learns_of_it_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def go() -> list[str]:
-        results = Results()
-        monkeypatch.setattr(Engine, "_abandon", lambda *_: None)  # its task has not run yet
-        async with engine(results) as (made, fleet, schedule, _):
-            function = Function(Deployment("f", source="x"))
-            schedule.deploy(function.deployment)
-            asked = asyncio.ensure_future(made.invoke(function, CALL))
-            replica = await started(fleet, 0)
-            asked.cancel()
-            replica.may_start.set()
-            with pytest.raises(asyncio.CancelledError):
-                await asked
-        return results.seen
-
-    assert asyncio.run(asyncio.wait_for(go(), 60)) == ["cancelled"]
-
-
-def test_who_has_gone_before_the_handler_began_is_cancelled_and_no_crash() -> None:
-    """Its replica may have been killed for it."""
-
-    async def go() -> list[str]:
-        results = Results()
-        async with engine(results) as (made, fleet, schedule, _):
-            function = Function(Deployment("f", source="x"))
-            schedule.deploy(function.deployment)
-            asked = asyncio.ensure_future(made.invoke(function, CALL))
-            replica = await started(fleet, 0)
-            replica.may_answer.clear()
-            replica.may_start.set()
-            await replica.invoked.wait()
-            asked.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asked
-        return results.seen
-
-    assert asyncio.run(asyncio.wait_for(go(), 60)) == ["cancelled"]
-
-
-def test_who_has_gone_is_forgotten_when_its_invocation_has_ended() -> None:
-    """Its body was in memory, and counted by nobody, until the process would have been killed."""
-
-    async def go() -> None:
-        async with engine() as (made, fleet, schedule, _):
-            function = Function(Deployment("f", source="x", cancel="kill", grace=3600.0))
-            schedule.deploy(function.deployment)
-            asked = asyncio.ensure_future(made.invoke(function, CALL))
-            replica = await started(fleet, 0)
-            replica.may_answer.clear()
-            replica.may_start.set()
-            await replica.invoked.wait()
-            (job,) = made._jobs.values()
-            asked.cancel()
-            await made.drained()
-            assert job.timer
-            assert job.timer.cancelled()
-            assert job.timer.when() > asyncio.get_running_loop().time() + 3000
-
-    asyncio.run(asyncio.wait_for(go(), 60))
-
-
-def test_who_is_refused_when_it_has_just_left_harms_nobody() -> None:
-    """Whoever looked at the policy's decisions next had an internal error, or the server ended."""
-
-    async def go() -> None:
-        async with engine() as (made, fleet, schedule, _):
-            function = Function(Deployment("f", source="x", most=1))
-            schedule.deploy(function.deployment)
-            asked = [asyncio.ensure_future(made.invoke(function, CALL)) for _ in range(2)]
-            replica = await started(fleet, 0)
-            replica.may_answer.clear()
-            replica.may_start.set()
-            await replica.invoked.wait()
-            schedule.deploy(dataclasses.replace(function.deployment, gpu_memory=1 << 40))
-            asked[1].cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asked[1]
-            replica.may_answer.set()
-            assert (await asked[0]).status == 200
-
-    asyncio.run(asyncio.wait_for(go(), 60))
-
-
-def test_who_is_to_run_again_has_one_timer() -> None:
-    """The one that it had before would tell its caller that nothing was free, while it runs."""
-
-    async def again() -> None:
-        async with engine() as (made, fleet, schedule, _):
-            function = Function(Deployment("f", source="x"))
-            schedule.deploy(function.deployment)
-            asked = asyncio.ensure_future(made.invoke(function, CALL))
-            first = await started(fleet, 0)
-            (job,) = made._jobs.values()
-            timer = job.timer
-            fleet.retire(function.units[0])  # as a roll-out does
-            first.may_start.set()
-            (await started(fleet, 1)).may_start.set()
-            assert (await asked).status == 200
-            assert timer
-            assert timer.cancelled()
-
-    asyncio.run(asyncio.wait_for(again(), 60))
 
 
 @pytest.mark.parametrize("when", ["before it came", "while a replica started"])
@@ -560,20 +315,6 @@ def test_a_function_may_be_called_lock(tmp_path: Path) -> None:
     again = Shelf(tmp_path)
     assert [one.name for one in again.all()] == ["lock"]
     again.close()
-
-
-@pytest.mark.parametrize("program", ["", "07" * 32])
-def test_who_waits_for_a_gpu_in_vain_is_told_where_to_look(program: str) -> None:
-    """Of an API server that it waits for nobody here knows: the monitor does."""
-
-    async def start() -> None:
-        replica = FakeReplica(Deployment("f", source="x", start=0.001))
-        with pytest.raises(StartFailed) as failed:
-            await replica.start({"GPUFERRY_PROGRAM": program})
-        assert str(failed.value).startswith("it was not ready within 0.001 s")
-        assert ("`gpuferry session list --waiting`" in str(failed.value)) is bool(program)
-
-    asyncio.run(asyncio.wait_for(start(), 60))
 
 
 def test_a_program_does_not_move_from_under_its_other_invocations() -> None:
@@ -743,65 +484,3 @@ def test_gpus_that_are_named_late_are_the_policys_whoever_runs() -> None:
         await fleet.close()
 
     asyncio.run(asyncio.wait_for(name(), 60))
-
-
-def test_a_caller_who_does_not_read_a_stream_keeps_no_server_from_its_end() -> None:
-    async def stop() -> None:
-        async with engine() as (made, fleet, schedule, _):
-            function = Function(Deployment("f", source="x"))
-            schedule.deploy(function.deployment)
-            asked = asyncio.ensure_future(made.invoke(function, CALL))
-            replica = await started(fleet, 0)
-            replica.streams = True
-            replica.may_start.set()
-            stream = (await asked).stream
-            assert stream
-            made.close()
-            made.abort()
-            await fleet.close()
-            with pytest.raises(Failed) as caught:
-                await stream.whole(10)
-            assert caught.value.code is Code.SHUTTING_DOWN
-
-    asyncio.run(asyncio.wait_for(stop(), 60))
-
-
-def test_who_comes_next_waits_for_the_one_who_has_waited(tmp_path: Path) -> None:
-    """A tick between two who change a function made the third one change it beside the second."""
-
-    async def wait() -> None:
-        async with engine() as (made, fleet, schedule, _):
-            catalogue = Catalogue(Shelf(tmp_path), schedule, fleet, made)
-            lock = catalogue._lock("f")
-            await lock.acquire()
-            removing = asyncio.ensure_future(catalogue.remove("f"))
-            await asyncio.sleep(0)
-            ticking = asyncio.ensure_future(catalogue.tick())
-            lock.release()
-            await asyncio.sleep(0)
-            assert catalogue._lock("f") is lock
-            assert not await removing
-            ticking.cancel()
-            await asyncio.wait({ticking})
-            del lock
-            assert not len(catalogue._locks)
-
-    asyncio.run(asyncio.wait_for(wait(), 60))
-
-
-def test_who_is_refused_because_of_others_is_told_how_many_wait() -> None:
-    async def crowd() -> None:
-        async with engine() as (made, fleet, schedule, _):
-            busy, idle = (Function(Deployment(name, source="x", most=1)) for name in ("busy", "idle"))
-            for function in (busy, idle):
-                schedule.deploy(function.deployment)
-            asked = [asyncio.ensure_future(made.invoke(busy, CALL)) for _ in range(11)]
-            first = await started(fleet, 0)
-            with pytest.raises(Failed) as caught:
-                await made.invoke(idle, CALL)
-            assert (caught.value.code, caught.value.ran) == (Code.QUEUE_FULL, Ran.NO)
-            assert caught.value.why == "10 invocations of all functions wait already"
-            first.may_start.set()
-            await asyncio.gather(*asked)
-
-    asyncio.run(asyncio.wait_for(crowd(), 60))

@@ -9,7 +9,7 @@ import pytest
 from gpuferry.monitor.broker.broker import Broker
 
 from tests.monitor.fake_guest import FakeGuest
-from tests.monitor.test_migration import MIB, STATE, TOKEN, start
+from tests.monitor.moves import MIB, STATE, TOKEN, start
 
 TICK = 0.02  # seconds
 TICKS = {"gpuferry.monitor.broker.balance:TICK": TICK}

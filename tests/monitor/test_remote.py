@@ -20,7 +20,7 @@ from gpuferry.specs._generated import control_pb2, frames, operations
 from tests.helpers.tokens import token_of
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused, connect, outcome, read_frame, read_greeting
-from tests.monitor.test_migration import MIB, STATE, guest, migrate, session, settled, start
+from tests.monitor.moves import MIB, STATE, guest, migrate, session, settled, start
 from tests.registry.running import Registry, registry
 
 

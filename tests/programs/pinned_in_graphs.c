@@ -147,6 +147,48 @@ static void updated(void) {
     OK(cuMemFreeHost(data));
 }
 
+// A captured copy of what the device has becomes one of what only the program has, and the other way round.
+static void set(bool in) {
+    unsigned *data[2], *found = malloc(BYTES), count = WORDS, factor = 2, term = 1, times = 0;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode copy, fill;
+    CUDA_MEMCPY3D copies[2];
+    const CUDA_MEMSET_NODE_PARAMS none = {.dst = memory, .elementSize = 4, .width = 1, .height = 1};
+    size_t one = 1;
+    for (int i = 0; i < 2; i++) {
+        OK(cuMemHostAlloc((void **)&data[i], BYTES, 0));
+        begin(data[i]);
+        copies[i] = in ? copy_to_device(memory, data[i], BYTES) : copy_to_host(data[i], memory, BYTES);
+    }
+    QUIET(LAUNCH(kernel("affine"), WORDS / 256, 256, stream, &data[1], &count, &factor, &term));
+    OK(cuStreamSynchronize(stream));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(in ? cuMemcpyHtoDAsync(memory, data[1], BYTES, stream)
+          : cuMemcpyDtoHAsync(data[1], memory, BYTES, stream));
+    OK(cuLaunchHostFunc(stream, called, &times));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphGetRootNodes(graph, &copy, &one));
+    OK(cuGraphAddMemsetNode(&fill, graph, &copy, 1, &none, context));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphNodeSetEnabled(exec, fill, 0));
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned *own = data[i % 2];
+        OK(cuGraphExecMemcpyNodeSetParams(exec, copy, &copies[i % 2], context));
+        OK(cuMemsetD32Async(memory, 7, WORDS, stream));
+        begin(own);
+        OK(cuGraphLaunch(exec, stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(found, memory, BYTES));
+        EXPECT(memcmp(found, own, BYTES) == 0 && own[1] == (in ? 1 : 7) && times == i + 1);
+    }
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFreeHost(data[0]));
+    OK(cuMemFreeHost(data[1]));
+    free(found);
+}
+
 int main(void) {
     unsigned *data, *own = malloc(BYTES + 100);
     start();
@@ -173,5 +215,7 @@ int main(void) {
     made_by_graph(true);
     in_order();
     updated();
+    set(true);
+    set(false);
     return check_failed;
 }

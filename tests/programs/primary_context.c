@@ -32,6 +32,9 @@ int main(void) {
     OK(cuDevicePrimaryCtxRelease(device));
     OK(cuDevicePrimaryCtxGetState(device, &flags, &active));
     EXPECT(active == 0);
+    FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxGetDevice(&device));
+    FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxGetDevice_v2(&device, NULL));
+    FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxGetDevice_v2(&device, context));
     FAILS(CUDA_ERROR_INVALID_CONTEXT, cuDevicePrimaryCtxRelease(device));
     start();
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH(&value, counter, 4));

@@ -198,7 +198,7 @@ def test_who_begins_while_it_is_about_to_be_sent_away_stays(
 
     server: Any = SimpleNamespace(key=1, devices=(0,), refresh_stats=begins)
     steward.begin(server, node_pb2.Grant(session=7, memory_quota=GIB, program_id=A))
-    monkeypatch.setattr(steward, "_send_away", send)
+    monkeypatch.setattr(steward.transit, "send_away", send)
     asyncio.run(steward.dismiss(A))
     assert sent == []
     speaker.ends(A)

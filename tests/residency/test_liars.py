@@ -416,7 +416,7 @@ def test_who_has_much_to_copy_has_the_time_that_a_slow_disk_takes(
 
         monkeypatch.setattr(steward._orders, "_watch", watch)
         with pytest.raises(NoRoom):
-            await steward._send_away(entry)
+            await steward.transit.send_away(entry)
         steward.server_lost(one)
 
     asyncio.run(main())
@@ -503,7 +503,7 @@ def test_nobody_leaves_while_its_copies_are_given_up(tmp_path: Path) -> None:
         number = (await one.told("forget")).number
         assert steward.is_busy(one.key)
         with pytest.raises(NoRoom, match="about to be given up"):
-            await steward._send_away(entry)
+            await steward.transit.send_away(entry)
         steward.resides(one, node_pb2.Resides(session=1, number=number, allowance=GIB))
         await given_up
         assert (entry.copy_bytes, steward.is_busy(one.key)) == (0, False)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Coroutine, Iterator
 from typing import Any
 
 import pytest
-from gpuferry.monitor.residency import copies, steward, wishes
+from gpuferry.monitor.residency import copies, steward, transit, wishes
 from gpuferry.monitor.residency.copies import NoRoom
 
 from tests.residency.model import PAGE, Engine, Loop, Model, Shelf
@@ -140,7 +140,7 @@ async def play(loop: Loop, seed: int) -> None:
 def played(seed: int) -> None:
     loop = Loop()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (steward, wishes):
+        for module in (steward, transit, wishes):
             patch.setattr(module, "time", loop)
         try:
             loop.run_until_complete(play(loop, seed))

@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from gpuferry.monitor.residency import copies, steward, wishes
+from gpuferry.monitor.residency import copies, steward, transit, wishes
 
 from tests.residency.model import Engine, Loop
 from tests.residency.test_model import Program, alike, various
@@ -75,7 +75,7 @@ async def die_now_and_then(model: TurningModel, chance: random.Random) -> None:
 def played(seed: int) -> None:
     loop = Loop(STEPS_MOST)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (steward, wishes):
+        for module in (steward, transit, wishes):
             patch.setattr(module, "time", loop)
         try:
             loop.run_until_complete(play(loop, seed))

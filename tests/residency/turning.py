@@ -91,7 +91,7 @@ class Court:
             worker.connect(line)
 
         self._do(add)
-        if (residence := self._model.steward.residence(worker.key)).place is not Place.HERE:
+        if (residence := self._model.steward.transit.residence(worker.key)).place is not Place.HERE:
             self.place(worker.key, residence)
 
     def place(self, key: int, residence: Residence) -> None:
@@ -265,7 +265,7 @@ class TurningModel(Model):
 
     def _open_court(self) -> Court:
         court = Court(self, self._sharing, self._overrun)
-        self.steward.on_place = court.place
+        self.steward.transit.on_place = court.place
         return court
 
     def begin(self, devices: tuple[int, ...], quota: int, chance: random.Random) -> Engine:

@@ -15,6 +15,7 @@ from .driver import (
     INVALID_PTX,
     INVALID_SOURCE,
     INVALID_VALUE,
+    NOT_SUPPORTED,
     SUCCESS,
     UNKNOWN,
     CudaError,
@@ -25,7 +26,7 @@ from .kernels import Attribute, Config, function, launch, pack
 NO_BINARY_FOR_GPU = 209
 NEWER_PTX = 222
 CUBIN, PTX, FATBINARY, OBJECT, LIBRARY, NVVM = range(6)
-MAX_REGISTERS, TARGET = 0, 9
+MAX_REGISTERS, ERROR_LOG, ERROR_LOG_SIZE, TARGET = 0, 5, 6, 9
 NUM_REGS = 4
 
 HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
@@ -96,9 +97,9 @@ def result(cu: Driver, image: bytes) -> int:
     return int.from_bytes(cu.read(pointer, 4), "little")
 
 
-def fatbin(text: str, target: int = 80) -> bytes:
+def fatbin(text: str, target: int = 80, kind: int = 1) -> bytes:
     payload = text.encode().ljust(-(-(len(text) + 1) // 8) * 8, b"\0")
-    fields = (1, 0x0101, 64, len(payload), 0, 0, 0, 7, target, 0x11, 0)
+    fields = (kind, 0x0101, 64, len(payload), 0, 0, 0, 7, target, 0x11, 0)
     entry = struct.pack("<HHIQIIHHI8xQ8xQ", *fields)
     entry += bytes(64 - len(entry))
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry + payload)) + entry + payload
@@ -170,6 +171,23 @@ def test_damaged_files_are_refused(cu: Driver, context: int, tmp_path: Path) -> 
     path.write_bytes(image[:64])
     module = ctypes.c_uint64()
     assert cu.status("cuModuleLoad", ctypes.byref(module), str(path).encode()) == NO_BINARY_FOR_GPU
+
+
+def test_what_only_nvidias_compiler_reads_is_named(cu: Driver, context: int) -> None:
+    """LTO-IR, as an input of its own and in a fatbin."""
+    state, log = ctypes.c_uint64(), ctypes.create_string_buffer(1000)
+    options = (ctypes.c_int * 2)(ERROR_LOG, ERROR_LOG_SIZE)
+    values = (ctypes.c_uint64 * 2)(ctypes.addressof(log), len(log))
+    cu.ok("cuLinkCreate_v2", 2, options, values, ctypes.byref(state))
+    link = Link(cu, state.value)
+    assert link.add(b"BC\xc0\xde", NVVM) == NOT_SUPPORTED
+    assert link.add(fatbin("not PTX", kind=8), FATBINARY) == NO_BINARY_FOR_GPU
+    assert link.add(supplier(5)) == SUCCESS
+    first, second = log.value.decode().splitlines()
+    assert "part: LTO-IR" in first
+    assert "LTO-IR" in second
+    assert "sm_80" in second
+    cu.ok("cuLinkDestroy", link.state)
 
 
 def test_target(cu: Driver, context: int) -> None:
@@ -344,7 +362,3 @@ def test_prototypes_within_a_text(cu: Driver, context: int) -> None:
         text = CALLER.replace(".extern", "") + head + "{ ret; }\n"
         assert new_link(cu).add(text) == INVALID_PTX
         assert cu.status("cuModuleLoadData", ctypes.byref(ctypes.c_uint64()), text.encode()) == INVALID_PTX
-
-
-def test_what_only_nvidia_reads(cu: Driver, context: int) -> None:
-    assert new_link(cu).add(b"BC\xc0\xde", NVVM) == 801

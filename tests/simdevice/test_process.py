@@ -284,7 +284,7 @@ def test_runtime_of_the_toolkit(tmp_path: Path, shared: bool) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", ["vector_add_driver", "managed_memory"])
+@pytest.mark.parametrize("name", ["vector_add_driver", "managed_memory", "graph_memory"])
 def test_a_program_with_thread_sanitizer(name: str) -> None:
     """It would lay at address 0 what must lie at an address that it does not know."""
     program = toolchain.program(PROGRAMS / f"{name}.c", ["-fsanitize=thread"])

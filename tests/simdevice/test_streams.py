@@ -321,8 +321,10 @@ def test_random_graph_of_streams_and_events(cu: Driver, context: int) -> None:
 
 
 def test_who_submits_without_end_waits_for_room(cu: Driver, context: int) -> None:
-    """As with a device, whose driver has a call wait when about a thousand are before it."""
-    stream, pointer = cu.stream(), cu.alloc(4)
+    """As with a device, whose driver has a call wait when about a thousand are before it in its stream. Other
+    streams go on: one of them may be what lets that stream go on.
+    """
+    stream, other, pointer = cu.stream(), cu.stream(), cu.alloc(4)
     gate = Gate(cu, stream)
     submitted = 0
 
@@ -339,6 +341,8 @@ def test_who_submits_without_end_waits_for_room(cu: Driver, context: int) -> Non
         time.sleep(0.01)
     time.sleep(0.2)
     assert submitted < ROOM
+    cu.ok("cuMemsetD32Async", pointer, 1, 1, other)
+    cu.ok("cuStreamSynchronize", other)
     gate.open()
     thread.join(120)
     cu.ok("cuStreamSynchronize", stream)

@@ -14,6 +14,7 @@ from .errors import INVALID_IMAGE, ImageError
 MAGIC = 0xBA55ED50
 KIND_PTX = 1
 KIND_MACHINE_CODE = 2
+KIND_LTO_IR = 8
 LZ4 = 0x2000
 ZSTD = 0x8000
 EXACT = 0x100000  # machine code for sm_90a and the like: for that capability and no later one

@@ -14,6 +14,11 @@ NEWEST_ISA = 95
 LINKED_MAGIC = b"GFSIMLNK"
 DEEPEST = 8  # what was linked may be linked again; each is read as often as it is deep
 MOST_KINDS = 20  # that a message names
+KINDS = {
+    fatbin.KIND_PTX: "PTX",
+    fatbin.KIND_MACHINE_CODE: "machine code",
+    fatbin.KIND_LTO_IR: "LTO-IR (which NVIDIA's compiler alone reads)",
+}
 
 _LINKED = struct.Struct("<8sQIII4x")  # magic, size, inputs, what it was linked for, most registers
 _INPUT = struct.Struct("<QI4x")  # size, length of the name
@@ -150,7 +155,7 @@ def _best(found: list[fatbin.Entry], cc: int, kinds: set[str], room: fatbin.Room
     newer = 0
     for entry in sorted(found, key=lambda each: each.target, reverse=True):
         name = f"sm_{entry.target}"
-        kinds.add(f"PTX for {name}" if entry.kind == fatbin.KIND_PTX else f"machine code for {name}")
+        kinds.add(f"{KINDS.get(entry.kind, 'something else')} for {name}")
         if entry.kind != fatbin.KIND_PTX or entry.target > cc:
             continue
         text = entry.text(room)
