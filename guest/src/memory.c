@@ -15,14 +15,10 @@
 #define PITCH_ALIGN 512ull
 
 CUresult gf_cuMemGetInfo_v2(size_t *free, size_t *total) {
-    uint64_t free_bytes, total_bytes;
     if (free == NULL || total == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = gf_window_info(gf_device_number(), &free_bytes, &total_bytes);
-    *free = free_bytes;
-    *total = total_bytes;
-    return result;
+    return gf_window_info(gf_device_number(), free, total);
 }
 
 CUresult gf_memory_alloc(CUdeviceptr *address, size_t size) {
