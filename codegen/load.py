@@ -62,7 +62,7 @@ KEYS_OF_KIND = {
     Kind.FLAGS: {"allow"},
     Kind.POINTER: {"size", "access", "nullable"},
     Kind.DEVICE: {"error"},
-    Kind.HANDLE: {"of", "use", "nullable", "absent", "error"},
+    Kind.HANDLE: {"of", "use", "nullable", "absent", "inactive", "error"},
     Kind.IN: {"size", "count", "nullable", "bulk"},
     Kind.PAYLOAD: {"size", "bulk"},
     Kind.OUT: {"size", "count", "nullable", "error"},
@@ -84,6 +84,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
     nullable, allow, low, high = keys.get("nullable"), keys.get("allow"), keys.get("min"), keys.get("max")
     clamp, absent, error = keys.get("clamp"), keys.get("absent"), keys.get("error")
     bulk, count, values = keys.get("bulk"), keys.get("count"), keys.get("values")
+    inactive = keys.get("inactive")
     keys.done()
     misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
     if misplaced:
@@ -108,6 +109,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
         max=high.word() if high else None,
         clamp=load_clamp(clamp) if clamp else None,
         absent=absent.text() if absent else None,
+        inactive=inactive.flag() if inactive else False,
         bulk=bulk.flag() if bulk else False,
         error=error.text() if error else None,
         count=count.text() if count else None,

@@ -153,6 +153,7 @@ class Arg:
     max: str | None = None
     clamp: tuple[str, str] | None = None
     absent: str | None = None
+    inactive: bool = False
     bulk: bool = False
     error: str | None = None
     count: str | None = None

@@ -79,7 +79,8 @@ class Body:
         if first.look_up and arg is not self.ended:
             lines += [f"uint64_t {name}_wire;"]
             given = "NULL" if arg.absent == "current" else name
-            lookup = f"gf_{first.name}_look_up({name}, &{name}_object, &{name}_wire)"
+            finder = "look_up_inactive" if arg.inactive else "look_up"
+            lookup = f"gf_{first.name}_{finder}({name}, &{name}_object, &{name}_wire)"
             lines += [f"CUresult {name}_result = {lookup};"]
             if not arg.nullable:
                 lines = [*refuse(f"{given} == 0", error), *lines] if not self.zero_is_object(first) else lines

@@ -54,7 +54,7 @@ bool gf_context_open(void) {
 }
 
 /* NULL is the current context. A sticky error is no obstacle to asking about a context. */
-CUresult gf_context_look_up(CUcontext handle, struct gf_context **context, uint64_t *wire) {
+CUresult gf_context_look_up_inactive(CUcontext handle, struct gf_context **context, uint64_t *wire) {
     CUresult gone = CUDA_ERROR_INVALID_CONTEXT;
     if (handle == NULL) {
         if (gf_thread.depth == 0) {
@@ -69,10 +69,13 @@ CUresult gf_context_look_up(CUcontext handle, struct gf_context **context, uint6
         *context = gf_context_find(handle);
     }
     *wire = (uint64_t)handle;
-    if (*context == NULL) {
-        return gone;
-    }
-    return atomic_load(&(*context)->active) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return *context == NULL ? gone : CUDA_SUCCESS;
+}
+
+CUresult gf_context_look_up(CUcontext handle, struct gf_context **context, uint64_t *wire) {
+    CUresult result = gf_context_look_up_inactive(handle, context, wire);
+    bool ended = result == CUDA_SUCCESS && !atomic_load(&(*context)->active);
+    return ended ? CUDA_ERROR_CONTEXT_IS_DESTROYED : result;
 }
 
 /* What follows from the top of the stack. */

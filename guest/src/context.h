@@ -37,6 +37,8 @@ uint64_t gf_context_shown(void);
  * of a device that had failed, which is as good as new by that. */
 CUresult gf_device_failure(CUdevice device);
 bool gf_device_recovers(CUdevice device);
+/* As `gf_context_look_up`, of a primary context that is not active too. */
+CUresult gf_context_look_up_inactive(CUcontext handle, struct gf_context **context, uint64_t *wire);
 /* CUDA_SUCCESS if the context is active and has not failed; else what every call in it returns. */
 CUresult gf_context_usable(const struct gf_context *context);
 /* The same of the context that is an object's owner, whichever is current. */

@@ -51,10 +51,14 @@ static CUresult find(CUcontext handle, struct sim_context **context) {
 }
 
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext handle) {
-    struct sim_context *context;
     SIM_TRY(sim_enter());
     SIM_REQUIRE(device);
-    SIM_TRY(find(handle, &context));
+    /* of an inactive primary context, too: which device it belongs to does not change */
+    struct sim_context *context = handle ? sim_context_of(handle) : sim_thread_current();
+    if (!context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!context->is_primary && !atomic_load(&context->active))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *device = context->device->ordinal;
     return CUDA_SUCCESS;
 }

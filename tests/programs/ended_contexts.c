@@ -71,6 +71,7 @@ static void *has_a_stream(void *argument) {
 
 int main(void) {
     CUcontext first, second, current = NULL;
+    CUdevice which;
     pthread_t thread;
     start();
     CUfunction count_up = kernel("count_up");
@@ -78,6 +79,7 @@ int main(void) {
     OK(cuCtxCreate(&first, NULL, CU_CTX_SCHED_AUTO, device));
     in_another_thread(destroys, first);
     FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSynchronize());
+    FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxGetDevice(&which));
     goes_on();
     another_one(10);
     OK(cuCtxSetCurrent(context));
