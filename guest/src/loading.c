@@ -199,6 +199,20 @@ static CUresult start(struct gf_image *image, uint64_t handle, const struct gf_j
     return result;
 }
 
+/* Once: who reads the code alone suspects the driver. Programs may ask for many images that do not fit. */
+static CUresult say_unfit(CUresult result, const struct gf_target *target) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (result == CUDA_ERROR_NO_BINARY_FOR_GPU && !atomic_flag_test_and_set(&said)) {
+        bool text_alone = (target->kinds & GF_IMAGE_SASS) == 0;
+        gf_error(
+            "an image that the program loads has no code for this device, which is sm_%u and takes %s: build "
+            "it with -gencode arch=compute_%u,code=compute_%u, or ask its library for PTX",
+            target->capability, text_alone ? "PTX alone, no machine code (SASS)" : "PTX and machine code",
+            target->capability, target->capability);
+    }
+    return result;
+}
+
 CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_jit_log *log, uint64_t *out) {
     const int32_t *attributes = gf_device_here()->attributes;
     struct gf_target target = {
@@ -213,7 +227,7 @@ CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_ji
     gf_reach(image, UINT64_MAX, false); /* the kernel is asked whether it can be read */
     CUresult result = gf_image_pick(image, &target, &picked);
     if (result != CUDA_SUCCESS) {
-        return result;
+        return say_unfit(result, &target);
     }
     uint64_t handle;
     bool is_module = kind == GF_HANDLE_MODULE;

@@ -33,6 +33,8 @@ def test_messages_reach_the_program(shared_monitor: Monitor) -> None:
     for wanted in ("cannot load a module", "kernel fail: assertion failed"):
         assert any(wanted in line for line in here), native.stderr
         assert any(wanted in line for line in there), remote.stderr
+    assert any("no PTX for sm_" in line for line in here), native.stderr
+    assert any("no code for this device" in line for line in there), remote.stderr  # the guest saw it
     refusals = [[line for line in lines if line.startswith("cu")] for lines in (here, there)]
     assert refusals[0] == refusals[1]
     assert [line.split()[0].rstrip(":") for line in refusals[0]] == REFUSED, refusals[0]

@@ -21,6 +21,17 @@ static const char assert_ptx[] =
     "  st.param.b64 [x4], 1;\n  call.uni __assertfail, (x0, x1, x2, x3, x4);\n }\n"
     "FINE:\n  atom.global.add.u32 %i, [%a], 1;\n  ret;\n}\n";
 
+// A fatbin with one text, which is for newer devices.
+static const struct {
+    uint32_t magic;
+    uint16_t version, header_size;
+    uint64_t size;
+    uint16_t kind, unknown;
+    uint32_t entry_header_size;
+    uint64_t stored;
+    uint32_t compressed, options, toolkit, capability, others[8];
+} newer = {0xba55ed50, 1, 16, 64, 1, 0, 64, 0, 0, 0, 0, 999, {0}};
+
 static void refused(void) {
     CUexternalMemory memory;
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC description = {.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD};
@@ -52,6 +63,7 @@ int main(void) {
     OK(cuMemsetD32(data, 0, 1));
     FAILS(CUDA_ERROR_INVALID_PTX,
           cuModuleLoadData(&loaded, ".version 7.0\n.target sm_80\n.visible .entry x() {"));
+    FAILS(CUDA_ERROR_NO_BINARY_FOR_GPU, cuModuleLoadData(&loaded, &newer));
     refused();
     OK(cuModuleLoadData(&loaded, assert_ptx));
     OK(cuModuleGetFunction(&fail, loaded, "fail"));
