@@ -8,7 +8,7 @@
 
 #define GF_ARRIVALS 8 /* GF_CHUNK each at most: 32 MiB */
 
-/* Empty at first. Nobody but gf_arrivals_wait may leave it behind once one was started. */
+/* Empty at first. Whoever started one calls gf_arrivals_wait before it ends. */
 struct gf_arrivals {
     struct gf_call calls[GF_ARRIVALS];
     unsigned started, finished;
