@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import programs
 from tests.helpers.programs import Program
 from tests.helpers.running import real_gpu
 from tests.migration.gate import Way
 from tests.migration.test_differential import (
     FAILING,
+    MOVABLE,
     REFUSALS,
     SEVERAL,
     SOME,
@@ -29,7 +29,7 @@ from tests.residency.departures import BUSY, BUSY_SECONDS, SHARES, WAITING_SECON
 pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(real_gpu(), reason="needs the simulated device")]
 
 SEEDS = 4  # of the long suite; the first one of some is in the short one
-ALL = [program for program in programs.with_long_ones() if program.name not in SEVERAL]
+ALL = [program for program in MOVABLE if program.name not in SEVERAL]
 
 
 @pytest.fixture(scope="session")
