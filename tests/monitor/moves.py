@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from gpuferry.specs._generated import control_pb2
@@ -19,6 +21,18 @@ TOKEN = token_of("both monitors")
 MIB = 1 << 20
 STATE = control_pb2
 SURPLUS = {"gpuferry.monitor.pool.pool:SURPLUS_SECONDS": 0.2}
+
+
+@contextlib.contextmanager
+def whole(monitor: harness.Monitor) -> Iterator[None]:
+    """Two devices have one API server each and nothing else, before and after."""
+    monitor.wait_idle(2)
+    yield
+    for name in ("go", "refuse"):
+        Path(monitor.runtime, name).unlink(missing_ok=True)
+    status = monitor.wait_idle(2)
+    assert not status.sessions
+    assert [device.memory_granted for device in status.devices] == [0, 0]
 
 
 def start(

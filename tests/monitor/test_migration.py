@@ -35,6 +35,7 @@ from tests.monitor.moves import (
     session,
     settled,
     start,
+    whole,
 )
 
 
@@ -46,21 +47,13 @@ def shared() -> Iterator[harness.Monitor]:
 
 @pytest.fixture
 def monitor(shared: harness.Monitor) -> Iterator[harness.Monitor]:
-    """Two devices with one API server each, whole before and after each test."""
-    shared.wait_idle(2)
-    yield shared
-    for name in ("go", "refuse"):
-        Path(shared.runtime, name).unlink(missing_ok=True)
-    status = shared.wait_idle(2)
-    assert not status.sessions
-    assert [device.memory_granted for device in status.devices] == [0, 0]
-
-
-# -- another monitor in the middle
+    with whole(shared):
+        yield shared
 
 
 @pytest.fixture
 def first() -> Iterator[harness.Monitor]:
+    """One that ends in the middle of it, so that another takes over."""
     with start("--pool", "1", "--orphan-grace", "60") as running:
         running.wait_idle(2)
         yield running

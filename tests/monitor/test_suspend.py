@@ -16,7 +16,7 @@ from gpuferry.monitor.door.handshake import Extension
 from gpuferry.specs._generated import control_pb2, frames, snapshot_pb2
 
 from tests.monitor import harness
-from tests.monitor.moves import STATE, SURPLUS, granted, guest, replace, session, settled, start
+from tests.monitor.moves import STATE, SURPLUS, granted, guest, replace, session, settled, start, whole
 
 
 @pytest.fixture(scope="module")
@@ -27,21 +27,13 @@ def shared() -> Iterator[harness.Monitor]:
 
 @pytest.fixture
 def monitor(shared: harness.Monitor) -> Iterator[harness.Monitor]:
-    """Two devices with one API server each, whole before and after each test."""
-    shared.wait_idle(2)
-    yield shared
-    for name in ("go", "refuse"):
-        Path(shared.runtime, name).unlink(missing_ok=True)
-    status = shared.wait_idle(2)
-    assert not status.sessions
-    assert [device.memory_granted for device in status.devices] == [0, 0]
-
-
-# -- another monitor in the middle
+    with whole(shared):
+        yield shared
 
 
 @pytest.fixture
 def first() -> Iterator[harness.Monitor]:
+    """One that ends in the middle of it, so that another takes over."""
     with start("--pool", "1", "--orphan-grace", "60") as running:
         running.wait_idle(2)
         yield running
