@@ -139,9 +139,10 @@ def find(
     Raises NoMonitor and OSError, Damaged too.
     """
     folders = [runtime_directory(), os.path.join(runtime_directory(), REGISTRY)]
-    if not (flag or os.environ.get(variable) or any(published(folder) for folder in folders)):
-        _wait_for_a_monitor(folders[0])
     here = [published(folder) for folder in folders]
+    if not (flag or os.environ.get(variable) or any(here)):
+        _wait_for_a_monitor(folders[0])
+        here = [published(folder) for folder in folders]
     if flag:
         address, source = flag, "command line"
     elif os.environ.get(variable):

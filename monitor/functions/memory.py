@@ -17,7 +17,7 @@ class Where(NamedTuple):
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """All GPUs that it has."""
+        """The ordinals of all GPUs of the program, whether its memory is there or away: `gpu` first."""
         return (self.gpu, *self.also)
 
 

@@ -26,11 +26,11 @@ class Patience:
         self._began, self._before = clock(), starved(pid)
 
     def passed(self) -> float:
-        """Seconds since it began."""
+        """Seconds of wall time since this limit began."""
         return self._clock() - self._began
 
     def starved(self) -> float:
-        """Seconds of these for which the process waited for a processor."""
+        """Seconds of wall time since then in which the process waited for a processor."""
         return max(0.0, self._starved(self._pid) - self._before)
 
     def left(self) -> float:

@@ -222,6 +222,7 @@ def test_memory_is_freed_behind_copies_of_other_devices(cu: Driver, context: int
     cu.ok("cuMemsetD8_v2", memory, 7, size)
     with cu.context(1):
         stream, target = cu.stream(), cu.alloc(size)
+        # The copy is still to come when its source is given up; on a slower machine this proves less.
         later = HOST_FUNCTION(lambda _: time.sleep(0.1))
         cu.ok("cuLaunchHostFunc", stream, later, None)
         cu.ok("cuMemcpyDtoDAsync_v2", target, memory, size, stream)

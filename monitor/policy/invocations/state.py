@@ -91,7 +91,7 @@ class Replica:
 
     @property
     def cards(self) -> tuple[Card, ...]:
-        """All of its GPUs."""
+        """The GPUs on which the replica counts, `card` first; empty while it is on none."""
         return (self.card, *self.also) if self.card else ()
 
 
