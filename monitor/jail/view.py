@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,9 @@ PACKAGES = ("apiserver", "migration", "specs", "native")
 # Bound where they are; those that are symbolic links into /usr are made anew.
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+# One beside the machine's own may be faster (native/tls/DESIGN.md). Only these files of its folder: nobody
+# knows what else is there.
+ENCRYPTION = ("libcrypto.so.*", "libssl.so.*")
 BUILT_IN = "build/tree"  # where a library that is not installed finds its compiler
 
 # Of the monitor's environment; all else stays outside: any variable of an operator may hold a secret.
@@ -40,6 +44,9 @@ def files(outside: Mapping[str, str], simulated: bool) -> Iterator[str]:
         assert found
         for folder in found.submodule_search_locations or ():
             yield os.path.realpath(folder)
+    for folder in filter(os.path.isabs, outside.get("LD_LIBRARY_PATH", "").split(":")):
+        for pattern in ENCRYPTION:
+            yield from itertools.chain.from_iterable(map(chain, map(str, sorted(Path(folder).glob(pattern)))))
     for library in outside.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
         yield from (chain(library) if "/" in library and os.path.exists(library) else [])
     if simulated:

@@ -34,8 +34,8 @@ class Patience:
         return max(0.0, self._starved(self._pid) - self._before)
 
     def left(self) -> float:
-        """Seconds until it may be late; 0 or less: it is. How long it waited for a processor is asked for once
-        the limit has passed, and nearly nothing takes that long.
+        """Seconds until it may be late; 0 or less: it is. Nothing is asked of the kernel before the limit has
+        passed, and nearly nothing takes that long.
         """
         passed = self.passed()
         starved = self.starved() if passed >= self._limit else 0.0

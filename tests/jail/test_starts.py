@@ -187,6 +187,16 @@ def test_whoever_lives_there_can_use_its_device_files() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_openssl_that_the_monitor_finds_is_shown_and_nothing_beside_it(tmp_path: Path) -> None:
+    """A faster one than the machine's lies in a folder of its own, maybe behind a link."""
+    (tmp_path / "libcrypto.so.3.5").touch()
+    (tmp_path / "libcrypto.so.3").symlink_to("libcrypto.so.3.5")
+    (tmp_path / "token").touch()
+    shown = set(view.files({"LD_LIBRARY_PATH": f":{tmp_path}:relative"}, simulated=True))
+    found = {path for path in shown if path.startswith(str(tmp_path))}
+    assert found == {str(tmp_path / name) for name in ("libcrypto.so.3", "libcrypto.so.3.5")}
+
+
 def test_the_folder_of_nvidias_driver_is_shown_wherever_it_is(tmp_path: Path) -> None:
     """A container's may lie in /usr/local/nvidia, and be found by LD_LIBRARY_PATH."""
     shutil.copy(SIM_LIBRARY, tmp_path / "libcuda.so.1")
