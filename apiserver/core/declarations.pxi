@@ -3,7 +3,7 @@
 from libc.errno cimport EAGAIN, EBADMSG, EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, getenv, malloc, realloc
+from libc.stdlib cimport abort, calloc, free, getenv, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset, strlen, strncmp
 from cython.operator cimport dereference, predecrement, preincrement
 from libcpp.algorithm cimport sort
@@ -80,13 +80,14 @@ cdef extern from "<sys/mman.h>" nogil:
     int memfd_create(const char *name, unsigned int flags)
 
 cdef extern from "<unistd.h>" nogil:
-    int SEEK_SET, SEEK_END
+    int SEEK_SET, SEEK_END, STDERR_FILENO
     int close(int fd)
     int usleep(unsigned int microseconds)
     int dup2(int fd, int target)
     int dup3(int fd, int target, int flags)
     ssize_t pread(int fd, void *target, size_t size, long offset)
     ssize_t pwrite(int fd, const void *data, size_t size, long offset)
+    ssize_t write(int fd, const void *data, size_t size)
     long lseek(int fd, long offset, int whence)
     int ftruncate(int fd, long size)
 

@@ -1,6 +1,6 @@
 # The session, and the process that serves it: one room for each owner (core/rooms, DESIGN.md). Locks are taken in this
 # order: move.lock, sending.lock, lock; window.lock last.
-# Of no room: codec declarations session types session_ops scrub tensor_maps
+# Of no room: codec declarations exhaustion session types session_ops scrub tensor_maps
 
 cdef struct Session:
     pthread_mutex_t lock        # of every room that says so

@@ -30,7 +30,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work_ready, op_done = PTHREAD_COND_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct sim_stream *ready; /* claimed streams whose head can run, by priority */
-static unsigned idle_threads, busy_threads, waking_threads;
+static unsigned ready_count;
+static unsigned idle_threads, busy_threads;
+/* Threads that were begun or woken and have not looked at `ready` yet. On a machine with too much to do that
+ * takes a while, in which others may do the work: for each stream that becomes ready one is called, but no
+ * more than there are streams. */
+static unsigned coming_threads, waking_threads;
 static unsigned running; /* operations that may be at work on device memory, but for kernels */
 static unsigned wanting_alone;
 static _Atomic unsigned queued; /* changed with the lock held */
@@ -74,10 +79,25 @@ static void *worker(void *unused);
 
 static void start_worker(void) {
     int error = sim_spawn(worker);
-    if (error == 0)
+    if (error == 0) {
         busy_threads++;
-    else if (busy_threads + idle_threads == 0)
+        coming_threads++;
+    } else if (busy_threads + idle_threads == 0) {
         sim_message(SIM_LOG_ERROR, "cannot start a thread (error %d): queued work waits", error);
+    }
+}
+
+/* Sees that there is a thread for each stream that is ready. */
+static void call_worker(void) {
+    if (ready_count <= coming_threads)
+        return;
+    if (idle_threads > waking_threads) {
+        waking_threads++;
+        coming_threads++;
+        pthread_cond_signal(&work_ready);
+    } else if (busy_threads < MAX_BUSY_THREADS) {
+        start_worker();
+    }
 }
 
 static void make_ready(struct sim_stream *stream) {
@@ -89,12 +109,8 @@ static void make_ready(struct sim_stream *stream) {
         place = &ready;
     stream->next_ready = *place;
     *place = stream;
-    if (idle_threads > waking_threads) {
-        waking_threads++;
-        pthread_cond_signal(&work_ready);
-    } else if (busy_threads < MAX_BUSY_THREADS) {
-        start_worker();
-    }
+    ready_count++;
+    call_worker();
 }
 
 static bool can_run(const struct sim_stream *stream) {
@@ -213,8 +229,7 @@ static void execute(struct sim_stream *stream, bool in_worker) {
     running += counts;
     if (steps_aside) {
         busy_threads--;
-        if (ready && busy_threads < MAX_BUSY_THREADS)
-            start_worker();
+        call_worker();
     }
     pthread_mutex_unlock(&lock);
     delay();
@@ -243,6 +258,7 @@ static void let_go(struct sim_stream *stream, struct sim_op *op) {
 static void *worker(void *unused) {
     (void)unused;
     pthread_mutex_lock(&lock);
+    coming_threads--;
     for (;;) {
         struct timespec deadline;
         int error = 0;
@@ -254,13 +270,16 @@ static void *worker(void *unused) {
             error = pthread_cond_timedwait(&work_ready, &lock, &deadline);
             idle_threads--;
             busy_threads++;
-            if (waking_threads)
+            if (waking_threads) { /* whichever of those that wait it was */
                 waking_threads--;
+                coming_threads--;
+            }
         }
         if (!ready)
             break;
         struct sim_stream *stream = ready;
         ready = stream->next_ready;
+        ready_count--;
         for (bool more = true; more;) {
             struct sim_op *op = stream->head;
             execute(stream, true);

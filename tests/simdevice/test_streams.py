@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import random
 import threading
 import time
@@ -347,3 +348,27 @@ def test_who_submits_without_end_waits_for_room(cu: Driver, context: int) -> Non
     thread.join(120)
     cu.ok("cuStreamSynchronize", stream)
     assert submitted == ROOM + 1000
+
+
+def test_work_that_goes_to_and_fro_takes_as_many_threads_as_there_are_streams(
+    cu: Driver, context: int
+) -> None:
+    """Each step makes the other stream ready. On a busy machine whoever is called for it comes late, and a
+    thread was begun in its place: hundreds, whose stacks were an API server's memory.
+    """
+    streams, event, pointer = (cu.stream(), cu.stream()), cu.out("cuEventCreate", 2), cu.alloc(4)
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # inherited by the device's threads: all but one have to wait
+    try:
+        gate = Gate(cu, streams[0])
+        for step in range(400):
+            here, there = streams[step % 2], streams[(step + 1) % 2]
+            cu.ok("cuMemsetD8Async", pointer, step % 256, 4, here)
+            cu.ok("cuEventRecord", event, here)
+            cu.ok("cuStreamWaitEvent", there, event, 0)
+        before = len(os.listdir("/proc/self/task"))
+        gate.open()
+        cu.ok("cuCtxSynchronize")
+        assert len(os.listdir("/proc/self/task")) <= before + 4
+    finally:
+        os.sched_setaffinity(0, cores)
