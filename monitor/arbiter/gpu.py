@@ -343,10 +343,7 @@ class Arbiter:
 
     def _take(self, key: int, holding: Holding, now: int) -> None:
         self._charge(key, holding, now)
-        if not self._policy.waiting():  # it holds nobody up
-            holding.stopped = now
-            return
-        self._go_on_without(key, now)
+        self._go_on_without(key, now)  # also if nobody waits: it may be its own next call that ends it
         self.overruns += 1
         self._voice.taken(key, now)
 

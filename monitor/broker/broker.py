@@ -597,6 +597,10 @@ class Broker(PoolListener):
         """What each known device has to give and has granted."""
         return self._placer.devices.values()
 
+    def memory_limit(self, tenant: str) -> float:
+        """Bytes that a tenant's sessions may be granted together on all devices."""
+        return self._tenancy.share(tenant).memory
+
     def standing(self, tenant: str) -> Standing:
         """What a tenant has here: waiting, sessions, memory."""
         return self._placer.standing(tenant)

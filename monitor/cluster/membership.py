@@ -254,6 +254,7 @@ class Membership:
         if changed:
             log.info("limits of tenants changed", set_by=source.name.lower(), tenants=len(limits))
             self._broker.dispatch()
+            self._steward.invocations.gpus_changed()  # what of them is for whom
         return changed
 
     def _know(self, source: Source, tenants: Set[str]) -> None:

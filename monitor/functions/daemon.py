@@ -32,6 +32,7 @@ from .engine import Engine
 from .fleet import Fleet
 from .front import Front
 from .gpu_server import GpuServer, Way, way_of
+from .memory import Where
 from .metrics import Metrics
 from .schedule import Schedule
 from .server import FunctionServer
@@ -71,7 +72,12 @@ class Daemon:
             fleet = Fleet(partial(environment_of, config), lambda: schedule.gpus, shelf.file)
             metrics = Metrics()
             engine = Engine(schedule, fleet, gpu_server, config.queue, (metrics, gpu_server))
-            gpu_server.on_moved, gpu_server.on_lost = engine.moved, engine.session_lost
+
+            def moved(program: bytes, where: Where) -> None:
+                engine.moved(program, where)
+                metrics.placed(program, where)
+
+            gpu_server.on_moved, gpu_server.on_lost = moved, engine.session_lost
             fleet.ended = gpu_server.over
             catalogue = Catalogue(shelf, schedule, fleet, engine, shared)
             metrics.show(catalogue.all, gpu_server.where)

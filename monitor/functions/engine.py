@@ -208,6 +208,9 @@ class Engine:
         if wanted.gpu_memory > (most := max(gpus.memory.values())):
             wants, has = exact_size(wanted.gpu_memory), exact_size(most)
             return f"gpu_memory: {wants} fit on no GPU: the largest has {has} for programs"
+        if (asked := wanted.gpu_memory * max(wanted.gpus, 1)) > gpus.allowed:
+            wants, has = exact_size(asked), exact_size(int(gpus.allowed))
+            return f"gpu_memory: {wants} are asked for, and the GPU server grants this tenant {has}"
         return None
 
     def take_gpus(self) -> None:
@@ -218,7 +221,7 @@ class Engine:
         if not gpus or not gpus.memory or gpus == self._taken:
             return
         self._taken = gpus
-        self._schedule.take(gpus.memory, gpus.promised, gpus.usual)
+        self._schedule.take(gpus.memory, gpus.promised, gpus.usual, gpus.allowed)
         if not known:
             self._wait_anew()
         for unit in self._fleet.units():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -212,6 +213,7 @@ class GpuServer:
                 reply.more,
                 {**before.promised, **promised},
                 usual,
+                reply.allowed or math.inf,
             )
             if self.gpus.memory:
                 self._known.set()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -17,6 +20,7 @@ from .replica import Replica
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 RESULTS = ("ok", *(code.value for code in Code))
+NEWS_SECONDS = 1.0  # that the GPU server takes at most to say where a replica's first memory is
 STATES = ("starting", "idle", "busy", "ending")
 
 
@@ -28,6 +32,15 @@ class Spent:
     gpu: float = 0.0  # of those: on one that has memory on a GPU
 
 
+class Untold(NamedTuple):
+    """An invocation that ended before it was known whether its replica has memory on a GPU."""
+
+    program: bytes
+    function: Function
+    seconds: float
+    ended: float
+
+
 class Metrics:
     """Counts what happens to invocations; shows it with what there is at the moment."""
 
@@ -36,6 +49,7 @@ class Metrics:
         self._functions: Callable[[], Iterable[Function]] = tuple
         self._where: Callable[[Replica], Where | None] = lambda _: None
         self._gpus_of: dict[int, tuple[int, ...]] = {}  # of an invocation, when it began
+        self._untold = deque[Untold]()  # oldest first
         self._gpus: set[int] = set()  # of which there are series
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -107,10 +121,28 @@ class Metrics:
             # Its memory may have come during its first one, and is gone where that ended its replica.
             if job.place and (where := self._where(job.place.unit.replica)):
                 gpus = where.gpus
-            for gpu in gpus:
-                self._gpus.add(gpu)
-                self._held.labels(name, str(gpu)).inc(seconds)
-                spent.gpu += seconds
+            elif job.place and not gpus and (program := job.place.unit.replica.program):
+                self._untold.append(Untold(program, job.function, seconds, time.monotonic()))
+            self._hold(name, gpus, seconds)
+        self._drop_old()
+
+    def _hold(self, name: str, gpus: Collection[int], seconds: float) -> None:
+        for gpu in gpus:
+            self._gpus.add(gpu)
+            self._held.labels(name, str(gpu)).inc(seconds)
+            self.spent[name].gpu += seconds
+
+    def _drop_old(self) -> None:
+        while self._untold and self._untold[0].ended < time.monotonic() - NEWS_SECONDS:
+            self._untold.popleft()
+
+    def placed(self, program: bytes, where: Where) -> None:
+        """A replica's memory is there: what it just did, did it there."""
+        self._drop_old()
+        for one in [one for one in self._untold if one.program == program]:
+            self._untold.remove(one)
+            if not one.function.removed:
+                self._hold(one.function.name, where.gpus, one.seconds)
 
     def refused(self, function: Function, code: Code) -> None:
         """An invocation was not accepted."""

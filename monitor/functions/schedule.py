@@ -109,11 +109,16 @@ class Schedule:
         self._policy.on_gpu(GPU, MEMORY, time.monotonic())
 
     def take(
-        self, gpus: Mapping[int, int], promised: Mapping[int, int] = MappingProxyType({}), usual: int = 0
+        self,
+        gpus: Mapping[int, int],
+        promised: Mapping[int, int] = MappingProxyType({}),
+        usual: int = 0,
+        allowed: float = math.inf,
     ) -> None:
         """There are these GPUs. The first time the policy begins anew: of what waits it must hear again, and
         of what runs, or is anywhere, it knows nothing. `promised`: what programs may be granted of each, if
-        that is bounded; `usual`: what a program is granted that asks for none.
+        that is bounded; `usual`: what a program is granted that asks for none; `allowed`: what all may be
+        granted together.
         """
         now = time.monotonic()
         if not self.known:
@@ -125,6 +130,7 @@ class Schedule:
         for gpu, memory in gpus.items():
             self.gpus[gpu] = memory
             self._policy.on_gpu(gpu, memory, now, promised.get(gpu, math.inf))
+        self._policy.on_limit(allowed, now)
         if self._usual != usual:
             self._usual = usual
             for deployment in list(self._deployed.values()):

@@ -75,6 +75,9 @@ class TimeSharing:
     Who requests nothing has what is left, and that may be nothing. So that nobody waits for ever, whoever has
     waited longest goes first once it has waited for a whole window, but only one such turn in each window.
 
+    That holds for who is at its limit, too: only who is charged while it waits is so for a whole window, and
+    what it began may wait for its own next call.
+
     Who comes has had nothing, and goes before all others until it has had as much. So an owner whose sessions
     are short and follow each other would have all of the GPU. Therefore each goes on with what one of his has
     had that ended. Its limit is for what it has itself.
@@ -168,7 +171,7 @@ class TimeSharing:
         if member is None:
             if not self._queue:
                 return None
-            return Rest(int(self._shut[0][0]))
+            return Rest(min(int(self._shut[0][0]), self._passes_over_at()))
         return self._begin(member, now)
 
     def take(self, session: int, now: int) -> Turn | None:
@@ -214,10 +217,11 @@ class TimeSharing:
 
     def _passed_over(self, now: int) -> Member | None:
         """Who has waited for a whole window, if nobody has gone first for that in as long."""
-        if now - self._favoured < self._length or not self._queue:
-            return None
-        first = next(iter(self._queue.values()))
-        return first if now - first.since >= self._length and self._may_go(first, now) else None
+        return next(iter(self._queue.values())) if self._queue and now >= self._passes_over_at() else None
+
+    def _passes_over_at(self) -> int:
+        """When that will be. Somebody waits."""
+        return max(next(iter(self._queue.values())).since, self._favoured) + self._length
 
     def _most_owed(self, now: int) -> Member | None:
         """Of those that have had less than they requested, the one that misses most of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterable
 
 import grpc
@@ -34,16 +35,18 @@ class Listening:
         may_speak: Callable[[], bool] = lambda: True,
         all_back: Callable[[], bool] = lambda: True,
         rooms: Callable[[], Iterable[DeviceRoom]] = tuple,
+        allowed: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """`tenant`: whose programs it may speak of; None: those without one, as is the operator's. `move`:
         moves a session to a GPU, or says why not. `may_speak`: whether one more note is heard now.
         `all_back`: whether no session of an earlier monitor is unknown any more. `rooms`: what may be granted
-        of each device.
+        of each device. `allowed`: bytes that the caller's sessions may be granted together.
         """
         self._move = move
         self._may_speak = may_speak
         self._all_back = all_back
         self._rooms = rooms
+        self._allowed = allowed
         self._steward = steward
         self._tenant = tenant
         self._words: dict[bytes, bytes] = {}  # what the caller calls a program, by its digest
@@ -147,6 +150,7 @@ class Listening:
                     gpus=self._told_of_gpus(),
                     elastic=self._steward.elastic,
                     more=self._steward.expects_more,
+                    allowed=self._told_allowed(),
                 )
             news, self._news = self._news, {}
             for program, where in news.items():
@@ -158,6 +162,10 @@ class Listening:
                     )
                 else:
                     yield control_pb2.InvocationReply(program=word, lost=True)
+
+    def _told_allowed(self) -> int:
+        allowed = self._allowed()
+        return 0 if math.isinf(allowed) else int(allowed)
 
     def _told_of_gpus(self) -> list[control_pb2.InvocationGpu]:
         rooms = {room.ordinal: room for room in self._rooms()}

@@ -229,6 +229,9 @@ def test_what_no_gpu_could_ever_have_is_not_deployed(tmp_path: Path) -> None:
             deploying = asyncio.ensure_future(catalogue.deploy(Deployment("f", source="x", gpus=3)))
             (await started(fleet, 0)).may_start.set()
             await deploying
+            memory.gpus = Gpus({0: 4 << 30, 1: 4 << 30}, True, allowed=3 << 30)
+            with pytest.raises(WrongDeployment, match=r"4GiB are asked for, and .* grants this tenant 3GiB"):
+                await catalogue.deploy(Deployment("f", source="x", gpus=2, gpu_memory=2 << 30))
             shelf.close()
 
     asyncio.run(asyncio.wait_for(deploy(), 60))

@@ -27,14 +27,15 @@ from tests.migration.rounds import RUNNING, migrate
 from tests.monitor import harness
 
 TOKEN = token_of("both monitors")
+DEVICES, POOL = 2, 2  # room for all processes of the largest program, whichever of them have moved
 
 
 class Node:
     """A monitor, and what stands before it."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
-        settings: dict[str, Any] = {"GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_TOKEN": TOKEN}
-        options = ("--pool", "1", "--memory", str(QUOTA))  # less than all, for code takes memory too
+        settings: dict[str, Any] = {"GPUFERRY_SIM_DEVICES": str(DEVICES), "GPUFERRY_TOKEN": TOKEN}
+        options = ("--pool", str(POOL), "--memory", str(QUOTA))  # less than all, for code takes memory too
         self.monitor = stack.enter_context(harness.monitor(*options, server=None, **settings))
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listening.getsockname()[1]}"
@@ -182,7 +183,7 @@ class Crossing:
 def as_before(status: control_pb2.StatusReply) -> bool:
     """No session is left, and all that was given to one is free."""
     return not status.sessions and all(
-        device.pool_idle == 1 and device.memory_granted == 0 for device in status.devices
+        device.pool_idle == POOL and device.memory_granted == 0 for device in status.devices
     )
 
 

@@ -112,6 +112,7 @@ static void array_between(CUarray array, CUdeviceptr from, CUdeviceptr to) {
     rows.dstPitch = 32;
     OK(cuCtxSetCurrent(primary[1]));
     OK(cuMemcpy2D(&rows));
+    OK(cuCtxSynchronize()); // it is within one device, and the call need not wait for it
 }
 
 // A blocking copy between devices comes behind all that both were given, and before what follows.

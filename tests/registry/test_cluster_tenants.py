@@ -178,6 +178,30 @@ def test_a_crowd_of_one_tenant_leaves_places_to_wait_to_others(monkeypatch: pyte
     asyncio.run(main())
 
 
+def test_a_guest_waits_no_longer_than_it_wants_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUFERRY_MAX_WAIT held in a GPU server's queue alone: a registry kept all as long as it likes."""
+    waits: list[float] = []
+
+    async def over_at_once(seconds: float, what: Any) -> None:
+        waits.append(seconds)
+        what.close()
+        raise asyncio.TimeoutError
+
+    async def main() -> None:
+        made = redirector(Limits(), max_wait=10.0)
+        for wanted in (0.0, 2.0, 60.0):
+            one = guest()
+            one.hello = one.hello._replace(max_wait=wanted)
+            made.arrive([one])
+        await asyncio.gather(*made._waiting)
+        assert waits == [10.0, 2.0, 10.0]
+        assert len(made.refused) == 3
+        await made.close()
+
+    monkeypatch.setattr(redirect, "within", over_at_once)
+    asyncio.run(main())
+
+
 def test_those_who_wait_ask_once_for_all_who_want_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each looked through all servers and tenants at each heartbeat: one tenant's thousand guests that wait
     for a label that nobody has kept a registry of twenty servers from doing anything else.

@@ -27,6 +27,9 @@ class Plain:
         limit, used = self.clients[session].limit or 1000, self.used(session, now)
         return limit >= 1000 or used == 0 or used * 1000 < limit * self.span(now)
 
+    def favours(self, now: int) -> bool:
+        return now - max(self.since[self.queue[0]], self.favoured) >= self.window
+
     def next(self, now: int) -> int | Rest | None:
         if not self.queue:
             return None
@@ -34,13 +37,12 @@ class Plain:
             if now - min(self.since[self.queue[0]], now) >= self.window <= now - self.favoured:
                 self.favoured = now
             return self.queue[0]
+        if self.favours(now):
+            self.favoured = now
+            return self.queue[0]
         free = [session for session in self.queue if self.may_go(session, now)]
         if not free:
             return Rest(0)
-        first = self.queue[0]
-        if first in free and now - self.since[first] >= self.window and now - self.favoured >= self.window:
-            self.favoured = now
-            return first
         owed = []
         for place, session in enumerate(free):
             request, used = self.clients[session].request, self.used(session, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 from gpuferry.monitor.arbiter.gpu import HASTE, Arbiter, Use, Voice
@@ -175,6 +176,34 @@ def test_a_kernel_that_never_ends_holds_others_up_once(rests: bool) -> None:
     assert at.gpus.deadline() == now + (OVERRUN if rests else HASTE)
     at.gpus.tick(now + HASTE)
     assert at.words(A) == ([] if rests else [Word.TAKEN])
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_who_is_at_its_limit_by_what_waits_for_its_next_call_may_make_it(alone: bool) -> None:
+    """A stream that waits for a word of memory is charged as a kernel is, and so was at its limit for ever.
+    Who is alone had to stop, and its turn was never taken: its program, which would have written the word,
+    stood still.
+    """
+    house = House()
+    house.add(A, B)
+    house.gpus.assign(A, A, 0, 500, "", 0)
+    house.ask(A, 0)
+    if not alone:
+        house.ask(B, 0)
+    begins, now = [0], 0
+    while now < 60 * S:
+        now = house.gpus.deadline() or 60 * S
+        house.gpus.tick(now)
+        words = house.words(A)
+        if Word.GO in words:
+            begins.append(now)
+        if Word.TAKEN in words:  # what it began goes on: it never says REST
+            house.ask(A, now)
+        if Word.STOP in house.words(B):
+            house.say(B, Word.BACK, now)
+            house.ask(B, now)
+    assert house.use(A, now).used == 10 * S
+    assert max(after - before for before, after in pairwise([*begins, now])) <= 11 * S
 
 
 def test_a_turn_comes_back_with_whoever_is_gone() -> None:

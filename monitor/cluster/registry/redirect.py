@@ -206,7 +206,8 @@ class Redirector:
         guest = waiting.guest
         try:
             self._check_possible(guest)
-            server, ticket = await within(self._max_wait, self._find(waiting))
+            most = min(self._max_wait, guest.hello.max_wait or self._max_wait)
+            server, ticket = await within(most, self._find(waiting))
         except asyncio.TimeoutError:
             self.turn_away(guest.connection, guest.peer, self._refusal(guest))
             return

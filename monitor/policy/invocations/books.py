@@ -33,6 +33,7 @@ class Books(Ledger):
         self._ends = evict == "end"
         self._now = 0.0
         self._cards: dict[int, Card] = {}
+        self._allowed = math.inf  # bytes that replicas may be promised together on all GPUs
         self._waits: dict[int, Invocation] = {}
         self._turn: dict[int, int] = {}  # of those that wait: place in the order of arrival
         self._newest = self._oldest = 0
@@ -133,6 +134,10 @@ class Books(Ledger):
         self._open += card.open
         self._largest = max(self._largest, memory)
         self._joined(card)
+
+    def on_limit(self, allowed: float, now: float) -> None:
+        self._now, self._allowed = now, allowed
+        self._keep_limit(0)
 
     def _resize(self, card: Card, memory: int) -> None:
         card.memory = memory
@@ -385,6 +390,7 @@ class Books(Ledger):
         for each in (card, *also):
             self._make_room(each, memory)
             self._keep_promises(each, promise or perhaps)
+        self._keep_limit((promise or perhaps) * (1 + len(also)))
         return also
 
     def _returning(self, flow: Flow, card: Card) -> Replica | None:
@@ -417,6 +423,11 @@ class Books(Ledger):
             if away is None and not (card.idle or card.guests):
                 return
             self._end(away or self._leaver(card))
+
+    def _keep_limit(self, more: int) -> None:
+        """The same of all GPUs together."""
+        while self._idle and sum(card.bound for card in self._cards.values()) + more > self._allowed:
+            self._end(next((one for one in self._idle if not one.resident), None) or self._surplus())
 
     def _leaver(self, card: Card) -> Replica:
         """Who makes room on this GPU; those of several GPUs of which it is not the first come last."""

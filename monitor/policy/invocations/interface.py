@@ -120,6 +120,9 @@ class Policy(Protocol):
         `promised`: bytes that replicas may be promised there together, those that are away too.
         """
 
+    def on_limit(self, allowed: float, now: float) -> None:
+        """Replicas may be promised so many bytes together on all GPUs, those that are away too."""
+
     def on_gpu_lost(self, gpu: int, now: float) -> None:
         """A GPU left, with all that was resident there. Its invocations complete one by one, as failed."""
 

@@ -49,6 +49,21 @@ def test_no_more_is_promised_than_there_is_whoever_is_away() -> None:
     assert made.log == ["send d", "b@0 return"]
 
 
+def test_no_more_is_promised_than_all_may_have_together() -> None:
+    """A tenant's limit holds on all GPUs: who waited for it, waited until an idle replica's time was over."""
+    made = World("fcfs")
+    made.limit(100)
+    for gpu in (0, 1):
+        made.gpu(gpu, 200)
+    for name in "abc":
+        made.function(name, 50)
+    for name in "abc":
+        made.finish(made.arrive(name))
+    assert made.log == ["a@0 cold", "b@0 cold", "end a", "c@0 cold"]
+    made.limit(50)
+    assert made.log[4:] == ["end b"]
+
+
 def test_who_is_about_to_start_finds_room() -> None:
     made = World("lalb")
     made.gpu(0, 100, promised=100)

@@ -64,6 +64,10 @@ class World:
         self.policy.on_gpu(number, memory, self.now, promised)
         self.settle()
 
+    def limit(self, allowed: float) -> None:
+        self.policy.on_limit(allowed, self.now)
+        self.settle()
+
     def function(self, name: str, memory: int = 10, **more: Any) -> None:
         self.functions[name] = Function(name, memory, **more)
         self.policy.on_function(self.functions[name], self.now)
