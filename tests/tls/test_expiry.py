@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import socket
+import ssl
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
+from gpuferry.guest.endpoint import Endpoint
+from gpuferry.monitor.cli import reach
 from gpuferry.monitor.cli.checks.certificates import certificates as checks
 from gpuferry.monitor.cli.checks.certificates import covers
+from gpuferry.monitor.cli.errors import CliError
+from gpuferry.monitor.cli.identity import identity_for
 from gpuferry.monitor.cluster.registry.config import RegistryOptions
 from gpuferry.monitor.functions.config import FunctionsOptions
 from gpuferry.monitor.service import authority, expiry, tls
@@ -135,3 +143,40 @@ def test_doctor_says_who_could_replace_an_authority(short: Certificates) -> None
 )
 def test_which_names_a_certificate_covers(hosts: tuple[str, ...], host: str, does: bool) -> None:
     assert covers(hosts, host) is does
+
+
+def test_commands_by_a_unix_socket_need_no_certificate(
+    short: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has to look after a server whose certificate has ended was kept out by that, there too."""
+    later(monkeypatch, 31)
+    published = short.variables("server")
+    assert identity_for(["unix:/run/control.sock"], published) is None
+    with pytest.raises(ConfigError, match="it ended on"):
+        identity_for(["unix:/run/control.sock", "tls://gpu-a.example:7701"], published)
+
+
+@pytest.mark.parametrize(("days", "words"), [(-100, "has expired"), (31, "not yet valid")])
+def test_commands_say_that_a_servers_certificate_is_out_of_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: float, words: str
+) -> None:
+    later(monkeypatch, days)
+    server = Certificates.make(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server.folder / "server.crt", server.folder / "server.key")
+    monkeypatch.setenv("GPUFERRY_TLS_CA", str(server.authority))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                context.wrap_socket(connection, server_side=True)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = f"tls://127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(CliError) as caught:
+            reach.greet(Endpoint(address, "command line", "token"))
+        thread.join()
+    assert words in str(caught.value)
+    assert "a clock is wrong" in str(caught.value)
