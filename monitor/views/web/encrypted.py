@@ -12,8 +12,9 @@ import contextlib
 import ssl
 from typing import Any, cast
 
-HEADER = 5  # bytes of a record before its content, the last two of them its length
-RECORD_MOST = HEADER + (1 << 14) + 256  # a peer that says more speaks no TLS
+from gpuferry.native.tls.shake import RECORD_HEADER, ClearRecords
+
+RECORD_MOST = RECORD_HEADER + (1 << 14) + 256  # a peer that says more speaks no TLS
 BARREN_MOST = 32  # records in succession that bring no data, those of the handshake among them
 RECORDS_ONCE = 64  # before others get their turn
 
@@ -31,6 +32,7 @@ class Encrypted(asyncio.Transport, asyncio.Protocol):
         self._held = bytearray()  # that OpenSSL has not seen
         self._next: asyncio.Handle | None = None
         self._barren = 0  # records in succession
+        self._clear = ClearRecords()
         self._speaks = False  # the handshake is over, and `inner` has this transport
         self._paused = self._closing = False
         self._error: Exception | None = None
@@ -82,28 +84,30 @@ class Encrypted(asyncio.Transport, asyncio.Protocol):
         assert self._raw
         self._next = None
         for _ in range(RECORDS_ONCE):
-            if self._closing or self._paused or len(self._held) < HEADER:
+            if self._closing or self._paused or len(self._held) < RECORD_HEADER:
                 break
-            size = HEADER + int.from_bytes(self._held[3:HEADER], "big")
+            size = RECORD_HEADER + int.from_bytes(self._held[3:RECORD_HEADER], "big")
             if size > RECORD_MOST:
                 self._fail(ConnectionAbortedError("it does not speak TLS"))
             elif len(self._held) < size:
                 break
             else:
-                self._incoming.write(self._held[:size])
+                record = bytes(self._held[:size])
                 del self._held[:size]
-                self._take()
+                self._take(record)
         else:
             self._next = asyncio.get_running_loop().call_soon(self._go_on)
         self._read_no_more_than_is_taken()
 
-    def _take(self) -> None:
-        """One record is before OpenSSL."""
+    def _take(self, record: bytes) -> None:
+        """Have OpenSSL read one record."""
         data = None
+        self._incoming.write(record)
         try:
             if self._speaks:
                 data = self._tls.read(RECORD_MOST)
             else:
+                self._clear.add(record)
                 self._tls.do_handshake()
                 self._speak()
         except ssl.SSLWantReadError:
