@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384, HashAlgorithm
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
-from gpuferry.monitor.views.web.encrypted import BARREN_MOST, RECORDS_ONCE, Encrypted
+from gpuferry.monitor.views.web.encrypted import BARREN_MOST, FORGIVEN_BYTES, RECORDS_ONCE, Encrypted
 
 from tests.helpers.certificates import Certificates
 
@@ -146,9 +146,22 @@ def test_who_changes_keys_without_end_is_cut_off(play: Callable[[Scene], None]) 
         few = b"".join(client.change_keys() for _ in range(BARREN_MOST - 4))  # and those of the handshake
         encrypted.data_received(few + client.record(23, b"data"))
         assert (inner.came, line.open) == (b"data", True)
-        encrypted.data_received(b"".join(client.change_keys() for _ in range(BARREN_MOST + 1)))
+        for _ in range(4):  # a little data between them is no excuse
+            encrypted.data_received(client.change_keys() + client.record(23, b"x"))
         assert not line.open
         assert encrypted.is_closing()
+
+    play(scene)
+
+
+def test_who_sends_much_may_change_keys(play: Callable[[Scene], None]) -> None:
+    async def scene(encrypted: Encrypted, line: Line, inner: Inner, client: Client) -> None:
+        for _ in range(2 * BARREN_MOST):
+            said = client.change_keys()
+            said += b"".join(client.record(23, bytes(1 << 14)) for _ in range(FORGIVEN_BYTES >> 14))
+            encrypted.data_received(said)
+        assert line.open
+        assert len(inner.came) == 2 * BARREN_MOST * FORGIVEN_BYTES
 
     play(scene)
 

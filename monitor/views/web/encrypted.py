@@ -15,7 +15,8 @@ from typing import Any, cast
 from gpuferry.native.tls.shake import RECORD_HEADER, ClearRecords
 
 RECORD_MOST = RECORD_HEADER + (1 << 14) + 256  # a peer that says more speaks no TLS
-BARREN_MOST = 32  # records in succession that bring no data, those of the handshake among them
+BARREN_MOST = 32  # records that bring no data, those of the handshake among them, and one more for each
+FORGIVEN_BYTES = 64 << 10  # bytes of data
 RECORDS_ONCE = 64  # before others get their turn
 
 
@@ -31,7 +32,7 @@ class Encrypted(asyncio.Transport, asyncio.Protocol):
         self._raw: asyncio.Transport | None = None
         self._held = bytearray()  # that OpenSSL has not seen
         self._next: asyncio.Handle | None = None
-        self._barren = 0  # records in succession
+        self._barren = 0.0  # records, of which data makes good some
         self._clear = ClearRecords()
         self._speaks = False  # the handshake is over, and `inner` has this transport
         self._paused = self._closing = False
@@ -117,14 +118,16 @@ class Encrypted(asyncio.Transport, asyncio.Protocol):
             self._fail(error)
             return
         self._send()
-        self._barren = 0 if data else self._barren + 1
         if data:
+            self._barren = max(self._barren - len(data) / FORGIVEN_BYTES, 0.0)
             self._inner.data_received(data)
         elif data is not None:  # the other end has said that it says no more
             self._inner.eof_received()
             self.close()
-        elif self._barren >= BARREN_MOST:
-            self._fail(ConnectionAbortedError(f"{BARREN_MOST} records of TLS that brought nothing"))
+        else:
+            self._barren += 1
+            if self._barren >= BARREN_MOST:
+                self._fail(ConnectionAbortedError("too many records of TLS that brought nothing"))
 
     def _speak(self) -> None:
         """The handshake is over."""
@@ -157,9 +160,10 @@ class Encrypted(asyncio.Transport, asyncio.Protocol):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send it, encrypted."""
-        if not self._closing and data:
-            self._tls.write(data)
-            self._send()
+        left = memoryview(data).cast("B")
+        while left and not self._closing:
+            left = left[self._tls.write(left) :]
+        self._send()
 
     def close(self) -> None:
         """Send what was written, and that it was all."""
