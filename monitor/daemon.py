@@ -13,6 +13,7 @@ import uvloop
 
 from .assembly import Monitor, Premises, build, occupy
 from .pool.adoption import RETURN_SECONDS
+from .service import expiry
 from .service.descriptors import raise_limit
 from .service.notify import Notifier
 from .service.processes import let_children_be_ordinary
@@ -57,7 +58,7 @@ class Daemon:
             with contextlib.suppress(StoreError):  # it is looked at again all the time
                 await monitor.membership.read_limits()
             stack.callback(monitor.billing.close)
-            tasks = self._start(monitor)
+            tasks = self._start(monitor, premises)
             stack.push_async_callback(cancel_all, tasks)
             with premises.runtime.must_publish():
                 self._publish(monitor, premises, control_name)
@@ -98,7 +99,7 @@ class Daemon:
             stack.push_async_callback(server.stop)
             await server.start()
 
-    def _start(self, monitor: Monitor) -> list[asyncio.Task[None]]:
+    def _start(self, monitor: Monitor, premises: Premises) -> list[asyncio.Task[None]]:
         """What runs beside each other until the monitor stops. None of it may end with an error unseen."""
         jobs = [listener.serve() for listener in monitor.listeners]
         jobs += [
@@ -113,6 +114,7 @@ class Daemon:
             monitor.greed.run(),
             monitor.strays.run(),
             self._notifier.watch(),
+            expiry.watch(premises.identity),
         ]
         jobs += [
             part.run()

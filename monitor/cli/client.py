@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .errors import CliError, Exit
-from .identity import insecure, known_identity
+from .identity import identity_for, insecure
 from .reach import ANSWER_SECONDS, check_token, locate, published, unreachable
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
@@ -38,8 +38,8 @@ def monitor_client(
     try:
         here = published()
         ours = found.address == here.get("GPUFERRY_CONTROL")
-        identity = known_identity(here if ours else {})
         address = (here.get("GPUFERRY_CONTROL_HERE") if ours else None) or found.address
+        identity = identity_for((address,), here if ours else {})
         with dial(address, identity, insecure()) as channel:
             yield control_pb2_grpc.MonitorStub(channel), (("authorization", f"Bearer {found.token}"),)
     except grpc.FutureCancelledError:  # by `attended`

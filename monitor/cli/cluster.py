@@ -12,7 +12,7 @@ from ..cluster.key import read_cluster_key
 from ..settings.folders import state_directory
 from . import reach
 from .errors import CliError, Exit
-from .identity import insecure, known_identity
+from .identity import identity_for, insecure
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
 
@@ -56,7 +56,7 @@ class Cluster:
                 "set GPUFERRY_CLUSTER_KEY_FILE to a copy of the registry's (its log says where that is)",
             )
         self.where = where
-        self._identity = known_identity(published if ours else {})
+        self._identity = identity_for(where.split(","), published if ours else {})
         self._insecure = insecure()
         for replica in where.split(","):
             check_way(replica, self._identity, self._insecure)

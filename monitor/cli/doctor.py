@@ -18,6 +18,7 @@ from ..settings.errors import ConfigError
 from . import reach
 from .checks import machine, monitor
 from .checks.check import Check
+from .checks.open_secrets import open_secrets
 from .errors import CliError, Exit, plain
 from .quick import QUICK, not_for_servers
 
@@ -51,7 +52,7 @@ def _server_looks() -> Iterator[tuple[str, Look]]:
 
     yield "settings", lambda: settings.settings_checks(machine.monitor_runs())
     yield "runtime folder", machine.runtime_folder
-    yield "state folder", lambda: [machine.state_folder()]
+    yield "state folder", machine.state_folder
     yield "what a monitor would offer", lambda: [machine.offer()]
     yield "sharing by hardware", lambda: [sharing.sharing()]
     yield "jail", jail.jail
@@ -61,6 +62,7 @@ def _looks(address: str | None, token_file: str | None) -> Iterator[tuple[str, L
     yield "guest library", lambda: [machine.guest_library()]
     yield "GPU", lambda: [machine.gpu()]
     yield "simulated device", machine.simulated_device
+    yield "secrets in the open", open_secrets
     yield from _server_looks()
     yield "monitor", lambda: monitor.monitor_checks(address, token_file)
 

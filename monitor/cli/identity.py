@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from gpuferry.guest.endpoint import TLS_SCHEME
 
 from ..settings.common import Encryption, published_identity
 from ..settings.sources import load
@@ -21,10 +23,13 @@ def _chosen(published: Mapping[str, str]) -> Encryption:
     return replace(published_identity(published), insecure=given.insecure)
 
 
-def known_identity(published: Mapping[str, str]) -> Identity | None:
+def identity_for(addresses: Iterable[str], published: Mapping[str, str]) -> Identity | None:
     """GPUFERRY_TLS_CERT, _KEY and _CA, else those of a daemon of this machine, as it published them; None:
-    there is none. Raises ConfigError.
+    there is none, or none of the addresses is spoken to over TLS. Then nobody looks at the files: where a
+    certificate has ended, commands on the daemon's own machine go on. Raises ConfigError.
     """
+    if not any(address.startswith(TLS_SCHEME) for address in addresses):
+        return None
     chosen = _chosen(published)
     if not (chosen.tls_cert or chosen.tls_key):
         return None

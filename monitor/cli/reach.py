@@ -22,6 +22,11 @@ SERVICE = "/run/gpuferry"  # the runtime folder of a monitor that systemd starte
 ANSWER_SECONDS = 30.0  # for a monitor that has much else to do to say its first word
 
 
+# What to do about a certificate, by OpenSSL's number for what is wrong with it.
+_OTHER = "check GPUFERRY_TLS_CA, GPUFERRY_TLS_NAME"
+_LATE = dict.fromkeys((9, 10), "the server needs another (`gpuferry tls issue`), or a clock is wrong")
+
+
 def add_tls_option(options: argparse.ArgumentParser) -> None:
     """Add the flag with which a user says whose certificates to believe."""
     text = "authority of a tls:// address; none: the system's [GPUFERRY_TLS_CA]"
@@ -137,7 +142,7 @@ def _secured(connection: socket.socket, host: str) -> socket.socket:
         return _context().wrap_socket(connection, server_hostname=name)
     except ssl.SSLCertVerificationError as error:
         connection.close()
-        raise OSError(f"{error.verify_message}: check GPUFERRY_TLS_CA, GPUFERRY_TLS_NAME") from None
+        raise OSError(f"{error.verify_message}: {_LATE.get(error.verify_code, _OTHER)}") from None
     except ssl.SSLError as error:
         connection.close()
         raise OSError(f"no TLS there ({(error.reason or 'it hung up').lower().replace('_', ' ')})") from None

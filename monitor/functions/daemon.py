@@ -13,6 +13,7 @@ import uvloop
 from gpuferry.guest.endpoint import TLS_SCHEME
 
 from ..door.listener import listen_tcp
+from ..service import expiry
 from ..service.descriptors import raise_limit
 from ..service.notify import Notifier
 from ..service.runtime import RuntimeDirectory, from_here
@@ -106,6 +107,7 @@ class Daemon:
             tasks = [
                 asyncio.ensure_future(catalogue.tick()),
                 asyncio.ensure_future(notifier.watch()),
+                asyncio.ensure_future(expiry.watch(identity)),
                 telling,
             ]
             if shared:

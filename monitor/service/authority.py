@@ -84,10 +84,11 @@ def issue(
 
 @dataclass(frozen=True)
 class Description:
-    """What a certificate of this authority says of its holder, and until when it is good."""
+    """What a certificate says of its holder, and until when it is good."""
 
     name: str
     purpose: str  # authority, server or client
+    calls: bool  # whether its holder may call servers with it
     hosts: Sequence[str]
     ends: datetime.datetime
     lifetime: datetime.timedelta
@@ -115,7 +116,7 @@ def describe(certificate: x509.Certificate) -> Description:
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     extensions = certificate.extensions
     hosts: list[str] = []
-    purpose = "client"
+    purpose, calls = "server", True  # one that names no use is good for any
     with contextlib.suppress(x509.ExtensionNotFound):
         hosts = [
             str(entry.value)
@@ -123,12 +124,14 @@ def describe(certificate: x509.Certificate) -> Description:
         ]
     with contextlib.suppress(x509.ExtensionNotFound):
         purposes = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        purpose = "server" if ExtendedKeyUsageOID.SERVER_AUTH in purposes else "client"
+        anything = ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in purposes
+        purpose = "server" if anything or ExtendedKeyUsageOID.SERVER_AUTH in purposes else "client"
+        calls = anything or ExtendedKeyUsageOID.CLIENT_AUTH in purposes
     with contextlib.suppress(x509.ExtensionNotFound):
         if extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
             purpose = "authority"
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return Description(str(names[0].value) if names else "", purpose, hosts, ends, ends - begins)
+    return Description(str(names[0].value) if names else "", purpose, calls, hosts, ends, ends - begins)
 
 
 def described(path: Path) -> Description:

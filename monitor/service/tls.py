@@ -21,6 +21,7 @@ from ..settings.common import Encryption
 from ..settings.errors import ConfigError
 
 NEW = "`gpuferry tls issue NAME` makes a new one"
+NEW_AUTHORITY = "`gpuferry tls init FOLDER` makes another, which issues all certificates anew"
 AGAIN_SECONDS = 30.0  # until files that could not be used are tried again
 
 log = structlog.get_logger()
@@ -97,6 +98,12 @@ class Identity:
         return grpc.ssl_channel_credentials(now.authority, now.key, now.certificate)
 
     @property
+    def certificates(self) -> tuple[Path, Path]:
+        """Where the certificate is, and the authority's."""
+        certificate, _, authority = self._paths
+        return certificate, authority
+
+    @property
     def authority(self) -> str:
         """The authority's certificate, in PEM."""
         return self._look().authority.decode()
@@ -135,8 +142,8 @@ class Identity:
         certificate, key, authority = self._paths
         check_private(key)
         chain, authorities = read_certificates(certificate), read_certificates(authority)
-        _check_time(certificate, chain[0])
-        _check_time(authority, authorities[0])
+        _check_time(certificate, chain[0], NEW)
+        _check_time(authority, authorities[0], NEW_AUTHORITY)
         if _public(_read_key(key)) != _public(key_in(certificate, chain[0])):
             raise ConfigError(f"{key}: this is not the key of {certificate}", NEW)
         if not _leads_to(chain, authorities):
@@ -232,11 +239,11 @@ def check_private(path: Path) -> None:
         raise ConfigError(f"{path}: others can read the key (mode {mode:04o})", f"`chmod 600 {path}`")
 
 
-def _check_time(path: Path, certificate: x509.Certificate) -> None:
+def _check_time(path: Path, certificate: x509.Certificate, new: str) -> None:
     now = _now()
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > ends:
-        raise ConfigError(f"{path}: it ended on {ends:%Y-%m-%d}", NEW)
+        raise ConfigError(f"{path}: it ended on {ends:%Y-%m-%d}", f"{new}, if this machine's clock is right")
     if now < begins:
         raise ConfigError(f"{path}: it begins on {begins:%Y-%m-%d}", "is this machine's clock right?")
 

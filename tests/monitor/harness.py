@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from gpuferry.monitor.cli.identity import known_identity
+from gpuferry.monitor.cli.identity import identity_for
 from gpuferry.monitor.service.dial import dial
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
@@ -138,7 +138,7 @@ class Monitor:
         self.tcp = published["GPUFERRY_TCP"]
         self.control = published["GPUFERRY_CONTROL"]
         self.token = Path(published["GPUFERRY_TOKEN_FILE"]).read_text().strip()
-        self.channel = dial(self.control, known_identity(published))
+        self.channel = dial(self.control, identity_for([self.control], published))
         self.stub = control_pb2_grpc.MonitorStub(self.channel)
         self.metadata = (("authorization", f"Bearer {self.token}"),)
 

@@ -204,7 +204,7 @@ def test_a_store_for_which_there_is_no_room_says_so_and_counts_as_none(
     assert path.stat().st_size == 0
     assert asyncio.run(LocalTenants(path).book()) is None
     monkeypatch.setenv("GPUFERRY_STATE_DIR", str(tiny))
-    check = machine.state_folder()
+    check = next(machine.state_folder())
     assert (check.result, check.detail) == ("failed", f"{tiny}: only 0 B free")
 
 

@@ -144,7 +144,7 @@ def test_a_monitors_log_at_its_loudest(tmp_path: Path) -> None:
     entries = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     assert {"listening", "session started"} <= {entry["event"] for entry in entries}
     assert all({"ts", "level", "event"} <= entry.keys() for entry in entries)
-    assert [entry["reason"] for entry in entries if entry["event"] == "a secret can be read"] == [
+    assert [entry["reason"] for entry in entries if entry["event"] == "a secret is in reach of others"] == [
         f"{token_file}: others can read it (mode 0644)"
     ]
     assert SECRET not in text

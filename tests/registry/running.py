@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from gpuferry.monitor.cli.identity import known_identity
+from gpuferry.monitor.cli.identity import identity_for
 from gpuferry.monitor.cluster.registry.client import CallFailed, answers
 from gpuferry.monitor.cluster.registry.signing import Caller
 from gpuferry.monitor.service.dial import dial
@@ -80,7 +80,7 @@ class Registry:
 
     def _dial(self) -> grpc.Channel:
         """With the registry's own certificate, if it has one."""
-        return dial(self.control, known_identity(self._published))
+        return dial(self.control, identity_for([self.control], self._published))
 
     def register(self, address: str, **labels: str) -> None:
         request = registry_pb2.RegisterRequest(address=address)

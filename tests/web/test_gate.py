@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import uvloop
 from aiohttp import web
 from gpuferry.monitor.views.web import gate, server
 
@@ -142,6 +145,32 @@ def test_an_answer_that_is_not_read_is_cut_off(stage: Stage, monkeypatch: pytest
             if read < 100:
                 wait_until(lambda: not stage._server._gate._visits, "it was cut off")
         assert read < 1500 * 500
+
+
+def accepted(port: int) -> int:
+    """How many connections that came to this port are open in this process."""
+    ours = {os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()}
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    here = [row for row in rows if int(row[1].rpartition(":")[2], 16) == port and row[3] != "0A"]
+    return sum(f"socket:[{row[9]}]" in ours for row in here)
+
+
+def test_who_does_not_read_the_end_of_its_last_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looked after a connection that was to be closed once all was sent: a stranger, who needs no key
+    for the page's files, had as many descriptors as there were.
+    """
+    monkeypatch.setattr(gate, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(gate, "SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(asyncio, "new_event_loop", uvloop.new_event_loop)  # as a monitor has
+    last = b"GET /static/page.js HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+    with Stage(empty(), connections=100) as stage, ExitStack() as stack:
+        port = urlsplit(stage.url).port
+        assert port
+        for answers in range(30):  # of some so much is left that it fits into what is sent by and by
+            slow = stack.enter_context(connect(stage))
+            slow.sendall(request("/static/page.js") * answers + last)
+        wait_until(lambda: accepted(port) > 0, "they are there")
+        wait_until(lambda: not accepted(port), "none is open any more")
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,11 @@ from ...settings.monitor_options import MonitorOptions
 from ...settings.sources import load
 from .. import reach
 from .check import Check, python
+from .keeping import clock, disk, with_room
+from .permissions import replaceable_by_others
 
 OLDEST_DRIVER = (12, 8)
 ROOM_WANTED = 256 << 20  # bytes free for compiled kernels
-ROOM_NEEDED = 1 << 20  # for tokens, limits, usage and what the next monitor finds
 SUN_PATH_MOST = 107
 LONGEST_NAME = "/session.sock"
 SET_BY = "GPUFERRY_SIM_"  # begins the variables of the simulated device
@@ -126,32 +127,28 @@ def runtime_folder() -> Iterator[Check]:
     elif not os.access(path, os.W_OK | os.X_OK):
         yield Check(name, "failed", f"{path} is not writable", f"`chmod 700 {path}`, {other}")
     else:
-        yield _with_room(name, path, other)
+        yield replaceable_by_others(name, path) or with_room(name, path, other)
         yield from _stale(path)
 
 
-def _with_room(name: str, path: Path, other: str) -> Check:
-    """The folder is there; whether something can be written. `other`: what to do beside making room."""
-    free = shutil.disk_usage(path).free
-    if free < ROOM_NEEDED:
-        return Check(
-            name, "failed", f"{path}: only {format_size(free)} free", f"make room on that disk, {other}"
-        )
-    return Check(name, "ok", str(path))
-
-
-def state_folder() -> Check:
-    """Check that the state folder can be written: tokens, limits, usage and suspended sessions are there."""
+def state_folder() -> Iterator[Check]:
+    """Check that the state folder can be written, and lasts: tokens, limits, usage and suspended sessions are
+    there.
+    """
     name, other = "state folder", "or name another with --state"
     try:
         path = state_directory(load(MonitorOptions, "monitor").values.state)
     except ConfigError as error:
-        return Check(name, "failed", str(error), error.hint or "see `gpuferry config show monitor`")
+        yield Check(name, "failed", str(error), error.hint or "see `gpuferry config show monitor`")
+        return
     there = next(folder for folder in (path, *path.parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         detail = f"{there} is no folder that can be written"
-        return Check(name, "failed", detail, f"make it this user's (`chown`), {other}")
-    return _with_room(name, there, other) if there == path else Check(name, "ok", f"{path} will be made")
+        yield Check(name, "failed", detail, f"make it this user's (`chown`), {other}")
+        return
+    yield with_room(name, there, other) if there == path else Check(name, "ok", f"{path} will be made")
+    yield from disk(there)
+    yield from clock(path)
 
 
 def _stale(path: Path) -> Iterator[Check]:

@@ -1,42 +1,28 @@
-"""What others could read or guess: secrets and their files, certificates, ways in the clear."""
+"""What others could read, guess or replace: secrets and their files, ways in the clear."""
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gpuferry.guest.endpoint import REGISTRY, TLS_SCHEME, first_line, runtime_directory
 
-from ...service.authority import described
 from ...service.dial import stays_here
-from ...service.tls import identity_of
 from ...settings.errors import ConfigError
 from ...settings.folders import STORE
 from ...settings.monitor_options import AUTO
 from ...settings.tokens import check_strength
 from .. import reach
 from .check import Check
+from .permissions import readable_by_others, replaceable_by_others
 
 SECURE = (TLS_SCHEME, "https://")
 WITH_TLS = "give it --tls-cert, --tls-key and --tls-ca: `gpuferry tls init`, `gpuferry tls issue NAME`"
 SECRETS = ("token_file", "cluster_key_file", "page_key_file")
 KEPT = ("snapshot_key_file", "etcd_password_file", "etcd_key")  # secrets that others made
 ROOMS = ("", REGISTRY, "functions")  # in the runtime folder: where daemons publish how they are reached
-
-
-def readable_by_others(what: str, file: Path) -> Check | None:
-    """A finding if others than the owner can read the file; None: they cannot, or it is not there."""
-    try:
-        mode = stat.S_IMODE(file.stat().st_mode)
-    except OSError:
-        return None
-    if not mode & 0o077:
-        return None
-    digits = "700" if file.is_dir() else "600"
-    return Check(what, "failed", f"{file}: others can read it (mode {mode:04o})", f"`chmod {digits} {file}`")
 
 
 def secret_file(name: str, file: Path) -> Check:
@@ -53,7 +39,7 @@ def secret_file(name: str, file: Path) -> Check:
         check_strength(f"what is in {file}", secret)
     except ConfigError as error:
         return Check(name, "failed", str(error), error.hint)
-    return readable_by_others(name, file) or Check(name, "ok", str(file))
+    return readable_by_others(name, file) or replaceable_by_others(name, file) or Check(name, "ok", str(file))
 
 
 def secrets(values: Any) -> Iterator[Check]:
@@ -65,20 +51,24 @@ def secrets(values: Any) -> Iterator[Check]:
 
 
 def exposed(values: Any, names: Sequence[str]) -> Iterator[Check]:
-    """The findings of secrets in files that others can read, by the names of their settings."""
+    """The findings of secrets in files that others can read or replace, by the names of their settings."""
     for name in names:
-        if (file := getattr(values, name, None)) and (found := readable_by_others(name, Path(file))):
-            yield found
+        if file := getattr(values, name, None):
+            found = readable_by_others(name, Path(file)) or replaceable_by_others(name, Path(file))
+            if found:
+                yield found
 
 
 def warn_of_exposed(values: Any) -> None:
-    """Log which secrets of a daemon others can read. It starts all the same: what mounts secrets into
+    """Log which secrets of a daemon others can reach. It starts all the same: what mounts secrets into
     containers gives them such modes, and nobody else may be there.
     """
     import structlog
 
     for found in exposed(values, (*SECRETS, *KEPT)):
-        structlog.get_logger().warning("a secret can be read", setting=found.name, reason=found.detail)
+        structlog.get_logger().warning(
+            "a secret is in reach of others", setting=found.name, reason=found.detail
+        )
 
 
 def variables() -> Iterator[Check]:
@@ -92,7 +82,7 @@ def variables() -> Iterator[Check]:
 
 
 def state(folder: Path) -> Iterator[Check]:
-    """Check that nobody else can read what a daemon keeps."""
+    """Check that nobody else can read or replace what a daemon keeps."""
     try:
         keys = [*sorted(folder.glob("*.key")), *sorted(folder.glob("tls/*.key"))]
     except OSError as error:
@@ -102,26 +92,8 @@ def state(folder: Path) -> Iterator[Check]:
     for path in (folder, folder / STORE, *keys):
         if found := readable_by_others("state folder", path):
             yield found
-
-
-def certificates(where: str, values: Any) -> Iterator[Check]:
-    """Check the certificate of a daemon: that it can be used, and does not end soon."""
-    name = f"certificate of the {where}"
-    try:
-        if identity_of(values) is None:
-            return
-        files = [Path(values.tls_cert), Path(values.tls_ca)]
-        said = {file: described(file) for file in files}
-    except ConfigError as error:
-        yield Check(name, "failed", str(error), error.hint)
-        return
-    for file, found in said.items():
-        detail = f"{file}: good until {found.ends:%Y-%m-%d}, {found.days_left} days"
-        if found.ends_soon:
-            again = "`gpuferry tls issue NAME --replace`; who uses it takes the new one by itself"
-            yield Check(name, "note", detail, again)
-        else:
-            yield Check(name, "ok", detail)
+    if found := replaceable_by_others("state folder", folder):
+        yield found
 
 
 def asked_for(program: str, values: Any) -> Iterator[Check]:

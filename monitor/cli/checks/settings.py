@@ -17,9 +17,11 @@ from ...settings.errors import ConfigError
 from ...settings.folders import state_directory
 from ...settings.monitor import resolve
 from ...settings.monitor_options import AUTO, MonitorOptions
-from ...settings.sources import Settings, fits, load
+from ...settings.sources import Settings, chosen_files, fits, load
 from . import machine, secrecy
+from .certificates import certificates
 from .check import Check
+from .permissions import replaceable_by_others
 
 _TABLES: dict[str, Any] = {
     "monitor": MonitorOptions,
@@ -54,12 +56,14 @@ def settings_checks(monitor_runs: bool) -> Iterator[Check]:
             token = folder_of(program) / "token"
             yield secrecy.secret_file(f"token of the {program} that runs", token)
         else:
-            found = (yield from _next_settings(program)) if program in asked else None
-            if found is None:
+            values = (yield from _next_settings(program)) if program in asked else None
+            if values is None:
                 continue
-            values = found
+        for file in chosen_files(program, None)[0]:
+            if found := replaceable_by_others(f"settings of the {program}", file):
+                yield found
         yield from secrecy.secrets(values)
-        yield from secrecy.certificates(program, values)
+        yield from certificates(program, values)
         yield from secrecy.asked_for(program, values)
         states.add(state_directory(values.state))
         if program == "monitor" and not monitor_runs:

@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from ...door.credentials import AnyOf, OwnToken, Tenants
 from ...door.listener import Listener, listen_tcp, name_of, stop_listening
 from ...door.tokens.book import TokenBook
+from ...service import expiry
 from ...service.descriptors import raise_limit, shares
 from ...service.notify import Notifier
 from ...service.ports import add_front, bounded
@@ -95,7 +96,13 @@ class Registry:
 
             heed_signals(self._stopping.set)
             notifier = Notifier()
-            jobs = (listener.serve(), directory.follow(), follow_limits(store, tenancy), notifier.watch())
+            jobs = (
+                listener.serve(),
+                directory.follow(),
+                follow_limits(store, tenancy),
+                notifier.watch(),
+                expiry.watch(identity),
+            )
             tasks: list[asyncio.Task[None]] = [asyncio.ensure_future(job) for job in jobs]
             stack.push_async_callback(cancel_all, tasks)
             with runtime.must_publish():

@@ -16,6 +16,7 @@ import structlog
 from aiohttp import StreamReader
 
 from ...service.acceptor import Acceptor
+from .encrypted import Encrypted
 
 HEADER_SECONDS = 10.0  # for a request's line and headers, and for TLS before it
 ANSWER_SECONDS = 30.0  # for an answer, from the request to its last byte
@@ -108,12 +109,9 @@ class Gate:
     async def _connect(self, visit: Visit) -> None:
         make = self._make
         assert make
-        limit = HEADER_SECONDS if self._context else None
         visit.connection.setblocking(False)
         try:
-            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                make, visit.connection, ssl=self._context, ssl_handshake_timeout=limit
-            )
+            transport = await _begin(make, visit.connection, self._context)
         except OSError as error:  # of TLS, or of who left at once
             log.debug("HTTP: no connection", address=visit.address, error=str(error))
             self._visits.pop(visit, None)
@@ -124,7 +122,7 @@ class Gate:
     def _sweep(self) -> None:
         now = time.monotonic()
         for visit in list(self._visits):
-            if visit.transport and visit.transport.is_closing():
+            if visit.connection.fileno() < 0:  # whoever only closes may have more to send, for ever
                 self._forget(visit)
             elif now > visit.deadline and not visit.streams:
                 visit.cut()
@@ -204,3 +202,21 @@ class Gate:
             if visit.task and not visit.task.done():
                 visit.task.cancel()
         self._acceptor.close()
+
+
+async def _begin(
+    make: Callable[[], asyncio.Protocol], connection: socket.socket, context: ssl.SSLContext | None
+) -> asyncio.Transport:
+    """The transport on which what `make` makes speaks, once TLS has begun there, if any. Raises OSError."""
+    connect = asyncio.get_running_loop().connect_accepted_socket
+    if context is None:
+        transport, _ = await connect(make, connection)
+        return transport
+    encrypted = Encrypted(make(), context)
+    await connect(lambda: encrypted, connection)
+    try:
+        await encrypted.secured
+    except BaseException:
+        encrypted.abort()
+        raise
+    return encrypted
