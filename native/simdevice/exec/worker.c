@@ -279,7 +279,7 @@ static void run_fibers(struct sim_worker *worker) {
 static void loop_main(void *argument) {
     struct sim_cta *cta = argument;
     struct sim_worker *worker = cta->worker;
-    sim_context_entered(&worker->base);
+    sim_context_entered(&worker->loop);
     struct sim_kernel *kernel = worker->run->grid->kernel;
     uint64_t start = now_ns(), since = start, blocks = 0, index;
     const uint32_t size = sim_cluster_size(worker->run->grid);

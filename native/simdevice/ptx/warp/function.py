@@ -12,6 +12,7 @@ from ..errors import PtxError
 from ..kernel import KernelContext
 from ..model import Address, Function, Immediate, Instruction, Item, Local, Operand, Register
 from ..types import Type
+from .lines import Numbers
 from .uniform import Uniformity
 from .widen import WARP, NotVector, Widener, names, store_of, vector
 
@@ -76,6 +77,7 @@ class WarpEmitter(FunctionEmitter):
         self.narrowed = False
         self.repeats = False  # what is emitted is part of a loop
         self.turn: Turn | None = None
+        self.numbers: Numbers | None = None  # where lines are worth it
         self._spare_arrays: dict[str, list[str]] = {}
         self.visible: dict[int, list[Scope]] = {}  # what an instruction sees
 
@@ -369,6 +371,8 @@ class WarpEmitter(FunctionEmitter):
         try:
             if instruction.guard is None:
                 self._emit_instruction(instruction)
+                if self.numbers is not None and not self.closed:
+                    self.numbers.note(self.position, instruction)
                 return
             condition = self.guard_value(instruction)
             skip = instruction.opcode not in _QUICK
