@@ -68,7 +68,7 @@ static bool make_fibers(struct sim_cta *cta, uint32_t fibers, uint32_t warps) {
         return true;
     free(cta->fibers);
     free(cta->warps);
-    cta->fibers = malloc(fibers * sizeof *cta->fibers);
+    cta->fibers = calloc(fibers, sizeof *cta->fibers);
     cta->warps = malloc(warps * sizeof *cta->warps);
     memset(cta->described, 0, sizeof cta->described);
     bool made = cta->fibers != NULL && cta->warps != NULL;
@@ -129,7 +129,6 @@ static void describe_warp(struct sim_cta *cta, uint32_t warp, uint32_t threads, 
 }
 
 static void begin_fiber(struct sim_cta *cta, struct sim_fiber *fiber) {
-    fiber->stack = NULL;
     fiber->spins = fiber->arrived = fiber->phase = 0;
     sim_cta_ready(cta, fiber);
 }
@@ -196,16 +195,18 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_cluster *cluster, struct sim_
     uint32_t warps = (threads + WARP - 1) / WARP;
     cta->code = code;
     bool in_warps = sim_in_warps(cta->code, grid->block);
-    cta->fiber_count = in_warps ? warps : threads;
-    if (!make_fibers(cta, cta->fiber_count, warps) || (in_warps && !make_lanes(cta, warps)) ||
+    uint32_t fibers = in_warps ? warps : threads;
+    cta->fiber_count = 0;
+    if (!make_fibers(cta, fibers, warps) || (in_warps && !make_lanes(cta, warps)) ||
         !join(cta, cluster, grid, threads))
         return false;
+    cta->fiber_count = fibers;
     sim_block_describe(&cta->block, worker->run, index, cluster->count - 1);
     cta->block.smid = worker->smid;
     cta->block.engine = cta;
     cta->worker = worker;
     cta->current = cta->turn = cta->gone = NULL;
-    cta->asserted = false;
+    cta->asserted = cta->waited = false;
     cta->thread_count = cta->live = threads;
     if (cta->open_barriers != 0)
         memset(cta->barriers, 0, sizeof cta->barriers);
@@ -239,13 +240,17 @@ static inline struct sim_fiber *next_that(struct sim_cta *cta, bool begun) {
     return next;
 }
 
-/* Leaves a fiber that has ended. Who has not begun waits for the scheduler, which has this one's stack back
- * first. */
+/* Where to go on from a fiber that has ended. Who has not begun waits for the scheduler, which has this one's
+ * stack back first. */
+static inline __attribute__((always_inline)) struct sim_context *past(struct sim_cta *cta) {
+    return next_that(cta, true) != NULL ? sim_cta_next(cta) : &cta->worker->base;
+}
+
 static inline __attribute__((always_inline, noreturn)) void leave(struct sim_cta *cta,
                                                                   struct sim_fiber *fiber) {
     fiber->next = cta->gone;
     cta->gone = fiber;
-    sim_context_leave(&fiber->context, next_that(cta, true) != NULL ? sim_cta_next(cta) : &cta->worker->base);
+    sim_context_leave(&fiber->context, past(cta));
 }
 
 static void release(struct sim_cta *cta, struct sim_fiber *fiber) {
@@ -300,10 +305,15 @@ static void fiber_main(void *argument) {
             cta->code->run_thread(&fiber->thread);
         end(cta, fiber);
         next = next_that(cta, false);
-        if (next == NULL)
+        if (next != NULL) {
+            follow(cta, next, fiber);
+            fiber = next;
+            continue;
+        }
+        if (!cta->waited || cta->worker->stacks->unguarded != 0)
             leave(cta, fiber);
-        follow(cta, next, fiber);
-        fiber = next;
+        sim_context_switch(&fiber->context, past(cta));
+        place_stack(cta->worker->stacks, fiber);
     }
 }
 

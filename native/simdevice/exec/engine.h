@@ -117,6 +117,7 @@ struct sim_cta {
     struct sim_fiber *gone; /* those that have ended and have a stack still */
     uint32_t thread_count, live;
     bool asserted; /* a thread has ended because an assertion failed */
+    bool waited;   /* a fiber has let others go on, so each has a stack */
     bool progress; /* since it was cleared, something other than waiting in a loop has happened */
     struct sim_barrier barriers[BARRIERS]; /* zero where nobody has arrived */
     uint32_t open_barriers;                /* a bit for each of the others */
@@ -270,6 +271,7 @@ static inline __attribute__((always_inline)) struct sim_context *sim_cta_next(st
 /* Lets others go on until the fiber, which is among those that can run or is woken, has its turn. */
 static inline __attribute__((always_inline)) void sim_cta_switch(struct sim_cta *cta,
                                                                  struct sim_fiber *fiber) {
+    cta->waited = true;
     sim_context_switch(&fiber->context, sim_cta_next(cta));
 }
 

@@ -274,6 +274,8 @@ static void run_fibers(struct sim_worker *worker) {
         ended(worker, resident);
         resident = next;
     }
+    for (struct sim_cta *cta = worker->spare; cta != NULL; cta = cta->link)
+        sim_cta_discard(cta);
 }
 
 static void loop_main(void *argument) {
