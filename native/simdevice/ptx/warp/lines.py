@@ -21,6 +21,7 @@ from .rows import Shape
 from .widen import WARP
 
 if TYPE_CHECKING:
+    from ..emit.function import Slot
     from .function import WarpEmitter
     from .uniform import Uniformity
 
@@ -352,14 +353,17 @@ class Numbers:
         base, offset = self._load(slot.pointer)
         if e.kernel.checked:
             base, offset = e.raw_op(f"freeze i32 {base}"), e.raw_op(f"freeze i64 {offset}")
-        return Row(e, line, base, offset, operand.offset, self._follow())
+        return Row(e, slot, line, (base, offset), operand.offset, self._follow())
 
 
 class Row:
     """`first`: the address of lane 0. `good`: whether those of the others follow it."""
 
-    def __init__(self, e: WarpEmitter, line: Line, base: str, offset: str, beyond: int, follow: str) -> None:
-        self.e, self.line, self.base, self.offset, self.beyond = e, line, base, offset, beyond
+    def __init__(
+        self, e: WarpEmitter, slot: Slot, line: Line, numbers: tuple[str, str], beyond: int, follow: str
+    ) -> None:
+        self.e, self.slot, self.line, self.beyond = e, slot, line, beyond
+        self.base, self.offset = numbers
         self.sure = follow == "true"
         self.first = self._of(0)
         self.good = follow
@@ -379,11 +383,14 @@ class Row:
         return e.raw_op(f"add i64 {value}, {self.beyond}")
 
     def addresses(self) -> str:
-        """Return every lane's, whether they follow each other or not."""
+        """Return every lane's, whether they follow each other or not. Those of 32 bits are cheap to keep."""
         e, line = self.e, self.line
+        if not line.wide:
+            value = e.load_slot(self.slot)
+            if e.kernel.checked:
+                value = e.op(f"freeze i32 {value}")
+            return e.op(f"add i32 {value}, {self.beyond}")
         value = e.op(f"sub i32 {e.thread_field('tid.x')}, {e.element(e.thread_field('tid.x'), '0')}")
         value = e.op(f"add i32 {e.op(f'mul i32 {value}, {line.stride}')}, {self.base}")
-        if not line.wide:
-            return e.op(f"add i32 {value}, {self.beyond}")
         value = e.op(f"mul i64 {e.op(f'{line.wide} i32 {value} to i64')}, {line.scale}")
         return e.op(f"add i64 {value}, {e.op(f'add i64 {self.offset}, {self.beyond}')}")
