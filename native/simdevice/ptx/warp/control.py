@@ -12,7 +12,8 @@ from ..model import Instruction, Operand
 from ..types import U32
 from .flow import EXIT, ends_thread
 from .function import Unsuitable, WarpEmitter
-from .lines import Lines, Numbers
+from .lines import Lines
+from .neighbours import Numbers
 from .rows import Shape
 from .widen import WARP, vector
 

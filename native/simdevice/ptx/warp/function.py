@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ..emit import layout
 from ..emit.function import FunctionEmitter, Handler, Place, Scope, Slot
@@ -12,7 +13,6 @@ from ..errors import PtxError
 from ..kernel import KernelContext
 from ..model import Address, Function, Immediate, Instruction, Item, Local, Operand, Register
 from ..types import Type
-from .lines import Numbers
 from .uniform import Uniformity
 from .widen import WARP, NotVector, Widener, names, store_of, vector
 
@@ -35,6 +35,13 @@ _QUICK |= {"neg", "abs", "min", "max", "cvt", "lop3", "bfe", "bfi", "prmt"}
 
 class Unsuitable(Exception):
     """A kernel, or what is found in one, that runs a thread at a time instead."""
+
+
+class Noting(Protocol):
+    """Who emits more beside what an instruction writes."""
+
+    def note(self, position: int, instruction: Instruction) -> None:
+        """Is called when the instruction at a position has been emitted."""
 
 
 @dataclass
@@ -77,7 +84,7 @@ class WarpEmitter(FunctionEmitter):
         self.narrowed = False
         self.repeats = False  # what is emitted is part of a loop
         self.turn: Turn | None = None
-        self.numbers: Numbers | None = None  # where lines are worth it
+        self.numbers: Noting | None = None  # where lines are worth it (neighbours.py)
         self._spare_arrays: dict[str, list[str]] = {}
         self.visible: dict[int, list[Scope]] = {}  # what an instruction sees
 

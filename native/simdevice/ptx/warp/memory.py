@@ -26,7 +26,7 @@ from ..model import Address, Instruction, Operand
 from ..types import Type
 from .function import Unsuitable, WarpEmitter
 from .helpers import OWN, helper
-from .lines import Row
+from .neighbours import Numbers, Row
 from .registry import warp_opcode
 from .widen import WARP, vector
 
@@ -169,9 +169,12 @@ def _compared(e: WarpEmitter, address: str, space: str, size: int, lanes: str) -
 
 def _row(e: WarpEmitter, operand: Operand, address: str, space: str, kind: Type, count: int) -> Row | None:
     """What is known of the lanes' addresses, if they may follow each other."""
-    if space in (OWN, "local", "cluster") or e.numbers is None or not isinstance(operand, Address):
+    numbers = e.numbers
+    if space in (OWN, "local", "cluster") or not isinstance(operand, Address):
         return None
-    return e.numbers.row(operand, 32 if space == "shared" else 64, kind.bytes * count)
+    if not isinstance(numbers, Numbers):
+        return None
+    return numbers.row(operand, 32 if space == "shared" else 64, kind.bytes * count)
 
 
 def _first_of(e: WarpEmitter, address: str, lanes: str) -> tuple[str, str]:
