@@ -69,7 +69,7 @@ static inline __attribute__((always_inline)) void wait(struct sim_thread *t, str
         release(cta, barrier);
         if (cta->ready_first != NULL) {
             sim_cta_ready(cta, fiber);
-            sim_context_switch(&fiber->context, &cta->worker->base);
+            sim_cta_switch(cta, fiber);
         }
         return;
     }

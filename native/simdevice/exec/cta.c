@@ -68,8 +68,9 @@ static bool make_fibers(struct sim_cta *cta, uint32_t fibers, uint32_t warps) {
         return true;
     free(cta->fibers);
     free(cta->warps);
-    cta->fibers = malloc(fibers * sizeof *cta->fibers);
+    cta->fibers = calloc(fibers, sizeof *cta->fibers);
     cta->warps = malloc(warps * sizeof *cta->warps);
+    memset(cta->described, 0, sizeof cta->described);
     bool made = cta->fibers != NULL && cta->warps != NULL;
     cta->fiber_capacity = made ? fibers : 0;
     cta->warp_capacity = made ? warps : 0;
@@ -107,8 +108,10 @@ static void describe_thread(struct sim_cta *cta, struct sim_thread *thread, uint
     tid[2]++;
 }
 
-static void describe_warp(struct sim_cta *cta, uint32_t warp, uint32_t tid[3]) {
+/* Lanes that a warp has no thread for follow the others in tid.x, as its code wants it. */
+static void describe_warp(struct sim_cta *cta, uint32_t warp, uint32_t threads, uint32_t tid[3]) {
     struct sim_lanes *lanes = &cta->lanes[warp];
+    struct sim_fiber *fiber = &cta->fibers[warp];
     uint32_t first = warp * WARP;
     lanes->block = &cta->block;
     lanes->first = first;
@@ -116,17 +119,55 @@ static void describe_warp(struct sim_cta *cta, uint32_t warp, uint32_t tid[3]) {
     for (uint32_t i = 0; i < WARP; i++) {
         for (int axis = 0; axis < 3; axis++)
             lanes->tid[axis][i] = tid[axis];
+        if (i != 0 && first + i >= threads)
+            lanes->tid[0][i] = lanes->tid[0][i - 1] + 1;
         describe_thread(cta, &lanes->lane[i], first + i, tid);
     }
+    fiber->thread = lanes->lane[0];
+    fiber->lanes = lanes;
+    fiber->warp = &cta->warps[warp];
 }
 
-static void begin_fiber(struct sim_cta *cta, struct sim_fiber *fiber, struct sim_warp *warp,
-                        struct sim_lanes *lanes) {
-    fiber->lanes = lanes;
-    fiber->warp = warp;
-    fiber->stack = NULL;
+static void begin_fiber(struct sim_cta *cta, struct sim_fiber *fiber) {
     fiber->spins = fiber->arrived = fiber->phase = 0;
     sim_cta_ready(cta, fiber);
+}
+
+static void begin_warp(struct sim_warp *warp, uint32_t lanes, uint32_t runnable) {
+    warp->live = lanes >= WARP ? ~0u : (1u << lanes) - 1;
+    warp->runnable = runnable;
+    warp->spins = warp->meeting_count = 0;
+}
+
+/* Warps are the same ones in every block of that shape. */
+static void begin_warps(struct sim_cta *cta, const uint32_t block[3], uint32_t warps) {
+    uint32_t tid[3] = {0, 0, 0}, threads = cta->thread_count;
+    bool described = memcmp(cta->described, block, sizeof cta->described) == 0;
+    for (uint32_t w = 0; w < warps; w++) {
+        if (!described)
+            describe_warp(cta, w, threads, tid);
+        begin_warp(&cta->warps[w], threads - w * WARP, 1);
+        cta->lanes[w].live = cta->warps[w].live;
+        cta->lanes[w].local_used = 0;
+        begin_fiber(cta, &cta->fibers[w]);
+    }
+    memcpy(cta->described, block, sizeof cta->described);
+}
+
+static void begin_threads(struct sim_cta *cta) {
+    uint32_t tid[3] = {0, 0, 0}, threads = cta->thread_count;
+    for (uint32_t i = 0; i < threads; i++) {
+        struct sim_fiber *fiber = &cta->fibers[i];
+        struct sim_warp *warp = &cta->warps[i / WARP];
+        uint32_t left = threads - i;
+        if (i % WARP == 0)
+            begin_warp(warp, left, left < WARP ? left : WARP);
+        describe_thread(cta, &fiber->thread, i, tid);
+        fiber->lanes = NULL;
+        fiber->warp = warp;
+        begin_fiber(cta, fiber);
+    }
+    memset(cta->described, 0, sizeof cta->described); /* fibers of warps are others */
 }
 
 /* The block is the cluster's next; the first has room for all. */
@@ -154,52 +195,32 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_cluster *cluster, struct sim_
     uint32_t warps = (threads + WARP - 1) / WARP;
     cta->code = code;
     bool in_warps = sim_in_warps(cta->code, grid->block);
-    cta->fiber_count = in_warps ? warps : threads;
-    if (!make_fibers(cta, cta->fiber_count, warps) || (in_warps && !make_lanes(cta, warps)) ||
+    uint32_t fibers = in_warps ? warps : threads;
+    cta->fiber_count = 0;
+    if (!make_fibers(cta, fibers, warps) || (in_warps && !make_lanes(cta, warps)) ||
         !join(cta, cluster, grid, threads))
         return false;
+    cta->fiber_count = fibers;
     sim_block_describe(&cta->block, worker->run, index, cluster->count - 1);
     cta->block.smid = worker->smid;
     cta->block.engine = cta;
     cta->worker = worker;
-    cta->current = NULL;
-    cta->asserted = false;
+    cta->current = cta->turn = cta->gone = NULL;
+    cta->asserted = cta->waited = false;
     cta->thread_count = cta->live = threads;
     if (cta->open_barriers != 0)
         memset(cta->barriers, 0, sizeof cta->barriers);
     cta->open_barriers = 0;
     cta->ready_first = NULL;
     cta->ready_last = &cta->ready_first;
-    /* Threads are the same ones in every block of that shape. */
-    bool described = in_warps && memcmp(cta->described, grid->block, sizeof cta->described) == 0;
-    uint32_t tid[3] = {0, 0, 0};
-    for (uint32_t w = 0; w < warps; w++) {
-        uint32_t first = w * WARP, lanes = threads - first < WARP ? threads - first : WARP;
-        struct sim_warp *warp = &cta->warps[w];
-        warp->live = lanes == WARP ? ~0u : (1u << lanes) - 1;
-        warp->runnable = in_warps ? 1 : lanes;
-        warp->spins = warp->meeting_count = 0;
-        if (in_warps) {
-            if (!described)
-                describe_warp(cta, w, tid);
-            cta->lanes[w].live = warp->live;
-            cta->lanes[w].local_used = 0;
-            cta->fibers[w].thread = cta->lanes[w].lane[0];
-            begin_fiber(cta, &cta->fibers[w], warp, &cta->lanes[w]);
-            continue;
-        }
-        for (uint32_t i = 0; i < lanes; i++) {
-            describe_thread(cta, &cta->fibers[first + i].thread, first + i, tid);
-            begin_fiber(cta, &cta->fibers[first + i], warp, NULL);
-        }
-    }
     if (in_warps)
-        memcpy(cta->described, grid->block, sizeof cta->described);
+        begin_warps(cta, grid->block, warps);
+    else
+        begin_threads(cta);
     return true;
 }
 
-static inline __attribute__((always_inline, noreturn)) void leave(struct sim_fiber *fiber) {
-    struct sim_cta *cta = sim_cta_of(&fiber->thread);
+static inline __attribute__((always_inline)) void end(struct sim_cta *cta, struct sim_fiber *fiber) {
     struct sim_warp *warp = fiber->warp;
     cta->progress = true;
     sim_cta_count(cta, fiber, fiber->lanes != NULL ? 0 : warp->live & ~(1u << fiber->thread.linear % WARP));
@@ -208,19 +229,28 @@ static inline __attribute__((always_inline, noreturn)) void leave(struct sim_fib
         sim_warp_exited(fiber);
     if (cta->open_barriers != 0)
         sim_barriers_exited(cta);
-    cta->current = NULL;
-    sim_context_leave(&fiber->context, &cta->worker->base);
 }
 
-static void fiber_main(void *argument) {
-    struct sim_fiber *fiber = argument;
-    struct sim_cta *cta = sim_cta_of(&fiber->thread);
-    sim_context_entered(&cta->worker->base);
-    if (fiber->lanes != NULL)
-        cta->code->run_warp(fiber->lanes);
-    else
-        cta->code->run_thread(&fiber->thread);
-    leave(fiber);
+/* The next fiber of the round, if it has begun or, else, if it has not. */
+static inline struct sim_fiber *next_that(struct sim_cta *cta, bool begun) {
+    struct sim_fiber *next = cta->turn;
+    if (next == NULL || (next->stack != NULL) != begun ||
+        atomic_load_explicit(&cta->worker->run->error, memory_order_relaxed) != CUDA_SUCCESS)
+        return NULL;
+    return next;
+}
+
+/* Where to go on from a fiber that has ended. Who has not begun waits for the scheduler, which has this one's
+ * stack back first. */
+static inline __attribute__((always_inline)) struct sim_context *past(struct sim_cta *cta) {
+    return next_that(cta, true) != NULL ? sim_cta_next(cta) : &cta->worker->base;
+}
+
+static inline __attribute__((always_inline, noreturn)) void leave(struct sim_cta *cta,
+                                                                  struct sim_fiber *fiber) {
+    fiber->next = cta->gone;
+    cta->gone = fiber;
+    sim_context_leave(&fiber->context, past(cta));
 }
 
 static void release(struct sim_cta *cta, struct sim_fiber *fiber) {
@@ -233,8 +263,13 @@ static void release(struct sim_cta *cta, struct sim_fiber *fiber) {
 }
 
 /* Local memory behind the stack, in equal parts for the lanes. */
-static void place_lanes(const struct sim_stack_pool *pool, struct sim_fiber *fiber) {
+static void place_stack(const struct sim_stack_pool *pool, struct sim_fiber *fiber) {
     struct sim_lanes *lanes = fiber->lanes;
+    if (lanes == NULL) {
+        fiber->thread.local = fiber->thread.local_top = sim_stack_local(pool, fiber->stack);
+        fiber->thread.local_end = fiber->thread.local + pool->local_size;
+        return;
+    }
     lanes->stack = fiber->stack;
     lanes->stack_end = fiber->stack + pool->stack_size;
     if (pool->local_size == 0)
@@ -247,28 +282,71 @@ static void place_lanes(const struct sim_stack_pool *pool, struct sim_fiber *fib
     }
 }
 
-static void resume(struct sim_cta *cta, struct sim_fiber *fiber) {
-    struct sim_worker *worker = cta->worker;
-    if (fiber->stack == NULL) {
-        fiber->stack = sim_stack_take(worker->stacks);
-        if (fiber->stack == NULL) {
-            sim_run_refused(worker->run, "the stacks of a block");
-            return;
+/* A fiber that has not begun goes on where one has ended. */
+static void follow(struct sim_cta *cta, struct sim_fiber *next, struct sim_fiber *ended) {
+    cta->turn = next->next;
+    cta->current = next;
+    next->context = ended->context;
+    next->stack = ended->stack;
+    ended->context.sanitizer = NULL;
+    ended->stack = NULL;
+    place_stack(cta->worker->stacks, next);
+    cta->worker->running = &next->context;
+}
+
+static void fiber_main(void *argument) {
+    struct sim_fiber *fiber = argument, *next;
+    struct sim_cta *cta = sim_cta_of(&fiber->thread);
+    sim_context_entered(&fiber->context);
+    for (;;) {
+        if (fiber->lanes != NULL)
+            cta->code->run_warp(fiber->lanes);
+        else
+            cta->code->run_thread(&fiber->thread);
+        end(cta, fiber);
+        next = next_that(cta, false);
+        if (next != NULL) {
+            follow(cta, next, fiber);
+            fiber = next;
+            continue;
         }
-        if (fiber->lanes != NULL) {
-            place_lanes(worker->stacks, fiber);
-        } else {
-            fiber->thread.local = fiber->thread.local_top = sim_stack_local(worker->stacks, fiber->stack);
-            fiber->thread.local_end = fiber->thread.local + worker->stacks->local_size;
-        }
-        sim_context_init(&fiber->context, fiber->stack, worker->stacks->stack_size, fiber_main, fiber);
+        if (!cta->waited || cta->worker->stacks->unguarded != 0)
+            leave(cta, fiber);
+        sim_context_switch(&fiber->context, past(cta));
+        place_stack(cta->worker->stacks, fiber);
     }
-    cta->current = fiber;
-    worker->running = &fiber->context;
-    sim_context_switch(&worker->base, &fiber->context);
+}
+
+bool sim_cta_prepare(struct sim_cta *cta, struct sim_fiber *fiber) {
+    struct sim_stack_pool *stacks = cta->worker->stacks;
+    if (stacks->free_count == 0)
+        return false;
+    fiber->stack = sim_stack_take(stacks);
+    place_stack(stacks, fiber);
+    sim_context_init(&fiber->context, fiber->stack, stacks->stack_size, fiber_main, fiber);
+    return true;
+}
+
+/* Runs fibers that have their turn, one after the other, until none of them goes on by itself. False: the
+ * grid has failed. */
+static bool resume(struct sim_cta *cta) {
+    struct sim_worker *worker = cta->worker;
+    struct sim_stack_pool *stacks = worker->stacks;
+    if (cta->turn->stack == NULL && stacks->free_count == 0 && !sim_stacks_grow(stacks)) {
+        sim_run_refused(worker->run, "the stacks of a block");
+        return false;
+    }
+    struct sim_context *to = sim_cta_next(cta);
+    if (to == &worker->base)
+        return false;
+    sim_context_switch(&worker->base, to);
     worker->running = NULL;
-    if (cta->current == NULL) /* it has exited */
+    for (struct sim_fiber *fiber = cta->gone, *next; fiber != NULL; fiber = next) {
+        next = fiber->next;
         release(cta, fiber);
+    }
+    cta->gone = NULL;
+    return true;
 }
 
 static void deadlock(struct sim_cta *cta) {
@@ -288,20 +366,17 @@ void sim_cta_judge(struct sim_cta *cta) {
 bool sim_cta_round(struct sim_cta *cta) {
     if (cta->live == 0)
         return false;
-    struct sim_fiber *first = cta->ready_first;
-    if (first == NULL) {
+    if (cta->ready_first == NULL) {
         if (!sim_barriers_unlock(cta) && !sim_cluster_goes_on(cta))
             deadlock(cta);
         return true;
     }
+    cta->turn = cta->ready_first;
     cta->ready_first = NULL;
     cta->ready_last = &cta->ready_first;
-    for (struct sim_fiber *fiber = first, *next; fiber != NULL; fiber = next) {
-        if (atomic_load_explicit(&cta->worker->run->error, memory_order_relaxed) != CUDA_SUCCESS)
+    while (cta->turn != NULL)
+        if (!resume(cta))
             return true;
-        next = fiber->next;
-        resume(cta, fiber);
-    }
     sim_cta_judge(cta);
     return cta->live != 0;
 }
@@ -312,7 +387,10 @@ void sim_cta_discard(struct sim_cta *cta) {
 }
 
 void sim_rt_exit(struct sim_thread *t) {
-    leave(sim_fiber_of(t));
+    struct sim_cta *cta = sim_cta_of(t);
+    struct sim_fiber *fiber = sim_fiber_of(t);
+    end(cta, fiber);
+    leave(cta, fiber);
 }
 
 enum { CALLS_PER_YIELD = 64 };
@@ -321,7 +399,7 @@ static void yield(struct sim_fiber *fiber) {
     struct sim_cta *cta = sim_cta_of(&fiber->thread);
     sim_warp_spun(fiber);
     sim_cta_ready(cta, fiber);
-    sim_context_switch(&fiber->context, &cta->worker->base);
+    sim_cta_switch(cta, fiber);
 }
 
 void sim_rt_yield(struct sim_thread *t) {

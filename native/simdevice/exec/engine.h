@@ -113,8 +113,11 @@ struct sim_cta {
     struct sim_worker *worker;
     struct sim_fiber *current;
     struct sim_fiber *ready_first, **ready_last;
+    struct sim_fiber *turn; /* those that have not had theirs in this round */
+    struct sim_fiber *gone; /* those that have ended and have a stack still */
     uint32_t thread_count, live;
     bool asserted; /* a thread has ended because an assertion failed */
+    bool waited;   /* a fiber has let others go on, so each has a stack */
     bool progress; /* since it was cleared, something other than waiting in a loop has happened */
     struct sim_barrier barriers[BARRIERS]; /* zero where nobody has arrived */
     uint32_t open_barriers;                /* a bit for each of the others */
@@ -157,6 +160,9 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_cluster *cluster, struct sim_
                    const struct sim_object *code, uint64_t index);
 /* Runs every thread that can once. False: all threads have exited. */
 bool sim_cta_round(struct sim_cta *cta);
+/* Gives a fiber that begins its stack. False: there is none, and the scheduler has to make more: a fiber that
+ * runs may have little left of its own. */
+bool sim_cta_prepare(struct sim_cta *cta, struct sim_fiber *fiber);
 /* Ends the grid if an assertion failed in the block. */
 void sim_cta_judge(struct sim_cta *cta);
 void sim_cta_discard(struct sim_cta *cta);
@@ -249,6 +255,26 @@ static inline void sim_cta_ready(struct sim_cta *cta, struct sim_fiber *fiber) {
     cta->ready_last = &fiber->next;
 }
 
+/* Where the block's thread goes on: in the next fiber that has its turn, or in the scheduler. */
+static inline __attribute__((always_inline)) struct sim_context *sim_cta_next(struct sim_cta *cta) {
+    struct sim_worker *worker = cta->worker;
+    struct sim_fiber *next = cta->turn;
+    if (next == NULL || atomic_load_explicit(&worker->run->error, memory_order_relaxed) != CUDA_SUCCESS ||
+        (next->stack == NULL && !sim_cta_prepare(cta, next)))
+        return &worker->base;
+    cta->turn = next->next;
+    cta->current = next;
+    worker->running = &next->context;
+    return &next->context;
+}
+
+/* Lets others go on until the fiber, which is among those that can run or is woken, has its turn. */
+static inline __attribute__((always_inline)) void sim_cta_switch(struct sim_cta *cta,
+                                                                 struct sim_fiber *fiber) {
+    cta->waited = true;
+    sim_context_switch(&fiber->context, sim_cta_next(cta));
+}
+
 /* The fiber has waited, and can run. */
 static inline void sim_cta_wake(struct sim_cta *cta, struct sim_fiber *fiber) {
     cta->progress = true;
@@ -261,7 +287,7 @@ static inline void sim_cta_wait(struct sim_cta *cta, struct sim_fiber *fiber) {
     struct sim_warp *warp = fiber->warp;
     if (--warp->runnable == 0 && warp->meeting_count != 0)
         sim_warp_idle(cta, warp);
-    sim_context_switch(&fiber->context, &cta->worker->base);
+    sim_cta_switch(cta, fiber);
 }
 
 /* Which lanes of the fiber's warp have arrived in this phase of the cluster's barrier. */

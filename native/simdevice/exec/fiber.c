@@ -46,6 +46,7 @@ uintptr_t sim_context_rewind(struct sim_context *context) {
 
 #if defined(__SANITIZE_ADDRESS__)
 void sim_sanitizer_switching(struct sim_context *from, struct sim_context *to, int leaving) {
+    to->before = from;
     __sanitizer_start_switch_fiber(leaving ? NULL : &from->sanitizer, to->stack_low, to->stack_size);
 }
 
@@ -53,8 +54,8 @@ void sim_sanitizer_switched(struct sim_context *from) {
     __sanitizer_finish_switch_fiber(from->sanitizer, NULL, NULL);
 }
 
-void sim_sanitizer_entered(struct sim_context *from) {
-    __sanitizer_finish_switch_fiber(NULL, &from->stack_low, &from->stack_size);
+void sim_sanitizer_entered(struct sim_context *context) {
+    __sanitizer_finish_switch_fiber(NULL, &context->before->stack_low, &context->before->stack_size);
 }
 
 void sim_sanitizer_destroyed(struct sim_context *context) {
@@ -71,8 +72,8 @@ void sim_sanitizer_switched(struct sim_context *from) {
     (void)from;
 }
 
-void sim_sanitizer_entered(struct sim_context *from) {
-    (void)from;
+void sim_sanitizer_entered(struct sim_context *context) {
+    (void)context;
 }
 
 void sim_sanitizer_destroyed(struct sim_context *context) {

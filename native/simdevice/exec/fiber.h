@@ -9,12 +9,13 @@ struct sim_context {
     const void *stack_low;
     size_t stack_size;
     void *sanitizer;
+    struct sim_context *before; /* which switched to it last */
 };
 
 void sim_context_init(struct sim_context *context, uint8_t *stack_low, size_t stack_size,
                       void (*entry)(void *), void *argument);
-/* Called first in `entry`, with the context that switched to it. */
-static inline void sim_context_entered(struct sim_context *from);
+/* Called first in `entry`, with its context. */
+static inline void sim_context_entered(struct sim_context *context);
 static inline void sim_context_switch(struct sim_context *from, struct sim_context *to);
 /* Switches away for the last time: nothing returns to `from`. */
 static inline void sim_context_leave(struct sim_context *from, struct sim_context *to)
@@ -32,12 +33,12 @@ enum { SIM_SANITIZED = 0 };
 /* What sanitizers are told. */
 void sim_sanitizer_switching(struct sim_context *from, struct sim_context *to, int leaving);
 void sim_sanitizer_switched(struct sim_context *from);
-void sim_sanitizer_entered(struct sim_context *from);
+void sim_sanitizer_entered(struct sim_context *context);
 void sim_sanitizer_destroyed(struct sim_context *context);
 
-static inline void sim_context_entered(struct sim_context *from) {
+static inline void sim_context_entered(struct sim_context *context) {
     if (SIM_SANITIZED)
-        sim_sanitizer_entered(from);
+        sim_sanitizer_entered(context);
 }
 
 static inline void sim_context_destroy(struct sim_context *context) {

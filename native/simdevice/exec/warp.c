@@ -178,7 +178,7 @@ static void meet(struct sim_thread *t, enum sim_warp_op op, uint32_t key) {
     meeting->arrived |= 1u << t->linear % WARP;
     if (complete(warp, meeting)) {
         conclude(cta, warp, meeting, fiber);
-        sim_context_switch(&fiber->context, &cta->worker->base);
+        sim_cta_switch(cta, fiber);
     } else
         sim_cta_wait(cta, fiber);
 }

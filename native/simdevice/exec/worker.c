@@ -274,12 +274,14 @@ static void run_fibers(struct sim_worker *worker) {
         ended(worker, resident);
         resident = next;
     }
+    for (struct sim_cta *cta = worker->spare; cta != NULL; cta = cta->link)
+        sim_cta_discard(cta);
 }
 
 static void loop_main(void *argument) {
     struct sim_cta *cta = argument;
     struct sim_worker *worker = cta->worker;
-    sim_context_entered(&worker->base);
+    sim_context_entered(&worker->loop);
     struct sim_kernel *kernel = worker->run->grid->kernel;
     uint64_t start = now_ns(), since = start, blocks = 0, index;
     const uint32_t size = sim_cluster_size(worker->run->grid);

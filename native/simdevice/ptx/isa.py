@@ -317,8 +317,9 @@ SHAPE = re.compile(r"m\d+n\d+k\d+\Z")
 SPECIAL_PREDICATE = "%is_explicit_cluster"
 _SPECIAL = re.compile(
     r"%(?:n?(?:tid|ctaid|clusterid)|cluster_n?cta(?:id|rank)|laneid|n?warpid|n?smid|gridid|WARP_SZ|clock(?:_hi|64)?"
-    r"|lanemask_(?:eq|lt|le|ge|gt)|pm\d(?:_64)?|envreg\d+|globaltimer(?:_lo|_hi)?|is_explicit_cluster"
-    r"|(?:total|aggr|dynamic)_smem_size|reserved_smem_offset_\w+|current_graph_exec|locality_domain_id)\Z"
+    r"|lanemask_(?:eq|lt|le|ge|gt)|pm[0-7](?:_64)?|envreg(?:[12]?\d|3[01])|globaltimer(?:_lo|_hi)?"
+    r"|(?:total|aggr|dynamic)_smem_size|reserved_smem_offset_(?:begin|end|cap|[01])|is_explicit_cluster"
+    r"|current_graph_exec|locality_domain_id)\Z"
 )
 
 

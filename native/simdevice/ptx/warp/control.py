@@ -12,6 +12,9 @@ from ..model import Instruction, Operand
 from ..types import U32
 from .flow import EXIT, ends_thread
 from .function import Unsuitable, WarpEmitter
+from .lines import Lines
+from .neighbours import Numbers
+from .rows import Shape
 from .widen import WARP, vector
 
 _MASK = vector("i1")
@@ -389,17 +392,23 @@ class Control:
         e.finish("ret void")
 
 
+def _first_mask(shape: Shape) -> list[str]:
+    """The lanes with which a kernel begins; in rows no warp lacks any."""
+    if shape is Shape.ROWS:
+        return [f"  %mask.in = bitcast i32 -1 to {_MASK}"]
+    return [
+        f"  %live.at = getelementptr i8, ptr %warp, i64 {layout.LANES['live']}",
+        "  %live = load i32, ptr %live.at, align 8",
+        f"  %mask.in = bitcast i32 %live to {_MASK}",
+    ]
+
+
 def function_text(e: WarpEmitter) -> str:
     """The whole function as LLVM IR."""
     plan = e.plan
     e.entry.append(f"  %thread = getelementptr i8, ptr %warp, i64 {layout.LANES['lane']}")
     if e.function.is_kernel:
-        e.entry += [
-            "  %block = load ptr, ptr %warp, align 8",
-            f"  %live.at = getelementptr i8, ptr %warp, i64 {layout.LANES['live']}",
-            "  %live = load i32, ptr %live.at, align 8",
-            f"  %mask.in = bitcast i32 %live to {_MASK}",
-        ]
+        e.entry += ["  %block = load ptr, ptr %warp, align 8", *_first_mask(plan.shape)]
     e.kinds["%mask.in"] = "i1"
     if e.kernel.checked:
         e.framed = reach.place_locals(e, e.items, e.frame)
@@ -409,6 +418,8 @@ def function_text(e: WarpEmitter) -> str:
             raise Unsuitable("lanes that wait in a function")
         plan.distrust()
         control = Control(e)
+    if e.function.is_kernel and e.is_small:
+        e.numbers = Numbers(e, Lines(plan))
     e.declare()
     e.closed = False
     control.text()

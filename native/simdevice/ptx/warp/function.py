@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ..emit import layout
 from ..emit.function import FunctionEmitter, Handler, Place, Scope, Slot
@@ -34,6 +35,13 @@ _QUICK |= {"neg", "abs", "min", "max", "cvt", "lop3", "bfe", "bfi", "prmt"}
 
 class Unsuitable(Exception):
     """A kernel, or what is found in one, that runs a thread at a time instead."""
+
+
+class Noting(Protocol):
+    """Who emits more beside what an instruction writes."""
+
+    def note(self, position: int, instruction: Instruction) -> None:
+        """Is called when the instruction at a position has been emitted."""
 
 
 @dataclass
@@ -76,6 +84,7 @@ class WarpEmitter(FunctionEmitter):
         self.narrowed = False
         self.repeats = False  # what is emitted is part of a loop
         self.turn: Turn | None = None
+        self.numbers: Noting | None = None  # where lines are worth it (neighbours.py)
         self._spare_arrays: dict[str, list[str]] = {}
         self.visible: dict[int, list[Scope]] = {}  # what an instruction sees
 
@@ -369,6 +378,8 @@ class WarpEmitter(FunctionEmitter):
         try:
             if instruction.guard is None:
                 self._emit_instruction(instruction)
+                if self.numbers is not None and not self.closed:
+                    self.numbers.note(self.position, instruction)
                 return
             condition = self.guard_value(instruction)
             skip = instruction.opcode not in _QUICK

@@ -26,6 +26,7 @@ from ..model import Address, Instruction, Operand
 from ..types import Type
 from .function import Unsuitable, WarpEmitter
 from .helpers import OWN, helper
+from .neighbours import Numbers, Row
 from .registry import warp_opcode
 from .widen import WARP, vector
 
@@ -116,25 +117,21 @@ def _address(e: WarpEmitter, operand: Operand, space: str, size: int) -> tuple[s
     return e.op(f"add i{bits} {address}, {operand.offset}") if operand.offset else address, space
 
 
-def _neighbours(e: WarpEmitter, address: str, space: str, size: int) -> tuple[str, str]:
+def _neighbours(e: WarpEmitter, address: str, space: str, size: int, row: Row | None) -> tuple[str, str]:
     """(whether the lanes' addresses follow each other and are in order, the address of lane 0)."""
     bits = 32 if space == "shared" else 64
     lanes = e.bits(e.mask)
     for name in ("cttz", "ctlz"):
         e.kernel.declare(f"llvm.{name}.i32", f"i32 @llvm.{name}.i32(i32, i1)")
-    first, lowest = (_first_of if space == "shared" else _first_foreseen)(e, address, lanes)
-    first_bytes = e.raw_op(f"mul i32 {first}, {size}")
-    if bits == 64:
-        first_bytes = e.raw_op(f"zext i32 {first_bytes} to i64")
-    zero = e.raw_op(f"sub i{bits} {lowest}, {first_bytes}")
-    steps = "<" + ", ".join(f"i{bits} {lane * size}" for lane in range(WARP)) + ">"
-    expected = e.raw_op(f"add {vector(f'i{bits}')} {e.spread(f'i{bits}', zero)}, {steps}")
-    same = e.raw_op(f"icmp eq {vector(f'i{bits}')} {address}, {expected}")
-    idle = e.raw_op(f"xor {_MASK} {e.mask}, splat (i1 true)")
-    follows = e.raw_op(f"icmp eq i32 {e.bits(e.raw_op(f'or {_MASK} {same}, {idle}'))}, -1")
-    good = follows
+    if row is None:
+        first, lowest, zero, good = _compared(e, address, space, size, lanes)
+    else:
+        zero, good = row.first, row.good
+        first = e.raw_op(f"call i32 @llvm.cttz.i32(i32 {lanes}, i1 false)")
+        before = e.resize(e.raw_op(f"mul i32 {first}, {size}"), 32, bits, False)
+        lowest = e.raw_op(f"add i{bits} {zero}, {before}")
     if size > 1:
-        low = e.raw_op(f"and i{bits} {lowest}, {size - 1}")
+        low = e.raw_op(f"and i{bits} {zero if row else lowest}, {size - 1}")
         aligned = e.raw_op(f"icmp eq i{bits} {low}, 0")
         good = e.raw_op(f"and i1 {good}, {aligned}")
     if space == "shared":
@@ -152,6 +149,32 @@ def _neighbours(e: WarpEmitter, address: str, space: str, size: int) -> tuple[st
         if space == "local":
             good = "false"
     return good, zero
+
+
+def _compared(e: WarpEmitter, address: str, space: str, size: int, lanes: str) -> tuple[str, str, str, str]:
+    """(the first lane that is there, its address, that of lane 0, whether all lanes' follow it)."""
+    bits = 32 if space == "shared" else 64
+    first, lowest = (_first_of if space == "shared" else _first_foreseen)(e, address, lanes)
+    first_bytes = e.raw_op(f"mul i32 {first}, {size}")
+    if bits == 64:
+        first_bytes = e.raw_op(f"zext i32 {first_bytes} to i64")
+    zero = e.raw_op(f"sub i{bits} {lowest}, {first_bytes}")
+    steps = "<" + ", ".join(f"i{bits} {lane * size}" for lane in range(WARP)) + ">"
+    expected = e.raw_op(f"add {vector(f'i{bits}')} {e.spread(f'i{bits}', zero)}, {steps}")
+    same = e.raw_op(f"icmp eq {vector(f'i{bits}')} {address}, {expected}")
+    idle = e.raw_op(f"xor {_MASK} {e.mask}, splat (i1 true)")
+    follows = e.raw_op(f"icmp eq i32 {e.bits(e.raw_op(f'or {_MASK} {same}, {idle}'))}, -1")
+    return first, lowest, zero, follows
+
+
+def _row(e: WarpEmitter, operand: Operand, address: str, space: str, kind: Type, count: int) -> Row | None:
+    """What is known of the lanes' addresses, if they may follow each other."""
+    numbers = e.numbers
+    if space in (OWN, "local", "cluster") or not isinstance(operand, Address):
+        return None
+    if not isinstance(numbers, Numbers):
+        return None
+    return numbers.row(operand, 32 if space == "shared" else 64, kind.bytes * count)
 
 
 def _first_of(e: WarpEmitter, address: str, lanes: str) -> tuple[str, str]:
@@ -197,12 +220,14 @@ def _masked(e: WarpEmitter, kind: str, load: bool) -> str:
     return name
 
 
-def load_each(e: WarpEmitter, address: str, space: str, kind: Type, count: int = 1) -> list[str]:
-    """`count` values, one behind the other, from every lane's address."""
+def load_each(
+    e: WarpEmitter, address: str, space: str, kind: Type, count: int = 1, row: Row | None = None
+) -> list[str]:
+    """`count` values, one behind the other, from every lane's address. `row`: what is known of those."""
     t, size = kind.integer, kind.bytes
     if kind.bits > 64 or not e.is_small:
         return _elsewhere_load(e, address, space, kind, count)
-    good, zero = _neighbours(e, address, space, size * count)
+    good, zero = _neighbours(e, address, space, size * count, row)
     slots = [e.alloca(vector(t)) for _ in range(count)]
     near, far, done = e.label(), e.label(), e.label()
     e.branch_if(_whole(e, good, count), near, far)
@@ -219,7 +244,10 @@ def load_each(e: WarpEmitter, address: str, space: str, kind: Type, count: int =
         e.raw(f"store {vector(t)} {value}, ptr {slot}")
     e.branch(done)
     e.open(far)
-    _load_halves(e, address, space, kind, slots, done)
+    if row is not None:
+        address = row.addresses()
+    if row is None or not row.sure:
+        _load_halves(e, address, space, kind, slots, done)
     for slot, value in zip(slots, _elsewhere_load(e, address, space, kind, count), strict=True):
         e.raw(f"store {vector(t)} {value}, ptr {slot}")
     e.open(done)
@@ -240,7 +268,9 @@ def _foresee(e: WarpEmitter, address: str, size: int) -> None:
         e.raw(f"call void @llvm.prefetch.p0(ptr {where}, i32 0, i32 3, i32 1)")
 
 
-def store_each(e: WarpEmitter, address: str, space: str, kind: Type, values: list[str]) -> None:
+def store_each(
+    e: WarpEmitter, address: str, space: str, kind: Type, values: list[str], row: Row | None = None
+) -> None:
     t, size, count = kind.integer, kind.bytes, len(values)
     if space == "generic":
         keep_constants(e, address)
@@ -248,7 +278,7 @@ def store_each(e: WarpEmitter, address: str, space: str, kind: Type, values: lis
     if kind.bits > 64 or not e.is_small:
         _elsewhere_store(e, address, space, kind, wide)
         return
-    good, zero = _neighbours(e, address, space, size * count)
+    good, zero = _neighbours(e, address, space, size * count, row)
     near, far, done = e.label(), e.label(), e.label()
     e.branch_if(_whole(e, good, count), near, far)
     e.open(near)
@@ -260,6 +290,8 @@ def store_each(e: WarpEmitter, address: str, space: str, kind: Type, values: lis
         e.raw(f"store <{WARP * count} x {t}> {_together(e, wide, t)}, ptr {to}, align {size}")
     e.branch(done)
     e.open(far)
+    if row is not None:
+        address = row.addresses()
     _elsewhere_store(e, address, space, kind, wide)
     e.open(done)
 
@@ -436,7 +468,7 @@ def load(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
         if found is None or _in_turns(access):
             e.emit_as_thread(i)
             return
-        values = load_each(e, *found, kind, count)
+        values = load_each(e, *found, kind, count, _row(e, source, *found, kind, count))
         if access.order.load == "acquire":
             e.emit("fence acquire")  # the lanes' own loads have no order
     for operand, value in zip(elements(e, d, count), values, strict=True):
@@ -466,7 +498,7 @@ def store(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     elif found is not None:
         if access.order.store == "release":
             e.emit("fence release")
-        store_each(e, *found, kind, values)
+        store_each(e, *found, kind, values, _row(e, target, *found, kind, count))
 
 
 @warp_opcode("alloca", "stacksave", "stackrestore")

@@ -26,6 +26,7 @@ class Uniformity:
         """Classify the registers of `items`. `shape`: what is known of the shape of blocks (rows.py)."""
         self.items = items
         self.record = record
+        self.shape = shape
         self.meetings = record.kernel.program.meetings[record.function.index]
         self.same: set[int] = set()
         self.parting: set[int] = set()
