@@ -83,6 +83,7 @@ static struct subject look_up(uint64_t address) {
                              .size = variable.size,
                              .id = variable.id,
                              .owner = variable.context,
+                             .sync_memops = variable.synchronous,
                              .shared = is_shared};
     }
     s.place = gf_context_device(s.owner);
@@ -222,6 +223,8 @@ CUresult gf_cuPointerSetAttribute(const void *value, CUpointer_attribute attribu
     if (known && gf_mapping_find(ptr, &mapping)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    return known && gf_window_synchronous(ptr, *(const unsigned *)value != 0) ? CUDA_SUCCESS
-                                                                              : CUDA_ERROR_INVALID_VALUE;
+    bool on = known && *(const unsigned *)value != 0;
+    return known && (gf_window_synchronous(ptr, on) || gf_global_synchronous(ptr, on))
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
 }

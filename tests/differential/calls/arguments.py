@@ -38,11 +38,11 @@ ANY = (0, 1, 2, 3, 4, 7, 64, 255, 1024)
 EDGES = (0, 1, 2**31 - 1, 2**32 - 1, 2**63, 2**64 - 1)
 # As a size these would have the driver read or write memory that the program does not have.
 SIZES = re.compile(
-    r"\w*([Cc]ount|[Ss]ize|[Ll]en|[Ll]ength|[Bb]ytes|N|Pitch|Height|Depth|Width\w*|[Oo]ffset|num\w*)"
+    r"\w*([Cc]ount|[Ss]ize|[Ll]en|[Ll]ength|[Bb]ytes|N|Pitch|Height|Depth|Width\w*|[Oo]ffset|num\w*|alignment)"
 )
-# But these are sizes of what is made: more than any device has.
-LONG = ("bytesize", "alignment")
-HUGE = (0, 1, 2**44, 2**64 - 1)
+# But this is the size of what is made: none, and more than there is.
+MADE = "bytesize"
+WRONG_SIZES = (0, 2**64 - 1)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HOST_BYTES = 1 << 18  # of the program's own memory, into which tokens point
-SECONDS = 20  # for one program; then it hangs
+SECONDS = 10  # for one call; then it hangs
 UNTOUCHED = 0xA5  # what is behind a pointer before the call
 SMALL = 4096  # no handle or address; numbers of textures are
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -221,6 +221,7 @@ def play(program: dict[str, Any], write: int) -> None:
         os.write(write, (json.dumps(what) + "\n").encode())
 
     for step in program["steps"]:
+        signal.alarm(SECONDS)
         say(player.step(step))
     if program["contents"]:
         say(player.contents())
@@ -235,7 +236,6 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             os.close(here)
-            signal.alarm(SECONDS)
             play(program, there)
         os.close(there)
         with os.fdopen(here) as lines:

@@ -559,7 +559,7 @@ class Maker(Arguments):
         """What an address is."""
         attribute = self.random.choice([n for n in range(1, 24) if n not in OWN_NUMBERS])
         where = self.random.choice((self.address(), self.address(), self.host(), 0x1000))
-        pool = {} if attribute == constant("CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE") else None
+        pool: Token = {} if attribute == constant("CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE") else None
         self.call("cuPointerGetAttribute", ["out", 8, pool], attribute, where)
         self.call("cuMemGetAddressRange_v2", ["out", 8, None], ["out", 8, None], self.address())
         if self.chance(0.2):
