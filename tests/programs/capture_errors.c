@@ -124,6 +124,7 @@ int main(void) {
         FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(gone)); // which is no word about the capture
         FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamQuery(gone));
         FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2DAsync(&narrow, origin));
+        FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(word, origin)); // which no stream has allocated
         OK(cuStreamEndCapture(origin, &graph));
         OK(cuGraphDestroy(graph));
         begin(modes[i]);

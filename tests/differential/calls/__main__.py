@@ -43,7 +43,9 @@ def main() -> None:
             found[kind] += 1
             if found[kind] > options.most:
                 continue
-            print(f"seed {seed} has {len(whole['steps'])} steps: {difference[1]}", file=sys.stderr, flush=True)
+            print(
+                f"seed {seed} has {len(whole['steps'])} steps: {difference[1]}", file=sys.stderr, flush=True
+            )
             least, what = pair.shrunk(whole, difference[1])
             print(f"seed {seed}: {what}\n{shown(least)}", flush=True)
             if options.file:

@@ -19,7 +19,7 @@ BLOCK = 65536  # bytes of an allocation
 HOST = 1 << 17  # the program's memory below which tokens begin: as much lies behind it
 # Numbers, by what the argument is called; the first that matches.
 NUMBERS: tuple[tuple[str, tuple[int, ...]], ...] = (
-    (r"bytesize|poolSize", (BLOCK, 4096, 100, 1 << 20, 0)),
+    (r"bytesize|poolSize", (BLOCK, BLOCK, 1 << 20)),  # offsets lie within
     (r"block(Dim)?[XYZ]?|blockSize", (1, 1, 2, 32, 64, 100, 256, 0, 1025)),
     (r"grid(Dim|_width|_height)?[XYZ]?", (1, 1, 2, 3, 8, 0)),
     (r"sharedMem\w*|dynamicS\w+|numBytes", (0, 0, 64, 4096, 49152, 49153, 1 << 18)),
@@ -38,11 +38,11 @@ ANY = (0, 1, 2, 3, 4, 7, 64, 255, 1024)
 EDGES = (0, 1, 2**31 - 1, 2**32 - 1, 2**63, 2**64 - 1)
 # As a size these would have the driver read or write memory that the program does not have.
 SIZES = re.compile(
-    r"\w*([Cc]ount|[Ss]ize|[Ll]en|[Ll]ength|[Bb]ytes|N|Pitch|Height|Depth|Width\w*|[Oo]ffset|num\w*|alignment)"
+    r"\w*(grid\w*|[Cc]ount|[Ss]ize|[Ll]en|[Ll]ength|[Bb]ytes|N|Pitch|Height|Depth|Width\w*|[Oo]ffset|num\w*|alignment)"
 )
-# But this is the size of what is made: none, and more than there is.
+# But this is the size of what is made.
 MADE = "bytesize"
-WRONG_SIZES = (0, 2**64 - 1)
+TOO_LARGE = 2**64 - 1
 
 
 @functools.cache

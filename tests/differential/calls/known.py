@@ -37,7 +37,10 @@ OPEN: tuple[Open, ...] = (
     Open(r"cuEventElapsedTime(_v2)?", "time passes", when=True),
     Open(r"cuFuncIsLoaded", "when a function is loaded"),
     Open(r"cuMemGetInfo_v2|cuDeviceTotalMem_v2", "of a quota, less what the driver itself takes"),
-    Open(r"cuGraphNodeGetToolsId|cuGraphGetId|cuGraphExecGetId|cuStreamGetId|cuCtxGetId", "any number"),
+    Open(
+        r"cuGraphNodeGetToolsId|cuGraphNodeGetLocalId|cuGraphGetId|cuGraphExecGetId|cuStreamGetId|cuCtxGetId",
+        "any number",
+    ),
 )
 
 

@@ -184,9 +184,11 @@ class Player:
 
     def forget(self, name: str) -> None:
         """The object is no more. Handles stay, for they are not used again; addresses and numbers are."""
-        if name in self.sizes or self.values.get(name, 0) < SMALL:
-            self.values.pop(name, None)
-            self.sizes.pop(name, None)
+        begin, size = self.values.get(name, 0), self.sizes.get(name, 1)
+        for other in [n for n, v in self.values.items() if begin <= v < begin + size]:
+            if other in self.sizes or begin < SMALL:
+                del self.values[other]
+                self.sizes.pop(other, None)
 
     def gone(self) -> list[str]:
         """Memory that ended with something else."""

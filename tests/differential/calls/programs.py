@@ -14,7 +14,7 @@ from typing import Any
 from codegen.model import Kind
 
 from . import arguments
-from .arguments import BLOCK, EDGES, MADE, SIZES, WRONG_SIZES, Arguments, Token, constant, variants
+from .arguments import BLOCK, EDGES, MADE, SIZES, TOO_LARGE, Arguments, Token, constant, variants
 
 Program = dict[str, Any]
 # Attributes of an address that are a driver's own numbers: of buffers, of mappings.
@@ -98,12 +98,12 @@ class Maker(Arguments):
             return self.random.choice((0, 0xDEADBEEF, self.names.some("event"), self.names.some("stream")))
         if arg.kind is Kind.SCALAR and isinstance(token, int):
             if arg.name == MADE:
-                return self.random.choice(WRONG_SIZES)
+                return TOO_LARGE
             return self.random.choice((0, 1, 3, 100) if SIZES.fullmatch(arg.name) else EDGES)
         if arg.kind in (Kind.ENUM, Kind.FLAGS) and isinstance(token, int):
             return self.random.choice((0, 1, 2, 3, 5, 9, 77))
         if arg.kind is Kind.POINTER:
-            return self.random.choice((0, 0x10000, self.address(BLOCK - 8)))
+            return self.random.choice((0, self.address(BLOCK - 8)))
         if isinstance(token, list) and token[0] in ("out", "mem", "text"):
             return 0
         return token
