@@ -286,7 +286,7 @@ class Maker(Arguments):
         event = self.names.some("event")
         kind = self.random.randrange(7)
         if not event or kind == 0:
-            self.call("cuEventCreate", self.new("event"), self.random.choice((0, 1, 2, 3, 4, 6)))
+            self.call("cuEventCreate", self.new("event"), self.random.choice((0, 1, 2, 3, 4)))
         elif kind in (1, 2):
             self.call("cuEventRecord", event, self.stream())
         elif kind == 3:
