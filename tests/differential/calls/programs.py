@@ -103,7 +103,7 @@ class Maker(Arguments):
         if arg.kind in (Kind.ENUM, Kind.FLAGS) and isinstance(token, int):
             return self.random.choice((0, 1, 2, 3, 5, 9, 77))
         if arg.kind is Kind.POINTER:
-            return self.random.choice((0, self.address(BLOCK - 8)))
+            return self.random.choice((0, ["at", self.names.some("memory") or "none", BLOCK - 8]))
         if isinstance(token, list) and token[0] in ("out", "mem", "text"):
             return 0
         return token
