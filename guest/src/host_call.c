@@ -298,7 +298,7 @@ static void lock_between_loads(void) {
 
 CUresult gf_host_call_add(struct gf_host_task *call) {
     if (!call->kept) {
-        gf_unmaps_await();
+        gf_unmaps_await(!gf_host_calls_pending());
     }
     lock_between_loads();
     bool fine = start(&functions) && start(&copies);
