@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 NOT_READY = 600
+ADDRESS = 1 << 33  # and numbers beyond
+UNTOUCHED = 0xA5A5A5A5  # what play.py puts behind a pointer
 # Where several things are wrong, which of them is looked at first is open; tests/facts/matrix has one wrong.
 MISUSE = {1, 101, 201, 400, 709, 801}
 CAPTURE = {
@@ -56,4 +58,15 @@ def alike(step: dict[str, Any], here: list[Any], there: list[Any]) -> bool | Non
         return True
     if {here[0], there[0]} & CAPTURE and {here[0], there[0]} <= CAPTURE | MISUSE and here[0] != there[0]:
         return None
-    return here[0] == there[0] and (here[0] != 0 or here == there)
+    return here[0] == there[0] and (here[0] != 0 or same(here, there))
+
+
+def same(here: Any, there: Any) -> bool:
+    """Whether two outputs are, but for addresses that are a driver's own, and what it leaves untouched."""
+    if isinstance(here, list) and isinstance(there, list):
+        return len(here) == len(there) and all(map(same, here, there))
+    if isinstance(here, int) and isinstance(there, int):
+        halves = [(word & 0xFFFFFFFF, word >> 32) for word in (here, there)]
+        alike = all(a == b or UNTOUCHED in (a, b) for a, b in zip(*halves, strict=True))
+        return alike or min(here, there) >= ADDRESS
+    return bool(here == there)

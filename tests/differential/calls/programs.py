@@ -7,7 +7,6 @@ the same program.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -55,14 +54,15 @@ class Maker(Arguments):
 
     def made(self) -> Program:
         self.begin()
-        ideas: list[Callable[[], None]] = self.random.sample(IDEAS, self.random.randrange(2, 9))
+        ideas: list[Any] = self.random.sample(IDEAS, self.random.randrange(2, 9))
+        several = Maker.contexts in ideas  # of which a wait is about one
         for _ in range(self.random.randrange(4, 40)):
             if self.random.random() < 0.3:
                 self.anything()
             else:
-                self.random.choice(ideas)(self)  # type: ignore[call-arg]
+                self.random.choice(ideas)(self)
         self.call("cuCtxSynchronize")
-        return {"steps": self.steps, "contents": self.orderly}
+        return {"steps": self.steps, "contents": self.orderly and not several}
 
     def begin(self) -> None:
         self.call("cuInit", 0)
@@ -341,6 +341,7 @@ class Maker(Arguments):
         self.capturing = True
         self.call("cuStreamBeginCapture_v2", stream, self.random.choice((0, 1, 2, 2)))
         living = self.names.living.get("stream", [])
+        memory = list(self.names.living.get("memory", []))
         self.names.living["stream"] = [stream]
         for _ in range(self.random.randrange(1, 6)):
             kind = self.random.randrange(10)
@@ -362,6 +363,7 @@ class Maker(Arguments):
             else:
                 self.work()
         self.names.living["stream"] = living
+        self.names.living["memory"] = memory  # that of the graph is there when the graph runs
         self.capturing = False
         self.call("cuStreamEndCapture", stream, self.new("graph"))
         self.executable(f"graph{self.names.number - 1}")
