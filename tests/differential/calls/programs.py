@@ -148,7 +148,8 @@ class Maker(Arguments):
         self.call("cuMemsetD8Async", name, self.random.randrange(255), BLOCK, stream)
 
     def free(self) -> None:
-        if len(self.names.living.get("memory", ())) < 3 or self.names.some("graph", "graph_exec"):
+        graphs = self.capturing or self.names.some("graph", "graph_exec")
+        if len(self.names.living.get("memory", ())) < 3 or graphs:
             return  # what graphs do with memory that is no more is left open
         name = self.names.some("memory", "managed")
         if self.chance(0.5):
