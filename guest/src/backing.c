@@ -11,6 +11,7 @@
 #include "host_call.h"
 #include "hooks.h"
 #include "session.h"
+#include "unmaps.h"
 
 #define RUN_MAX        32 /* granules mapped by one request, which can only be unmapped as a whole */
 #define CACHE_MINIMUM  (64ull << 20) /* backing without allocations that is kept all the same */
@@ -45,6 +46,7 @@ static void send_unmap(const struct gf_backing *backing, uint64_t first, uint64_
     struct gf_req_sessionMemUnmap request = {.address = backing->base + first * gf_session.granularity,
                                              .size = count * gf_session.granularity};
     gf_send_struct(GF_OP_sessionMemUnmap, &request);
+    gf_unmaps_note();
 }
 
 static void send_map(const struct gf_backing *backing, uint64_t first, uint64_t count) {

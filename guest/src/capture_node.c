@@ -42,6 +42,9 @@ static CUresult add_node(struct gf_captured *captured, enum gf_form form, const 
         params = &whole;
     }
     CUresult result = gf_node_add(capture->model, form, params, added);
+    if (result != CUDA_SUCCESS) {
+        return result; /* for what the call was given: no capture ends by that */
+    }
     for (unsigned i = 0; i < places->count && result == CUDA_SUCCESS; i++) {
         result = gf_node_depend(*added, places->edges[i].from, &places->edges[i].data);
     }

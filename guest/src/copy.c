@@ -34,7 +34,7 @@ static uint64_t span(const struct gf_side *side, const struct gf_extent *extent)
 
 bool gf_is_synchronous(uint64_t address) {
     struct gf_allocation allocation;
-    return gf_window_find(address, &allocation) && allocation.synchronous;
+    return gf_window_find(address, &allocation) ? allocation.synchronous : gf_global_is_synchronous(address);
 }
 
 /* Whether other processes may look at it as soon as a call has returned. */

@@ -57,6 +57,8 @@ CUresult gf_copy_check(const CUDA_MEMCPY3D *copy);
 CUresult gf_copy_staged(const struct gf_row_copy *slice, uint64_t stream);
 /* Copies one slice now, whatever streams do: from within a host call, by its ticket. */
 CUresult gf_copy_in_call(const struct gf_row_copy *slice, uint64_t ticket);
+/* Whether a fill's address and rows suit its elements, also of one that fills nothing. */
+bool gf_fill_fits(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows);
 /* Whether a fill's memory is the device's, and its rows lie apart. */
 CUresult gf_fill_check(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows);
 /* The same for a node, which may fill where there is no memory as long as it does not run: cuDNN captures

@@ -104,6 +104,9 @@ static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (base == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     side->device = gf_copy_is_device(v->type, base);
     uint64_t width, rows, slices, end;
     if (__builtin_add_overflow(size->WidthInBytes, v->x, &width) ||
@@ -226,13 +229,18 @@ CUresult gf_copy_check(const CUDA_MEMCPY3D *p) {
     return result == CUDA_SUCCESS ? gf_copy_each(p, check_slice, (void *)p) : result;
 }
 
+bool gf_fill_fits(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows) {
+    uint64_t bytes;
+    return !__builtin_mul_overflow(width, element, &bytes) && address % element == 0 &&
+           (rows <= 1 || (pitch >= bytes && pitch % element == 0));
+}
+
 /* The bytes from the first to the last, or 0: that is no fill. */
 static uint64_t fill_span(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows) {
-    uint64_t bytes, span;
-    bool refused = __builtin_mul_overflow(width, element, &bytes) ||
-                   (rows > 1 && (pitch < bytes || pitch % element != 0)) || address % element != 0 ||
+    uint64_t span;
+    bool refused = !gf_fill_fits(address, pitch, element, width, rows) ||
                    __builtin_mul_overflow(pitch, rows - 1, &span) ||
-                   __builtin_add_overflow(span, bytes, &span);
+                   __builtin_add_overflow(span, (uint64_t)width * element, &span);
     return refused ? 0 : span;
 }
 

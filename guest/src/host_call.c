@@ -13,6 +13,7 @@
 #include "stats.h"
 #include "stream.h"
 #include "thread.h"
+#include "unmaps.h"
 #include "window.h"
 
 #define TABLE_SIZE 256
@@ -296,6 +297,9 @@ static void lock_between_loads(void) {
 }
 
 CUresult gf_host_call_add(struct gf_host_task *call) {
+    if (!call->kept) {
+        gf_unmaps_await(!gf_host_calls_pending());
+    }
     lock_between_loads();
     bool fine = start(&functions) && start(&copies);
     if (fine) {

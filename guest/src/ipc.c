@@ -213,6 +213,10 @@ CUresult gf_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, uns
     }
     memcpy(&told, &handle, sizeof told);
     CUresult result = gf_ipc_check(&told, GF_IPC_MEMORY);
+    CUdevice here = gf_device_number(), there = gf_ipc_device(&told);
+    if (result == CUDA_SUCCESS && there != here && !gf_session.links[here][there].can_access) {
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
     result = result == CUDA_SUCCESS ? gf_ipc_open(&told, gf_context_current_handle(), &address) : result;
     if (result == CUDA_SUCCESS) {
         *pdptr = address;

@@ -25,6 +25,9 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
     struct gf_req_sessionFill request = {
         .address = address, .pitch = pitch, .width = width, .rows = rows, .value = value, .element = element};
     CUresult result = gf_usable_stream(cuda_stream, &request.stream);
+    if (result == CUDA_SUCCESS && !gf_fill_fits(address, pitch, element, width, rows)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     if (result != CUDA_SUCCESS || width == 0 || rows == 0) {
         return result;
     }

@@ -10,6 +10,7 @@ struct gf_global {
     uint64_t context; /* a library's variable is another one in each context; 0: a module's */
     uint64_t address, size, id;
     uint64_t block; /* of a managed one: the memory that it is part of; 0: it is not managed */
+    bool synchronous;
     struct gf_global *next;
 };
 
@@ -59,8 +60,12 @@ void gf_loads_await(void);
 struct gf_module_memory {
     uint64_t base, size, id;
     uint64_t context; /* whose it is; 0: all contexts share it */
+    bool synchronous; /* operations on it do not return before they are done */
 };
 
 bool gf_global_find(uint64_t address, struct gf_module_memory *variable);
+bool gf_global_is_synchronous(uint64_t address);
+/* Makes operations on the variable that holds an address synchronous, or not; false: none does. */
+bool gf_global_synchronous(uint64_t address, bool synchronous);
 /* When a module or library has ended. */
 void gf_globals_forget(struct gf_module *module);

@@ -83,6 +83,7 @@ static struct subject look_up(uint64_t address) {
                              .size = variable.size,
                              .id = variable.id,
                              .owner = variable.context,
+                             .sync_memops = variable.synchronous,
                              .shared = is_shared};
     }
     s.place = gf_context_device(s.owner);
@@ -215,6 +216,10 @@ CUresult gf_cuPointerGetAttributes(unsigned numAttributes, CUpointer_attribute *
     return CUDA_SUCCESS;
 }
 
+static bool make_synchronous(CUdeviceptr address, bool on) {
+    return gf_window_synchronous(address, on) || gf_global_synchronous(address, on);
+}
+
 /* NVIDIA's driver does not have it for what the program maps itself: clients then set CU_CTX_SYNC_MEMOPS. */
 CUresult gf_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
     struct gf_mapping mapping;
@@ -222,6 +227,6 @@ CUresult gf_cuPointerSetAttribute(const void *value, CUpointer_attribute attribu
     if (known && gf_mapping_find(ptr, &mapping)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    return known && gf_window_synchronous(ptr, *(const unsigned *)value != 0) ? CUDA_SUCCESS
-                                                                              : CUDA_ERROR_INVALID_VALUE;
+    return known && make_synchronous(ptr, *(const unsigned *)value != 0) ? CUDA_SUCCESS
+                                                                         : CUDA_ERROR_INVALID_VALUE;
 }

@@ -4,7 +4,9 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "guest.h"
+#include "host_call.h"
 #include "stream.h"
+#include "unmaps.h"
 #include "window.h"
 #include "word.h"
 
@@ -16,6 +18,9 @@ static bool captured(CUstream stream, CUstreamBatchMemOpParams *operations, unsi
 }
 
 static void note_wait(CUstreamBatchMemOpType operation) {
+    if (operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || operation == CU_STREAM_MEM_OP_WAIT_VALUE_64) {
+        gf_unmaps_await_for_word(!gf_host_calls_pending());
+    }
     gf_window_stream_may_wait();
     gf_word_note(operation);
 }

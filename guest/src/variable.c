@@ -19,6 +19,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the variables of all modules */
 static _Atomic unsigned global_count;
+static _Atomic bool any_synchronous;  /* most programs never look for one */
 static uint64_t next_id = 2ull << 32; /* apart from allocations' and page-locked memory's; guarded too */
 
 /* Memory of modules that holds an address which only a kernel told the program. */
@@ -217,12 +218,16 @@ static uint64_t context_of(const struct gf_module *module, const struct gf_globa
                                               : module->object.owner;
 }
 
-static bool find_in(struct gf_table *objects, uint64_t address, struct gf_module_memory *variable) {
+/* With `synchronous` it becomes so, or not. */
+static bool find_in(struct gf_table *objects, uint64_t address, const bool *synchronous,
+                    struct gf_module_memory *variable) {
     for (uint32_t slot = 0; slot < objects->slots; slot++) {
         struct gf_module *module = gf_table_at(objects, slot);
         for (struct gf_global *g = module != NULL ? module->globals : NULL; g != NULL; g = g->next) {
             if (address - g->address < g->size) {
-                *variable = (struct gf_module_memory){g->address, g->size, g->id, context_of(module, g)};
+                g->synchronous = synchronous != NULL ? *synchronous : g->synchronous;
+                *variable = (struct gf_module_memory){g->address, g->size, g->id, context_of(module, g),
+                                                      g->synchronous};
                 return true;
             }
         }
@@ -230,14 +235,15 @@ static bool find_in(struct gf_table *objects, uint64_t address, struct gf_module
     return false;
 }
 
-static bool find_known(uint64_t address, struct gf_module_memory *variable) {
+static bool find_known(uint64_t address, const bool *synchronous, struct gf_module_memory *variable) {
     pthread_mutex_lock(&lock);
-    bool known =
-        atomic_load(&global_count) > 0 && (find_in(&gf_tables[GF_HANDLE_LIBRARY], address, variable) ||
-                                           find_in(&gf_tables[GF_HANDLE_MODULE], address, variable));
-    for (const struct found *f = all_found; f != NULL && !known; f = f->next) {
+    bool known = atomic_load(&global_count) > 0 &&
+                 (find_in(&gf_tables[GF_HANDLE_LIBRARY], address, synchronous, variable) ||
+                  find_in(&gf_tables[GF_HANDLE_MODULE], address, synchronous, variable));
+    for (struct found *f = all_found; f != NULL && !known; f = f->next) {
         if (address - f->variable.base < f->variable.size) {
             known = true;
+            f->variable.synchronous = synchronous != NULL ? *synchronous : f->variable.synchronous;
             *variable = f->variable;
         }
     }
@@ -269,12 +275,12 @@ static bool ask_for(uint64_t address, struct gf_module_memory *variable) {
         if (!gf_channel_lost()) {
             return false;
         }
-        *variable = (struct gf_module_memory){address, UINT64_MAX - address, 0, context};
+        *variable = (struct gf_module_memory){address, UINT64_MAX - address, 0, context, false};
         return true;
     }
     gf_context_at_end(end_context);
     pthread_mutex_lock(&lock);
-    *variable = (struct gf_module_memory){reply.base, reply.size, next_id++, context};
+    *variable = (struct gf_module_memory){reply.base, reply.size, next_id++, context, false};
     *found = (struct found){*variable, all_found};
     all_found = found;
     pthread_mutex_unlock(&lock);
@@ -282,9 +288,20 @@ static bool ask_for(uint64_t address, struct gf_module_memory *variable) {
 }
 
 bool gf_global_find(uint64_t address, struct gf_module_memory *variable) {
-    return has_code() && (find_known(address, variable) ||
+    return has_code() && (find_known(address, NULL, variable) ||
                           (gf_operation_agreed(GF_OP_sessionFindMemory) && gf_context_current_handle() != 0 &&
                            !is_mapped(address) && ask_for(address, variable)));
+}
+
+bool gf_global_is_synchronous(uint64_t address) {
+    struct gf_module_memory variable;
+    return atomic_load(&any_synchronous) && find_known(address, NULL, &variable) && variable.synchronous;
+}
+
+bool gf_global_synchronous(uint64_t address, bool synchronous) {
+    struct gf_module_memory variable;
+    atomic_store(&any_synchronous, true);
+    return gf_global_find(address, &variable) && find_known(address, &synchronous, &variable);
 }
 
 void gf_globals_forget(struct gf_module *module) {

@@ -16,6 +16,7 @@
 #include "mirror.h"
 #include "objects.h"
 #include "shared.h"
+#include "unmaps.h"
 #include "window.h"
 
 /* Guards the mappings and what counts them. */
@@ -412,6 +413,7 @@ CUresult gf_mapping_end(uint64_t ptr, uint64_t size, bool locked) {
     if (result == CUDA_SUCCESS) {
         struct gf_req_sessionMemUnalias request = {.address = ptr, .size = size};
         result = gf_send_struct(GF_OP_sessionMemUnalias, &request);
+        gf_unmaps_note();
     }
     for (size_t i = first; result == CUDA_SUCCESS && i < first + count; i++) {
         struct gf_memory_allocation *allocation = gf_memory_allocation_find(mappings[i].allocation);

@@ -17,6 +17,7 @@
 #include "log.h"
 #include "pool_use.h"
 #include "session.h"
+#include "unmaps.h"
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -360,6 +361,7 @@ static void end_import(struct gf_block *block, bool mapped) {
     if (mapped) {
         gf_hook(GF_BEFORE_UNMAP);
         gf_send_struct(GF_OP_sessionMemUnmap, &request);
+        gf_unmaps_note();
     }
     gf_blocks_give(&area_of(block->address)->blocks, block, atomic_load(&work), 0);
 }

@@ -206,7 +206,7 @@ static CUresult add(struct sim_captured *captured, struct sim_node_work *work) {
     take_priority(&whole, captured->stream, attributes);
     CUresult result = sim_graph_add(capture->graph, &whole, &captured->dependencies, &node);
     if (result != CUDA_SUCCESS)
-        return invalidate(capture, result);
+        return result; /* for what the call was given: no capture ends by that */
     if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
         work->params.alloc.dptr = node->params.alloc.dptr;
     captured->dependencies.count = 0;

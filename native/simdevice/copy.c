@@ -35,16 +35,20 @@ struct copy_op {
     CUmemorytype to_type, from_type;
 };
 
-static CUresult run(struct sim_op *op) {
-    const struct box *box = &((struct copy_op *)op)->box;
-    if (((struct copy_op *)op)->to_device && box->height == 1 && box->depth == 1)
-        sim_pages_expect(box->to.address, box->width);
+static void move(const void *what) {
+    const struct box *box = what;
     for (uint64_t z = 0; z < box->depth; z++)
         for (uint64_t y = 0; y < box->height; y++)
             memmove((void *)(box->to.address + z * box->to.slice + y * box->to.pitch),
                     (const void *)(box->from.address + z * box->from.slice + y * box->from.pitch),
                     box->width);
-    return CUDA_SUCCESS;
+}
+
+static CUresult run(struct sim_op *op) {
+    const struct box *box = &((struct copy_op *)op)->box;
+    if (((struct copy_op *)op)->to_device && box->height == 1 && box->depth == 1)
+        sim_pages_expect(box->to.address, box->width);
+    return sim_faults_catch(move, box) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 static void drop(struct sim_op *op) {
@@ -119,7 +123,7 @@ static bool stage(struct copy_op *op) {
         return false;
     struct copy_op aside = {.box = *box};
     aside.box.to = (struct plane){(uint64_t)op->staging, box->width, box->width * box->height, NULL};
-    run(&aside.op);
+    move(&aside.box);
     box->from = aside.box.to;
     return true;
 }

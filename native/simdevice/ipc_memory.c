@@ -180,6 +180,10 @@ CUresult sim_ipc_import(const struct sim_ipc_handle *handle, enum sim_ipc_kind k
     uint64_t size;
     struct sim_device *device;
     SIM_TRY(sim_ipc_open(handle, kind, &file, &device, &size));
+    if (kind == SIM_IPC_MEMORY && device != context->device && !sim_config_get()->peers) {
+        close(file);
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
     pthread_mutex_lock(&lock);
     struct import *import = *find(handle->secret, 0);
     if (import) {

@@ -34,6 +34,12 @@ static void fill(uint64_t address, uint32_t value, uint32_t element, uint64_t co
     }
 }
 
+static void fill_rows(const void *what) {
+    const struct fill_op *f = what;
+    for (uint64_t y = 0; y < f->height; y++)
+        fill(f->address + y * f->pitch, f->value, f->element, f->width);
+}
+
 /* Zeroes whole pages by releasing them, where that can be done. */
 static bool discard(enum sim_range_kind kind, uint64_t from, uint64_t to) {
     if (kind == SIM_RANGE_HOST || kind == SIM_RANGE_REGISTERED)
@@ -57,9 +63,7 @@ static CUresult run(struct sim_op *op) {
     }
     if (f->height == 1 && f->kind != SIM_RANGE_HOST && f->kind != SIM_RANGE_REGISTERED)
         sim_pages_expect(f->address, bytes);
-    for (uint64_t y = 0; y < f->height; y++)
-        fill(f->address + y * f->pitch, f->value, f->element, f->width);
-    return CUDA_SUCCESS;
+    return sim_faults_catch(fill_rows, f) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 static void describe(const struct sim_op *op, struct sim_node_work *work) {

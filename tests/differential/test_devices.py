@@ -52,6 +52,18 @@ def test_remote_equals_native(program: Program, two_devices: Monitor) -> None:
 
 
 @pytest.mark.system
+def test_memory_of_a_device_that_is_not_reached_is_not_opened() -> None:
+    apart = {**TWO, "GPUFERRY_SIM_PEERS": "0"}
+    executable = built(programs.program("ipc_across_devices"))
+    here = run([executable], {**native_environment(), **apart})
+    with monitor("--pool", "1", "--device", "sim", "--log-level", "warning", environment=apart) as server:
+        there = server.run([executable], "tcp", {"GPUFERRY_GPUS": "2"})
+    assert here.status == 0, here
+    assert (there.status, there.stdout) == (0, here.stdout), there.stderr
+    assert "PEER_ACCESS_UNSUPPORTED" in here.stdout
+
+
+@pytest.mark.system
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_without_work_it_fails(program: Program) -> None:
     """No program passes if launches and copies are accepted and not done."""

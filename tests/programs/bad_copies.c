@@ -64,6 +64,19 @@ static void boxes(CUdeviceptr memory) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2D(&flat));
     OK(cuMemsetD2D32(memory, 3, 0, 4, 1)); // of one row nobody asks for the pitch
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD2D32(memory, 18, 0, 4, 2));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD2D16(memory, 5, 0, 0, 4)); // also where there is nothing to fill
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD2D16(memory + 1, 64, 0, 0, 4));
+    CUDA_MEMCPY2D nowhere = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED, // a place behind a null pointer
+                             .srcY = 64,
+                             .srcPitch = 256,
+                             .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                             .dstDevice = memory,
+                             .dstPitch = 64,
+                             .WidthInBytes = 32,
+                             .Height = 1};
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2DUnaligned(&nowhere));
+    nowhere.srcMemoryType = CU_MEMORYTYPE_HOST;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2D(&nowhere));
 }
 
 int main(void) {

@@ -68,6 +68,15 @@ int main(void) {
     keep_busy();
     OK(cuMemsetD32(synchronous, 6, WORDS));
     OK(cuStreamQuery(NULL));
+    CUdeviceptr variable;
+    unsigned is = 0;
+    OK(cuModuleGetGlobal(&variable, NULL, module, "global_words"));
+    OK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, variable + 4));
+    OK(cuPointerGetAttribute(&is, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, variable));
+    EXPECT(is == 1);
+    keep_busy();
+    OK(cuMemsetD32(variable, 6, 1));
+    OK(cuStreamQuery(NULL));
     asynchronous(synchronous, source, page_locked);
     // In a context for which the program asked it, all of them are.
     CUarray array;

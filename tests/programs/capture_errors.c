@@ -74,6 +74,14 @@ int main(void) {
     OK(cuStreamSynchronize(origin));
     const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                                          CU_STREAM_CAPTURE_MODE_RELAXED};
+    const CUDA_MEMCPY2D narrow = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, // rows that would overlap
+                                  .srcDevice = word,
+                                  .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                  .dstDevice = word + 8,
+                                  .srcPitch = 2,
+                                  .dstPitch = 4,
+                                  .WidthInBytes = 4,
+                                  .Height = 2};
     CUstreamCaptureStatus status;
     CUdeviceptr memory;
     CUgraphExec exec;
@@ -115,6 +123,8 @@ int main(void) {
         begin(modes[i]);
         FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(gone)); // which is no word about the capture
         FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamQuery(gone));
+        FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy2DAsync(&narrow, origin));
+        FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(word, origin)); // which no stream has allocated
         OK(cuStreamEndCapture(origin, &graph));
         OK(cuGraphDestroy(graph));
         begin(modes[i]);

@@ -1,5 +1,6 @@
 // Addresses are reserved beside memory that a stream freed while another one waited for the program: nothing
-// is left behind them.
+// is left behind them. And memory is mapped where other memory was unmapped behind work, while a stream waits
+// for the program.
 #include <stdatomic.h>
 
 #include "vmm.h"
@@ -10,6 +11,29 @@ static void CUDA_CB until_opened(void *unused) {
     (void)unused;
     while (!atomic_load(&opened)) {
     }
+}
+
+static void CUDA_CB count(void *called) {
+    ++*(unsigned *)called;
+}
+
+static void map_again(CUstream stream) {
+    enum { WORDS = 64 };
+    unsigned words = WORDS, delay = 1000000, called = 0;
+    CUdeviceptr from = allocate(4 * WORDS), to = allocate(4 * WORDS), base = reserve(granule);
+    CUmemGenericAllocationHandle handle = create(granule);
+    for (unsigned i = 0; i < 3; i++) {
+        map(base, granule, handle);
+        allow(base, granule, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        store_at(base, i);
+        EXPECT(word_at(base) == i);
+        OK(LAUNCH(kernel("slow_copy"), 1, WORDS, NULL, &to, &from, &words, &delay));
+        OK(cuMemUnmap(base, granule));
+        OK(cuLaunchHostFunc(stream, count, &called));
+    }
+    OK(cuStreamSynchronize(stream));
+    EXPECT(called == 3);
+    OK(cuMemRelease(handle));
 }
 
 int main(void) {
@@ -39,5 +63,6 @@ int main(void) {
     EXPECT(word_at(small) == 3);
     OK(cuMemFreeAsync(small, other));
     OK(cuStreamSynchronize(other));
+    map_again(other);
     return check_failed;
 }

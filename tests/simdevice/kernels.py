@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any
+
+import pytest
 
 from .driver import Driver
 
+needs_holes = pytest.mark.skipif(
+    os.environ.get("GPUFERRY_SANITIZER") == "thread",
+    reason="under TSan device memory lies among all other, which may be where nothing is expected",
+)
 PTX = b"""
 .version 8.0
 .target sm_80

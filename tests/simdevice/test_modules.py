@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +22,9 @@ from .driver import (
     SUCCESS,
     Driver,
 )
-from .kernels import MEET, PTX, Attribute, Config, function, launch, module, pack
+from .kernels import MEET, PTX, Attribute, Config, function, launch, module, needs_holes, pack
 from .test_vmm import MIB2
 
-needs_holes = pytest.mark.skipif(
-    os.environ.get("GPUFERRY_SANITIZER") == "thread",
-    reason="under TSan device memory lies among all other, which may be where nothing is expected",
-)
 OUT = ctypes.byref(ctypes.c_uint64())
 LAUNCH_FAILED = 719
 MAX_THREADS_PER_BLOCK, NUM_REGS, MULTIPROCESSOR_COUNT = 0, 4, 16  # CU_FUNC_ATTRIBUTE_*, CU_DEVICE_ATTRIBUTE_*

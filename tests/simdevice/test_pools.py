@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import ctypes
 
-from .driver import INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, Driver, Gate
+import pytest
+
+from .driver import (
+    ILLEGAL_ADDRESS,
+    INVALID_DEVICE,
+    INVALID_HANDLE,
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    OUT_OF_MEMORY,
+    Driver,
+    Gate,
+)
+from .kernels import needs_holes
 from .test_vmm import Access, Location
 
 OUT = ctypes.byref(ctypes.c_uint64())
@@ -285,3 +297,19 @@ def test_bad_pools(cu: Driver, context: int) -> None:
     good = PoolProperties(type=1, location=Location(1, 0))
     assert cu.status("cuMemPoolCreate", None, ctypes.byref(good)) == INVALID_VALUE
     assert cu.out("cuMemAllocAsync", 0, 0) == 0  # other than with cuMemAlloc
+
+
+@needs_holes
+@pytest.mark.parametrize("work", ["cuMemsetD8Async", "cuMemcpyDtoDAsync_v2"])
+def test_work_on_what_another_stream_has_freed_is_an_error(cu: Driver, context: int, work: str) -> None:
+    """Once the process died of it."""
+    pointer = cu.out("cuMemAllocAsync", MIB, other := cu.stream())
+    cu.ok("cuStreamSynchronize", other)
+    gate = Gate(cu, stream := cu.stream())
+    second = cu.alloc(MIB) if "cpy" in work else 5
+    cu.ok(work, pointer, second, MIB, stream)
+    cu.ok("cuMemFreeAsync", pointer, other)
+    cu.ok("cuStreamSynchronize", other)
+    gate.open()
+    assert cu.status("cuStreamSynchronize", stream) == ILLEGAL_ADDRESS
+    cu.ok("cuDevicePrimaryCtxReset_v2", 0)

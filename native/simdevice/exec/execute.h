@@ -111,6 +111,9 @@ CUresult sim_grid_run(const struct sim_grid *grid);
  * done again. One thread at a time. */
 void sim_faults_hold(void);
 void sim_faults_release(void);
+/* Has `touch` read and write memory, and holds nothing that it would have to give back; false: a stream had
+ * freed device memory of it meanwhile. */
+bool sim_faults_catch(void (*touch)(const void *), const void *what);
 /* Nothing of what kernels left outside device memory is there any more: stacks, shared memory, the heap. Only
  * when no kernel runs. */
 void sim_grids_forget(void);

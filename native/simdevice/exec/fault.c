@@ -1,8 +1,10 @@
-/* A fault inside a kernel ends its grid with a CUDA error. Any other fault is the program's and goes to its
- * handler. */
+/* A fault inside a kernel ends its grid with a CUDA error, and so does one of a copy or a fill in device
+ * memory. Any other fault is the program's and goes to its handler. */
 #define _GNU_SOURCE
+#include "addresses.h"
 #include "engine.h"
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -22,6 +24,9 @@ struct fault {
 };
 static _Thread_local struct fault fault __attribute__((tls_model("initial-exec")));
 static _Thread_local bool chaining __attribute__((tls_model("initial-exec")));
+
+/* Where this thread goes on if a copy or a fill of it finds no device memory. */
+static _Thread_local sigjmp_buf *touching __attribute__((tls_model("initial-exec")));
 
 /* How often memory was held and released: odd while it is held. And as often as this thread has seen. */
 static _Atomic unsigned holds;
@@ -109,6 +114,12 @@ static void on_fault(int number, siginfo_t *info, void *context) {
         chaining = false;
     if (number == SIGSEGV && info->si_code > 0 && was_held())
         return;
+    uint64_t where = (uint64_t)info->si_addr;
+    if (touching != NULL && (number == SIGSEGV || number == SIGBUS) && info->si_code > 0 &&
+        where >= SIM_DEVICE_BEGIN && where < SIM_DEVICE_END) {
+        sim_message(SIM_LOG_ERROR, "a copy or a fill reaches no memory at %#lx", (unsigned long)where);
+        siglongjmp(*touching, 1);
+    }
     struct sim_worker *worker = sim_current_worker;
     if (worker == NULL || worker->running == NULL || info->si_code <= 0) {
         chain(number, info, context);
@@ -139,6 +150,19 @@ void sim_faults_arm(void) {
         sigaction(signals[i], &ours, NULL);
     }
     pthread_mutex_unlock(&arming);
+}
+
+bool sim_faults_catch(void (*touch)(const void *), const void *what) {
+    sigjmp_buf here;
+    sim_faults_arm();
+    if (sigsetjmp(here, 0) != 0) {
+        touching = NULL;
+        return false;
+    }
+    touching = &here;
+    touch(what);
+    touching = NULL;
+    return true;
 }
 
 void sim_faults_forget(void) {
