@@ -71,7 +71,10 @@ static struct subject look_up(uint64_t address) {
                              .shared = is_shared};
     } else if ((is_mapped = gf_mapping_find(address, &mapping))) {
         s = (struct subject){
-            .device = true,
+            .device = !mapping.on_host,
+            .host = mapping.on_host,
+            .on_host = mapping.on_host ? address : 0,
+            .on_device = address,
             .base = mapping.address,
             .size = mapping.size,
             .id = mapping.allocation,

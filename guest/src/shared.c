@@ -493,6 +493,31 @@ CUresult gf_shared_begin(uint64_t address, uint64_t size, unsigned flags) {
     return result;
 }
 
+CUresult gf_shared_open(uint64_t address, uint64_t size, CUdevice device) {
+    const struct gf_shared shared = {address, size, 0, false};
+    uint64_t owner = gf_context_current_handle();
+    if (owner == 0 || gf_context_device(owner) != device) { /* what is sent and fetched goes by a stream */
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    struct gf_range *range = gf_range_new(&shared, owner, GF_CLEAN);
+    if (range == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&lock);
+    bool is_there = gf_ranges_find(&ranges, address) != NULL;
+    CUresult result = is_there ? CUDA_SUCCESS : have_stream();
+    if (result == CUDA_SUCCESS && !is_there) {
+        result = gf_window_touchable(address, size) ? add(range) : taken(address);
+    }
+    if (result == CUDA_SUCCESS && !is_there) {
+        gf_range_take_away(range);
+    } else {
+        gf_range_free(range);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
 CUresult gf_shared_mirror(uint64_t host, uint64_t size, uint64_t *device) {
     struct gf_mirror mirror;
     pthread_mutex_lock(&lock);

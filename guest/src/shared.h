@@ -16,6 +16,9 @@ struct gf_shared {
 CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *address);
 /* Page-locked memory that the program has, where the device now has as much behind the same addresses. */
 CUresult gf_shared_begin(uint64_t address, uint64_t size, unsigned flags);
+/* Memory that the device has at these addresses, and the program now shares: nothing of it is here yet. Not
+ * twice, if it is shared already. */
+CUresult gf_shared_open(uint64_t address, uint64_t size, CUdevice device);
 /* The device's copy of registered memory, which is kept like it. */
 CUresult gf_shared_mirror(uint64_t host, uint64_t size, uint64_t *device);
 /* Waits for the context in which kernels reach it, and ends that copy, if there is one. */

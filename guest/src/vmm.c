@@ -39,6 +39,11 @@ static size_t position(uint64_t address) {
     return low;
 }
 
+bool gf_location_is_host(const CUmemLocation *location) {
+    return location->type == CU_MEM_LOCATION_TYPE_HOST ||
+           (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location->id == 0);
+}
+
 bool gf_mapping_find(uint64_t address, struct gf_mapping *mapping) {
     if (atomic_load_explicit(&mapped_ranges, memory_order_relaxed) == 0) {
         return false;
@@ -60,9 +65,9 @@ int gf_mapping_device(uint64_t address) {
                                 : address);
 }
 
-/* What the device may do with it that may do most. */
+/* What whoever may do most with it may do. */
 static CUmemAccess_flags most_access(const struct gf_mapping *mapping) {
-    uint8_t most = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    uint8_t most = mapping->host_access;
     for (int i = 0; i < gf_session.device_count; i++) {
         most = mapping->access[i] > most ? mapping->access[i] : most;
     }
@@ -162,21 +167,26 @@ static void publish(struct gf_memory_allocation *allocation, uint64_t found, siz
 CUresult gf_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                         unsigned long long flags) {
     if (handle == NULL || prop == NULL || flags != 0 || size == 0 || !granular(size) ||
-        prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        !gf_is_device(prop->location.id)) {
+        prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool on_host = gf_location_is_host(&prop->location);
+    if (!on_host &&
+        (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !gf_is_device(prop->location.id))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
-        prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        (on_host || prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+    int device = on_host ? gf_device_number() : prop->location.id;
     pthread_mutex_lock(&lock);
     drop_closed();
     pthread_mutex_unlock(&lock);
     uint64_t found;
     struct gf_memory_allocation *allocation = gf_memory_allocation_new(&found);
-    CUresult result = allocation == NULL ? CUDA_ERROR_OUT_OF_MEMORY
-                                         : gf_window_home(prop->location.id, size, &allocation->address);
+    CUresult result =
+        allocation == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_window_home(device, size, &allocation->address);
     if (result != CUDA_SUCCESS) {
         if (allocation != NULL) {
             gf_object_discard(allocation);
@@ -388,8 +398,11 @@ CUresult gf_mapping_make(uint64_t ptr, uint64_t size, uint64_t offset, CUmemGene
     }
     if (result == CUDA_SUCCESS) {
         memmove(&mappings[at + 1], &mappings[at], (mapping_count - at) * sizeof *mappings);
-        mappings[at] =
-            (struct gf_mapping){.address = ptr, .size = size, .allocation = handle, .locked = locked};
+        mappings[at] = (struct gf_mapping){.address = ptr,
+                                           .size = size,
+                                           .allocation = handle,
+                                           .locked = locked,
+                                           .on_host = gf_location_is_host(&allocation->properties.location)};
         atomic_store(&mapped_ranges, ++mapping_count);
         allocation->mappings++;
     }
@@ -429,14 +442,42 @@ CUresult gf_mapping_end(uint64_t ptr, uint64_t size, bool locked) {
     return result;
 }
 
+/* What the program wrote to memory of the host is there where it is mapped next. */
+static void unshare(uint64_t ptr, uint64_t size) {
+    struct gf_mapping mapping;
+    uint64_t end = ptr + size;
+    bool flushed = false;
+    for (; ptr < end && gf_mapping_find(ptr, &mapping); ptr = mapping.address + mapping.size) {
+        if (mapping.on_host && !flushed) {
+            gf_shared_flush();
+            flushed = true;
+        }
+        if (mapping.on_host) {
+            gf_shared_end(mapping.address, false);
+        }
+    }
+}
+
+static bool is_whole(uint64_t ptr, uint64_t size) {
+    size_t first;
+    pthread_mutex_lock(&lock);
+    bool is = whole(ptr, size, false, &first) > 0;
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
 CUresult gf_cuMemUnmap(CUdeviceptr ptr, size_t size) {
+    if (is_whole(ptr, size)) {
+        unshare(ptr, size);
+    }
     CUresult result = gf_mapping_end(ptr, size, false);
     gf_window_settle(true);
     return result;
 }
 
 static bool valid_access(const CUmemAccessDesc *desc) {
-    return desc->location.type == CU_MEM_LOCATION_TYPE_DEVICE && gf_is_device(desc->location.id) &&
+    bool on_device = desc->location.type == CU_MEM_LOCATION_TYPE_DEVICE && gf_is_device(desc->location.id);
+    return (on_device || gf_location_is_host(&desc->location)) &&
            (desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
             desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
@@ -446,9 +487,16 @@ static int device_of(const struct gf_mapping *mapping) {
     return gf_window_device(gf_memory_allocation_find(mapping->allocation)->address);
 }
 
-/* Whether that device could use mappings. Lock held. */
-static bool reaches(int device, size_t first, size_t count) {
+/* Whether who is there could use mappings. Lock held. */
+static bool reaches(const CUmemLocation *from, size_t first, size_t count) {
+    int device = from->id;
     for (size_t i = first; i < first + count; i++) {
+        if (gf_location_is_host(from)) {
+            if (!mappings[i].on_host) {
+                return false;
+            }
+            continue;
+        }
         int owner = device_of(&mappings[i]);
         if (owner != device && !gf_session.links[device][owner].can_access) {
             return false;
@@ -469,9 +517,35 @@ static CUresult send_access(CUdeviceptr ptr, size_t size, CUmemAccess_flags acce
 static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t first,
                            size_t changed) {
     int device = desc->location.id;
-    CUresult result = send_access(ptr, size, desc->flags, device);
+    bool from_host = gf_location_is_host(&desc->location), some_on_host = false;
+    for (size_t i = first; i < first + changed; i++) {
+        some_on_host |= mappings[i].on_host;
+    }
+    CUresult result = some_on_host ? CUDA_SUCCESS : send_access(ptr, size, desc->flags, device);
     for (size_t i = first; result == CUDA_SUCCESS && i < first + changed; i++) {
-        mappings[i].access[device] = (uint8_t)desc->flags;
+        struct gf_mapping *mapping = &mappings[i];
+        bool kept = from_host || (mapping->on_host && device_of(mapping) == device); /* see share */
+        if (some_on_host && !kept) {
+            result = send_access(mapping->address, mapping->size, desc->flags, device);
+        }
+        *(from_host ? &mapping->host_access : &mapping->access[device]) = (uint8_t)desc->flags;
+    }
+    return result;
+}
+
+/* Memory of the host lies on a device, as managed memory does. That device may always use it, whatever the
+ * program lets it do: what the program wrote is sent there, what kernels wrote is fetched from there. */
+static CUresult share(uint64_t ptr, uint64_t size) {
+    struct gf_mapping mapping;
+    CUresult result = CUDA_SUCCESS;
+    uint64_t end = ptr + size;
+    for (; result == CUDA_SUCCESS && ptr < end && gf_mapping_find(ptr, &mapping);
+         ptr = mapping.address + mapping.size) {
+        if (mapping.on_host) {
+            int home = device_of(&mapping);
+            result = send_access(mapping.address, mapping.size, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, home);
+            result = result == CUDA_SUCCESS ? gf_shared_open(mapping.address, mapping.size, home) : result;
+        }
     }
     return result;
 }
@@ -485,7 +559,7 @@ CUresult gf_mapping_set_access(uint64_t ptr, uint64_t size, const CUmemAccessDes
     for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
         bool none = desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
         result =
-            none || reaches(desc[i].location.id, first, changed) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+            none || reaches(&desc[i].location, first, changed) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
     }
     for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
         result = set_access(ptr, size, &desc[i], first, changed);
@@ -503,7 +577,8 @@ CUresult gf_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    return gf_mapping_set_access(ptr, size, desc, count, false);
+    CUresult result = gf_mapping_set_access(ptr, size, desc, count, false);
+    return result == CUDA_SUCCESS ? share(ptr, size) : result;
 }
 
 /* What cuMemAlloc gave, which its device may read and write (H200, 580.159.04). */
@@ -523,12 +598,13 @@ CUresult gf_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *locat
     if (flags == NULL || location == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !gf_is_device(location->id)) {
+    bool from_host = gf_location_is_host(location);
+    if (!from_host && (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !gf_is_device(location->id))) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (gf_is_page_locked(ptr) || (!gf_mapping_find(ptr, &mapping) && !is_plain(ptr, &mapping))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *flags = mapping.access[location->id];
+    *flags = from_host ? mapping.host_access : mapping.access[location->id];
     return CUDA_SUCCESS;
 }

@@ -11,9 +11,13 @@ struct gf_mapping {
     uint64_t address, size;
     uint64_t allocation;            /* handle of the physical memory */
     uint8_t access[GF_DEVICES_MAX]; /* CUmemAccess_flags, by device */
+    uint8_t host_access;            /* of the program itself, to memory of the host */
+    bool on_host;                   /* memory of the host, which the program and the device share */
     bool locked;                    /* behind page-locked memory: no call of the program's is about it */
 };
 
+/* Whether it names the host's memory, which is one NUMA node as far as a program is told. */
+bool gf_location_is_host(const CUmemLocation *location);
 /* The mapping that holds an address; false: none does. */
 bool gf_mapping_find(uint64_t address, struct gf_mapping *mapping);
 /* Whose memory is at an address of the window: what the program has mapped lies where its home does. */

@@ -101,22 +101,22 @@ CUresult sim_span_look(uint64_t address, uint64_t size, struct sim_span *span) {
         return CUDA_SUCCESS;
     span->kind = range.kind;
     span->device = range.device;
-    span->host = range.kind == SIM_RANGE_HOST || range.kind == SIM_RANGE_REGISTERED;
+    span->host = range.kind == SIM_RANGE_HOST || range.kind == SIM_RANGE_REGISTERED || range.of_host;
     uint64_t end = address + size;
     SIM_REQUIRE(end >= address);
     for (;;) {
         SIM_REQUIRE(!range.freeing); /* it may be gone when the stream is there */
         span->sync_memops |= range.sync_memops;
         if (range.kind == SIM_RANGE_MAPPED) {
-            SIM_REQUIRE(range.readable);
-            span->read_only |= !range.writable;
+            SIM_REQUIRE(range.readable || range.host != CU_MEM_ACCESS_FLAGS_PROT_NONE);
+            span->read_only |= !range.writable && range.host != CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         }
         if (end <= range.base + range.size)
             break;
         /* mappings, and what was registered, may lie side by side and be used as one */
         uint64_t next = range.base + range.size;
         bool goes_on = sim_ranges_find(&sim_memory, next, &range) && range.kind == span->kind;
-        if (!goes_on && span->host) {
+        if (!goes_on && span->host && span->kind != SIM_RANGE_MAPPED) {
             *span = (struct sim_span){0}; /* registered in part: as good as pageable */
             return CUDA_SUCCESS;
         }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static bool on_host(const struct sim_range *range) {
-    return range->kind == SIM_RANGE_HOST || range->kind == SIM_RANGE_REGISTERED;
+    return range->kind == SIM_RANGE_HOST || range->kind == SIM_RANGE_REGISTERED || range->of_host;
 }
 
 /* What the current context's device may do there; the memory's own, where no context is current. */

@@ -22,6 +22,8 @@ struct sim_range {
     bool freeing;                /* a cuMemFreeAsync is on its way */
     bool placed;                 /* in pages that the range does not own */
     bool sync_memops;            /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
+    bool of_host;                /* a mapping: of the host's memory */
+    CUmemAccess_flags host;      /* likewise: what the program itself may do, as cuMemSetAccess said */
     int file;                    /* what its pages are of; 0: they are private */
     unsigned flags;              /* as given to the call that made it; of a mapping: its handle types */
     uint64_t id;                 /* CU_POINTER_ATTRIBUTE_BUFFER_ID */

@@ -68,12 +68,21 @@ static void destroy(void *pointer) {
         sim_later(end, physical);
 }
 
+/* Whether it names the host's memory, which is one NUMA node as far as a program is told. */
+static bool is_host(const CUmemLocation *location) {
+    return location->type == CU_MEM_LOCATION_TYPE_HOST ||
+           (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location->id == 0);
+}
+
 static CUresult check_properties(const CUmemAllocationProp *properties) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(properties && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED);
-    SIM_REQUIRE(properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+    SIM_REQUIRE(properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ||
+                properties->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+                properties->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA);
     return properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ||
-                   properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                   (properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+                    properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
                ? CUDA_SUCCESS
                : CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -151,17 +160,22 @@ static bool open_handle(struct physical *physical) {
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
                      unsigned long long flags) {
+    struct sim_context *context;
     SIM_TRY(check_properties(properties));
-    struct sim_device *device = sim_device_at(properties->location.id);
+    bool of_host = is_host(&properties->location);
+    SIM_REQUIRE(of_host || properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+    struct sim_device *device = !of_host ? sim_device_at(properties->location.id)
+                                : sim_context_current(&context) == CUDA_SUCCESS ? context->device
+                                                                                : sim_device_at(0);
     SIM_REQUIRE(device && handle && size && granular(size) && flags == 0);
-    if (size > device->memory || !sim_device_charge(device, size))
+    if (!of_host && (size > device->memory || !sim_device_charge(device, size)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct physical *physical = calloc(1, sizeof *physical);
     if (physical) {
         physical->device = device;
         physical->properties = *properties;
         physical->size = size;
-        physical->charged = true;
+        physical->charged = !of_host;
         pthread_mutex_lock(&lock);
         bool done = take_memory(physical) && open_handle(physical);
         pthread_mutex_unlock(&lock);
@@ -171,7 +185,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
         }
         free(physical);
     }
-    sim_device_refund(device, size);
+    if (!of_host)
+        sim_device_refund(device, size);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -332,6 +347,7 @@ static CUresult map(CUdeviceptr pointer, size_t size, struct physical *physical)
         return CUDA_ERROR_OUT_OF_MEMORY;
     range->base = pointer;
     range->owner = physical;
+    range->of_host = is_host(&physical->properties.location);
     if (!sim_ranges_insert(&sim_memory, range)) { /* something is mapped there */
         free(range);
         return CUDA_ERROR_INVALID_VALUE;
@@ -448,17 +464,23 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t size) {
 }
 
 struct rights {
-    uint64_t device; /* one bit */
+    uint64_t device; /* one bit; 0: the program itself */
     bool read, write;
     int protection; /* out */
 };
 
 static bool set_rights(struct sim_range *range, void *argument) {
     struct rights *rights = argument;
+    if (!rights->device)
+        range->host = rights->write  ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                      : rights->read ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                     : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     range->readable = rights->read ? range->readable | rights->device : range->readable & ~rights->device;
     range->writable = rights->write ? range->writable | rights->device : range->writable & ~rights->device;
-    /* page protections are for all devices at once */
-    rights->protection = range->writable ? PROT_READ | PROT_WRITE : range->readable ? PROT_READ : PROT_NONE;
+    /* page protections are for all devices, and the program, at once */
+    bool writable = range->writable || range->host == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    bool readable = range->readable || range->host != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    rights->protection = writable ? PROT_READ | PROT_WRITE : readable ? PROT_READ : PROT_NONE;
     return true;
 }
 
@@ -484,12 +506,13 @@ static bool in_use(uint64_t pointer, uint64_t size) {
     return false;
 }
 
-/* Whether that device could use it. Lock held. */
-static bool reaches(uint64_t pointer, uint64_t size, int device) {
+/* Whether who is there could use it. Lock held. */
+static bool reaches(uint64_t pointer, uint64_t size, const CUmemLocation *from) {
     struct sim_range range;
     for (uint64_t at = pointer; at < pointer + size; at = range.base + range.size)
-        if (sim_ranges_find(&sim_memory, at, &range) && range.device->ordinal != device)
-            return sim_config_get()->peers;
+        if (sim_ranges_find(&sim_memory, at, &range) && !range.of_host &&
+            (is_host(from) || (range.device->ordinal != from->id && !sim_config_get()->peers)))
+            return false;
     return true;
 }
 
@@ -498,11 +521,11 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
     SIM_REQUIRE(descriptions && count);
     for (size_t i = 0; i < count; i++) {
         const CUmemAccessDesc *one = &descriptions[i];
-        SIM_REQUIRE(one->location.type == CU_MEM_LOCATION_TYPE_DEVICE);
         SIM_REQUIRE(one->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
                     one->flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
                     one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-        SIM_REQUIRE(sim_device_at(one->location.id));
+        SIM_REQUIRE(is_host(&one->location) ||
+                    (one->location.type == CU_MEM_LOCATION_TYPE_DEVICE && sim_device_at(one->location.id)));
     }
     SIM_REQUIRE(covered(pointer, size, true));
     if (in_use(pointer, size))
@@ -511,14 +534,15 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
     CUresult result = covered(pointer, size, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         if (descriptions[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
-            !reaches(pointer, size, descriptions[i].location.id))
+            !reaches(pointer, size, &descriptions[i].location))
             result = CUDA_ERROR_INVALID_DEVICE;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         const CUmemAccessDesc *one = &descriptions[i];
-        result = set_access(pointer, size,
-                            (struct rights){.device = UINT64_C(1) << one->location.id,
-                                            .read = one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE,
-                                            .write = one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+        result = set_access(
+            pointer, size,
+            (struct rights){.device = is_host(&one->location) ? 0 : UINT64_C(1) << one->location.id,
+                            .read = one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                            .write = one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -533,16 +557,17 @@ CUmemAccess_flags sim_mapping_access(const struct sim_range *mapping, int ordina
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr pointer) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(flags && location);
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_at(location->id))
+    if (!is_host(location) && (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_at(location->id)))
         return CUDA_ERROR_INVALID_DEVICE;
     struct sim_range range;
     SIM_REQUIRE(sim_ranges_find(&sim_memory, pointer, &range));
     SIM_REQUIRE(range.kind == SIM_RANGE_MAPPED || range.kind == SIM_RANGE_DEVICE);
     if (range.kind == SIM_RANGE_MAPPED)
-        *flags = sim_mapping_access(&range, location->id);
+        *flags = is_host(location) ? range.host : sim_mapping_access(&range, location->id);
     else /* its own device may read and write it (H200, 580.159.04) */
-        *flags = range.device->ordinal == location->id ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                                                       : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        *flags = !is_host(location) && range.device->ordinal == location->id
+                     ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                     : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }
 

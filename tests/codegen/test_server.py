@@ -26,8 +26,10 @@ GRANULARITY = """        class: local
         needs: driver
         guest: generated
         early:
-          - {if: prop.type != CU_MEM_ALLOCATION_TYPE_PINNED or \
-prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE, result: CUDA_ERROR_INVALID_VALUE}
+          - {if: prop.type != CU_MEM_ALLOCATION_TYPE_PINNED, result: CUDA_ERROR_INVALID_VALUE}
+          - {if: prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE and \
+prop.location.type != CU_MEM_LOCATION_TYPE_HOST and prop.location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA, \
+result: CUDA_ERROR_INVALID_VALUE}
         answer: {granularity: session.granularity}
         quiet: CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
         args:
