@@ -44,6 +44,7 @@ def test_a_link_is_as_good_as_where_it_leads(tmp_path: Path) -> None:
     assert replaceable_by_others("x", link)
     (folder / "token").unlink()
     assert replaceable_by_others("x", link) is None  # it leads nowhere: others say that it is not there
+    assert replaceable_by_others("x", Path("/dev/null")) is None  # nothing is kept there
 
 
 @pytest.mark.parametrize("place", ["state", "run", "config"])

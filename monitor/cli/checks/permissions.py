@@ -22,13 +22,14 @@ def readable_by_others(what: str, file: Path) -> Check | None:
 
 def replaceable_by_others(what: str, path: Path) -> Check | None:
     """A finding if anybody can write the file or folder, or put another in its place. Folders in which each
-    may only touch what is his (`/tmp`) are none. None: nobody can, or it is not there.
+    may only touch what is his (`/tmp`) are none, nor are devices (`/dev/null`), which keep nothing. None:
+    nobody can, or it is not there.
     """
     try:
         real = path.resolve(strict=True)
         for place in (real, *real.parents):
             mode = place.stat().st_mode
-            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX and not stat.S_ISCHR(mode):
                 detail = f"{place}: anybody can write there (mode {stat.S_IMODE(mode):04o})"
                 if place != real:
                     detail += f", and put another in the place of {path}"
