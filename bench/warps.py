@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.helpers import toolchain
 from tests.helpers.paths import ROOT
@@ -18,7 +19,13 @@ def rows() -> list[Row]:
     """A row for each kernel of the workload. Those with a twin have one core, as that has: two cores of a
     virtual machine may be halves of one, and then what each does takes nearly twice as long.
     """
-    alone, together = _milliseconds({"GPUFERRY_SIM_THREADS": "1"}), _milliseconds({})
+    image = toolchain.ptx(WORKLOAD / "kernels.cu")
+    twin = ROOT / "build" / "bench" / "warps_twin.so"
+    twin.parent.mkdir(parents=True, exist_ok=True)
+    command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(twin), str(WORKLOAD / "twin.c"), "-lm"]
+    subprocess.run(command, check=True)
+    alone = _milliseconds(image, twin, {"GPUFERRY_SIM_THREADS": "1"})
+    together = _milliseconds(image, twin, {})
     return [
         cost("warps_reduce", *alone["reduce"], "ms"),
         cost("warps_scan", *alone["scan"], "ms"),
@@ -30,13 +37,8 @@ def rows() -> list[Row]:
     ]
 
 
-def _milliseconds(environment: dict[str, str]) -> dict[str, tuple[float, float]]:
-    """Milliseconds of each kernel and of its floor, by name."""
-    image = toolchain.ptx(WORKLOAD / "kernels.cu")
-    twin = ROOT / "build" / "bench" / "warps_twin.so"
-    twin.parent.mkdir(parents=True, exist_ok=True)
-    command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(twin), str(WORKLOAD / "twin.c"), "-lm"]
-    subprocess.run(command, check=True)
+def _milliseconds(image: Path, twin: Path, environment: dict[str, str]) -> dict[str, tuple[float, float]]:
+    """Milliseconds of each kernel of the image and of its twin or other floor, by name."""
     said = subprocess.run(
         [sys.executable, str(WORKLOAD / "measure.py"), str(image), str(twin)],
         env=os.environ | {"PYTHONPATH": str(ROOT), "GPUFERRY_SIM_TIER": "optimised"} | environment,
