@@ -44,11 +44,16 @@ def why_unreachable(code: grpc.StatusCode, details: str | None) -> str:
     return next(found, "nothing listens there")
 
 
+def host_of(address: str) -> str:
+    """The host of HOST:PORT or [IPV6]:PORT."""
+    return address.rpartition(":")[0].strip("[]")
+
+
 def stays_here(address: str) -> bool:
     """Whether what is said to HOST:PORT or unix:PATH does not leave this machine. A name is not looked up."""
     if address.startswith("unix:"):
         return True
-    host = address.rpartition(":")[0].strip("[]")
+    host = host_of(address)
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...service.authority import Description, described
-from ...service.dial import stays_here
+from ...service.dial import host_of, stays_here
 from ...service.tls import identity_of
 from ...settings.errors import ConfigError
 from ...settings.monitor_options import AUTO
@@ -80,11 +80,6 @@ def _hosts(name: str, file: Path, said: Description, program: str, values: Any) 
 
 def _listed(hosts: Iterable[str]) -> str:
     return ", ".join(hosts) or "no name at all"
-
-
-def host_of(address: str) -> str:
-    """The host of HOST:PORT or [IPV6]:PORT."""
-    return address.rpartition(":")[0].strip("[]")
 
 
 def covers(hosts: Iterable[str], host: str) -> bool:
