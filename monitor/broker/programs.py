@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -81,13 +82,15 @@ class Programs:
         the books already, and are asked about.
         """
         limit = self._tenancy.limits(tenant).processes
+        if limit is None or limit == math.inf:
+            return None
         has = self._placer.standing(tenant).sessions + self._more[tenant] - counted
-        if limit is not None and has >= limit:
-            return (
-                f"tenant {tenant} has {has} of {limit:.0f} processes (limit processes): end some, or ask the "
-                f"operator for more (`gpuferry tenant set {tenant} --processes`)"
-            )
-        return None
+        if has < limit:
+            return None
+        return (
+            f"tenant {tenant} has {has} of {limit:.0f} processes (limit processes): end some, or ask the "
+            f"operator for more (`gpuferry tenant set {tenant} --processes`)"
+        )
 
     def _devices(self, lease: Lease) -> int:
         """How many devices the lease has, or waits for: as many as its first process asked for."""

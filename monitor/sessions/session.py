@@ -17,6 +17,8 @@ from ..pool.api_server import ApiServer
 from .decision import Placement
 from .lease import Lease
 
+NO_LABELS: frozenset[str] = frozenset()
+
 
 class Phase(enum.Enum):
     """How far a session is on its way to an API server."""
@@ -86,6 +88,8 @@ class Session:
     @property
     def labels(self) -> frozenset[str]:
         """Those that each of its devices must have, NAME=VALUE."""
+        if not self.hello.labels:  # as nearly always
+            return NO_LABELS
         return frozenset(f"{name}={value}" for name, value in self.hello.labels)
 
     @property
