@@ -29,6 +29,7 @@ class Way(Enum):
     GENERATED = "generated"
     CUSTOM = "custom"
     UNSUPPORTED = "unsupported"
+    DENIED = "denied"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,12 @@ nvmlReturn_t nv_unsupported(void) {
     return NVML_ERROR_NOT_SUPPORTED;
 }
 
+nvmlReturn_t nv_denied(void) {
+    struct nv_system system;
+    NV_TRY(nv_find_system(&system));
+    return NVML_ERROR_NO_PERMISSION;
+}
+
 nvmlReturn_t nv_text(char *text, unsigned length, const char *value) {
     if (strlen(value) >= length) {
         return NVML_ERROR_INSUFFICIENT_SIZE;
@@ -176,6 +182,24 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     NV_REQUIRE(uuid != NULL && (strncmp(uuid, "GPU-", 4) == 0 || strncmp(uuid, "MIG-", 4) == 0 ||
                                 strlen(uuid) == strlen(UUID_FORM)));
     return find_by(has_uuid, uuid, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device) {
+    NV_REQUIRE(uuid != NULL);
+    if (uuid->version != NVML_UUID_V1) {
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    char text[sizeof uuid->value.str] = "";
+    if (uuid->type == NVML_UUID_TYPE_ASCII) {
+        memcpy(text, uuid->value.str, sizeof text - 1);
+        return nvmlDeviceGetHandleByUUID(text, device);
+    }
+    NV_REQUIRE(uuid->type == NVML_UUID_TYPE_BINARY);
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof uuid->value.bytes; i++) {
+        at += (size_t)sprintf(text + at, UUID_FORM[at] == '-' ? "-%02x" : "%02x", uuid->value.bytes[i]);
+    }
+    return find_by(has_uuid, text, device);
 }
 
 /* Domain, bus, device and function. */

@@ -60,4 +60,6 @@ nvmlReturn_t nv_begin(void);
 nvmlReturn_t nv_end(void);
 
 nvmlReturn_t nv_unsupported(void);
+/* To change the device: it is others' too. */
+nvmlReturn_t nv_denied(void);
 nvmlReturn_t nv_text(char *text, unsigned length, const char *value);

@@ -68,6 +68,15 @@ typedef struct {
     int temperature;
 } nvmlTemperature_t;
 
+typedef struct {
+    unsigned version, type;
+    union {
+        char str[41];
+        unsigned char bytes[16];
+    } value;
+} nvmlUUID_t;
+
+typedef unsigned nvmlAffinityScope_t;
 typedef int nvmlClockType_t;
 typedef int nvmlComputeMode_t;
 typedef int nvmlGpuP2PCapsIndex_t;
@@ -77,8 +86,11 @@ typedef int nvmlTemperatureSensors_t;
 #define NVML_MEMORY_V2      (sizeof(nvmlMemory_v2_t) | 2u << 24)
 #define NVML_PCI_INFO_EXT   (sizeof(nvmlPciInfoExt_t) | 1u << 24)
 #define NVML_TEMPERATURE_V1 (sizeof(nvmlTemperature_t) | 1u << 24)
+#define NVML_UUID_V1        (sizeof(nvmlUUID_t) | 1u << 24)
 #define NVML_NO_INSTANCE    0xffffffffu
 
+enum { NVML_AFFINITY_SCOPE_NODE, NVML_AFFINITY_SCOPE_SOCKET };
+enum { NVML_UUID_TYPE_ASCII = 1, NVML_UUID_TYPE_BINARY };
 enum { NVML_CLOCK_GRAPHICS, NVML_CLOCK_SM, NVML_CLOCK_MEM };
 enum { NVML_P2P_CAPS_INDEX_READ, NVML_P2P_CAPS_INDEX_WRITE, NVML_P2P_CAPS_INDEX_UNKNOWN = 5 };
 enum { NVML_P2P_STATUS_OK, NVML_P2P_STATUS_NOT_SUPPORTED = 5 };
