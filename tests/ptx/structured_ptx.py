@@ -6,6 +6,7 @@ from .form import AREA, INPUTS, SIZES, Names
 from .form_matrices import TILE
 from .form_memory import BULK, GATHERED_BYTES
 from .forms import FORMS
+from .ptx import HEADER
 from .structured import (
     CASES,
     COUNTERS,
@@ -344,7 +345,7 @@ def ptx(program: Program) -> str:
     """A kernel `k` of a pointer to INPUTS words and what forms find behind them, a texture, and one to where
     each thread's registers go."""
     parts = [
-        ".version 8.8\n.target sm_80\n.address_size 64\n",
+        HEADER,
         f".shared .align 4 .b8 counters[{4 * COUNTERS}];\n",
         f".shared .align 4 .b8 slots[{4 * program.threads}];\n",
         f".shared .align 4 .b8 words[{4 * program.threads}];\n",

@@ -16,6 +16,7 @@ import numpy as np
 
 from . import driver
 from .formats import FORMATS, Format, ulps
+from .ptx import HEADER
 
 Value = int | float
 BLOCK = 128
@@ -99,9 +100,7 @@ def _source(row: Row) -> str:
 
 
 def module_text(rows: Sequence[Row], header: str = "") -> str:
-    return f".version 8.8\n.target sm_80\n.address_size 64\n{header}\n" + "\n".join(
-        _source(row) for row in rows
-    )
+    return f"{HEADER}{header}\n" + "\n".join(_source(row) for row in rows)
 
 
 def edges(type_: str) -> list[Value]:

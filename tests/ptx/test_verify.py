@@ -91,6 +91,20 @@ WRONG = {
     "setp.lt.b32 %p1, %r1, %r2;": "Illegal modifier '.lt'",
     "setp.equ.s32 %p1, %r1, %r2;": "Illegal modifier '.equ'",
     "setp.eq.ftz.f64 %p1, %g1, %g2;": "Illegal modifier '.ftz'",
+    "setp.lt.and.s32 %p1, %r1, %r2;": "Arguments mismatch for instruction 'setp'",
+    "set.num.bf16x2.f16x2 %r1, %r2, %r3;": "Unexpected instruction types specified for 'set'",
+    "set.ge.u16.f32 %h1, %f2, %f3;": "Unexpected instruction types specified for 'set'",
+    "set.lo.u32.s32 %r1, %r2, %r3;": "Illegal modifier '.lo'",
+    "set.lt.u32.f32 %r1, %f2, %f3, %p1;": "Arguments mismatch for instruction 'set'",
+    "slct.u32.u32 %r1, %r2, %r3, %r4;": "Unexpected instruction types specified for 'slct'",
+    "slct.ftz.u32.s32 %r1, %r2, %r3, %r4;": "Illegal modifier '.ftz'",
+    "lop3.b32 %r1, %r2, %r3, %r4, %r5;": "Arguments mismatch for instruction 'lop3'",
+    "lop3.or.b32 %r1|%p1, %r2, %r3, %r4, 1;": "Arguments mismatch for instruction 'lop3'",
+    "testp.finite.f16 %p1, %h1;": "Unexpected instruction types specified for 'testp'",
+    "bmsk.b32 %r1, %r2, %r3;": "One of .clamp .wrap required for instruction 'bmsk'",
+    "szext.s32 %r1, %r2, %r3;": "One of .clamp .wrap required for instruction 'szext'",
+    "dp2a.u32.u32 %r1, %r2, %r3, %r4;": "One of .hi .lo required for instruction 'dp2a'",
+    "dp4a.lo.u32.u32 %r1, %r2, %r3, %r4;": "Illegal modifier '.lo'",
     "ld.relaxed.u32 %r1, [%x1];": "requires one of .cluster .cta .gpu .sys",
     "st.acquire.gpu.u32 [%x1], %r1;": "Illegal modifier '.acquire'",
     "bar.sync.u8 0;": "Unexpected instruction types specified for 'bar'",
@@ -176,6 +190,9 @@ max.NaN.abs.f32 %f1, %f2, %f3, %f4;
 rcp.rn.ftz.f64 %g1, %g2;  setp.lo.u16 %p1, %h1, %h2;  setp.eq.f16x2 %p1|%p2, %r2, %r3;
 sin.approx.2pi.ftz.f32 %f1, %f2;  cos.approx.ftz.2pi.f32 %f1, %f2;  clmad.hi.s64 %x1, %x2, 3, %x4;
 ld.mmio.acquire.sys.u32 %r1, [%x1];  st.mmio.release.sys.u32 [%x1], %r1;  mov.u32 %r1, %locality_domain_id;
+set.eq.bf16.f16 %h1, %h2, %h3;  set.lt.and.u16.bf16 %h1, %h2, %h3, !%p1;  set.neu.f16x2.f16x2 %r1, %r2, %r3;
+slct.ftz.u64.f32 %x1, %x2, %x3, %f1;  lop3.and.b32 _|%p1, %r1, %r2, %r3, 1, !%p2;
+dp2a.hi.s32.u32 %r1, 1, %r2, %r3;
 ld.mmio.relaxed.sys.global.u32 %r1, [%x1];  ld.volatile.global.v2.u32 {%r1, %r2}, [%x1];
 bar.sync %r1, %r2;  bar.red.popc.u32 %r1, 0, %p1;  bar.red.and.pred %p1, 0, 64, !%p2;  bar.cta.sync 0;
 bar.warp.sync 0xffffffff;  barrier.cta.red.popc.aligned.u32 %r1, 0, %p1;
@@ -298,11 +315,19 @@ def forms() -> list[str]:
         modifiers = [opcode, *(["l", "wrap"] if opcode == "shf" else [])]
         for asked, choice in form.needs:
             if not asked or kind.kind in ("f" if asked == "f" else "us"):
-                modifiers.append(next(each for each in ("lo", "rn", "eq", "approx") if each in choice))
+                modifiers.append(
+                    next(each for each in ("lo", "rn", "eq", "approx", "clamp") if each in choice)
+                )
         if opcode in ("ld", "st"):
             modifiers.append("global")
         places = form.operands[: len(form.operands) - form.optional]
-        letters = {"*": "[%x1]", "c": "%r2", "p": "%p2", "d": "%p3"}
+        letters = {
+            "*": "[%x1]" if opcode in ("ld", "st") else "%r3",
+            "c": "%r2",
+            "p": "%p2",
+            "d": "%p3",
+            "n": "1",
+        }
         operands = ", ".join(letters.get(place, register) for place in places)
         made.append(f"{'.'.join([*modifiers, type_])} {operands};")
         if register == _FITTING[kind.bits if kind.bits in _FITTING else 32]:
@@ -333,9 +358,25 @@ _EXTRA = (
 )
 
 
+def forms_of_two_types() -> list[str]:
+    """Each instruction that names two types, with any two."""
+    made = []
+    for (opcode, form), first, last in product(isa.FORMS.items(), TYPES, TYPES):
+        if form.named != 2 or opcode == "cvt" or not form.operands:
+            continue
+        of = {place: _FITTING.get(TYPES[name].bits) for place, name in (("T", first), ("t", last))}
+        if None in of.values():
+            continue
+        modifiers = [next(each for each in ("lo", "eq") if each in choice) for _, choice in form.needs]
+        places = form.operands[: len(form.operands) - form.optional]
+        operands = ", ".join(of.get(place) or "%r2" for place in places)
+        made.append(f"{'.'.join([opcode, *modifiers, first, last])} {operands};")
+    return made
+
+
 def test_ptxas_takes_nothing_that_is_refused(tmp_path: Path) -> None:
-    """Of 3,000 forms, most of them wrong."""
-    statements = forms()
+    """Of 4,000 forms, most of them wrong."""
+    statements = forms() + forms_of_two_types()
     asked = ptxas(statements, tmp_path)
     suspicious = [each for each, reason in asked.items() if reason is None]
     assert len(suspicious) > 200

@@ -19,12 +19,14 @@ from .types import TYPES
 class Form:
     """How an instruction is written.
 
-    `operands`, a letter for each: `t` of the instruction's type, `w` of twice its width with .wide, `c` a
-    whole number of 32 bits, `p` a predicate, `d` one or two of them that are written, `m` what mov moves, `l`
-    what a load or a store may be narrower than, `L` such of the type that is named first, `*` anything. The
-    last `optional` of them may be left out. `types`: what the type may be; empty: not looked at. `needs`: of
-    a set one modifier must be there, if the type is of a kind ("f" floats, "h" halves, "i" whole numbers, ""
-    any). `only`: modifiers that go with some types. `implies`: modifiers that need one of others.
+    `operands`, a letter for each: `t` of the instruction's type, `T` of the type that is named first, `w`
+    of twice its width with .wide, `c` a whole number of 32 bits, `n` a number, `p` a predicate, `d` one
+    or two of them that are written, `m` what mov moves, `l` what a load or a store may be narrower than,
+    `L` such of the type that is named first, `*` anything. The last `optional` of them may be left out;
+    they are there if one of `joined` is, if there are such. `types`: what the type may be; empty: not
+    looked at. `results`: what the type that is named first may be, by the type. `needs`: of a set one
+    modifier must be there, if the type is of a kind ("f" floats, "h" halves, "i" whole numbers, "" any).
+    `only`: modifiers that go with some types. `implies`: modifiers that need one of others.
     """
 
     operands: str
@@ -34,6 +36,8 @@ class Form:
     needs: tuple[tuple[str, frozenset[str]], ...] = ()
     only: tuple[tuple[str, frozenset[str]], ...] = ()
     implies: tuple[tuple[str, frozenset[str]], ...] = ()
+    results: tuple[tuple[str, frozenset[str]], ...] = ()
+    joined: frozenset[str] = frozenset()
 
 
 _INTEGERS = "u16 s16 u32 s32 u64 s64"
@@ -66,16 +70,28 @@ def form(
     named: int = 1,
     only: Mapping[str, str] = MappingProxyType({}),
     implies: Mapping[str, str] = MappingProxyType({}),
+    results: Mapping[str, str] = MappingProxyType({}),
+    joined: str = "",
     **needs: str,
 ) -> Form:
     asked = tuple(("" if kind == "all" else kind, _words(each)) for kind, each in needs.items())
-    return Form(operands, optional, _words(types), named, asked, _pairs(only), _pairs(implies))
+    return Form(
+        *(operands, optional, _words(types), named, asked, _pairs(only), _pairs(implies)),
+        results=_pairs(results),
+        joined=_words(joined),
+    )
 
 
 def _forms(names: str, operands: str, types: str = "", **further: Any) -> dict[str, Form]:
     return dict.fromkeys(names.split(), form(operands, types, **further))
 
 
+_ORDER = {
+    "ftz": _SATURATED,
+    "lo ls hi hs": "u16 u32 u64",
+    "lt le gt ge": _NUMBERS,
+    "equ neu ltu leu gtu geu num nan": _FLOATS,
+}
 _ADDED = f"{_NUMBERS} u16x2 s16x2 f32x2 u8x4 s8x4"
 _SATURATED_SUMS = f"s32 {_SATURATED} s8x4 u8x4"
 _OF_SUMS = {"ftz": _FLUSHED, "cc": _CARRIED, "rz rm rp": _DIRECTED}
@@ -148,19 +164,39 @@ FORMS: dict[str, Form] = {
     **_forms("shr", "ttc", f"b16 b32 b64 {_INTEGERS}"),
     **_forms("shf", "tttt", "b32"),
     **_forms("prmt", "tttt", "b32"),
+    "lop3": form("*tttnp", "b32", optional=1, joined="and or"),
+    "bmsk": form("tcc", "b32", all="clamp wrap"),
+    "szext": form("ttc", "u32 s32", all="clamp wrap"),
+    "fns": form("tccc", "b32"),
+    "testp": form("pt", "f32 f64"),
+    "dp4a": form("cTtc", "u32 s32", named=2, only={"lo hi": ""}, results={"u32 s32": "u32 s32"}),
+    "dp2a": form("cTtc", "u32 s32", named=2, results={"u32 s32": "u32 s32"}, all="lo hi"),
     **_forms(
         "setp",
         "dttp",
         f"{_ANY} {_HALVES}",
         optional=1,
-        only={
-            "ftz": _SATURATED,
-            "lo ls hi hs": "u16 u32 u64",
-            "lt le gt ge": _NUMBERS,
-            "equ neu ltu leu gtu geu num nan": _FLOATS,
-        },
+        only=_ORDER,
+        joined="and or xor",
         all=_COMPARED,
     ),
+    "set": form(
+        "Tttp",
+        f"{_ANY} {_HALVES}",
+        optional=1,
+        named=2,
+        only=_ORDER,
+        results={
+            _ANY: "u32 s32 f16 bf16 f32",
+            "f16": "u16 s16 u32 s32 f16 bf16",
+            "bf16": "u16 s16 u32 s32 bf16",
+            "f16x2": "u32 s32 f16x2",
+            "bf16x2": "u32 s32 bf16x2",
+        },
+        joined="and or xor",
+        all=_COMPARED,
+    ),
+    "slct": form("TTTt", "s32 f32", named=2, only={"ftz": "f32"}, results={"s32 f32": _ANY}),
     **_forms("selp", "tttp", _ANY),
     **_forms("mov", "mm", f"pred b128 {_ANY}"),
     **_forms(
@@ -289,17 +325,17 @@ SUMS = {
 # Those of which no more than the names of their operands is looked at.
 OPCODES = frozenset(FORMS) | _words(
     """
-    alloca applypriority atom bar barrier bmsk brx call clusterlaunchcontrol cp createpolicy discard
-    dp2a dp4a elect fabric fence fns getctarank griddepcontrol isspacep istypep ldmatrix ldu lop3 mapa
-    match mbarrier membar mma movmatrix multimem pmevent prefetch prefetchu red redux set
-    setmaxnreg shfl slct stackrestore stacksave stmatrix suld suq sured sust szext tcgen05 tensormap
-    testp tex tld4 txq vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4
+    alloca applypriority atom bar barrier brx call clusterlaunchcontrol cp createpolicy discard elect fabric
+    fence getctarank griddepcontrol isspacep istypep ldmatrix ldu mapa
+    match mbarrier membar mma movmatrix multimem pmevent prefetch prefetchu red redux
+    setmaxnreg shfl stackrestore stacksave stmatrix suld suq sured sust tcgen05 tensormap
+    tex tld4 txq vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4
     vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr vsub vsub2 vsub4 wgmma wmma
     """
 )
 
 # Of these every modifier is known; the others have many of their own, and new ones with each version.
-PLAIN = frozenset(FORMS) - {"cvt"} | _words("bmsk dp2a dp4a fns lop3 set slct szext testp")
+PLAIN = frozenset(FORMS) - {"cvt"}
 MODIFIERS = frozenset(TYPES) | _words(
     f"""
     {_ROUNDED} {_COMPARED} rna rni rzi rmi rpi rs ftz sat satfinite relu approx full cc lo hi wide NaN xorsign

@@ -52,6 +52,7 @@ class Unit:
     variables: list[Variable] = field(default_factory=list)
     isa: int = 0
     target: str = ""
+    any_target: bool = False  # it may have instructions that its target does not have (targets.py)
     name: str = ""  # of the text, for messages
 
     def find(self, function: Function, name: str) -> Symbol | None:

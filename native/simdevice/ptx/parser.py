@@ -10,6 +10,7 @@ from .errors import PtxError
 from .lexer import tokenize
 from .model import RUNTIME, Function, Symbol, Variable
 from .module import Module, Unit, own_name
+from .targets import ANY_TARGET
 from .variables import own_declarations, variables
 
 _SKIP = r'"(?:\\.|[^"\\\n])*"'
@@ -39,7 +40,9 @@ def parse(text: str, name: str = "") -> Module:
     text = text.rstrip("\0")
     if "\0" in text:
         raise PtxError("", text.count("\n", 0, text.index("\0")) + 1, "", "not text")
-    return Module([_Splitter(without_comments(text), name).split()])
+    unit = _Splitter(without_comments(text), name).split()
+    unit.any_target = ANY_TARGET in text
+    return Module([unit])
 
 
 def without_comments(text: str) -> str:

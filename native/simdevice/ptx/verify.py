@@ -27,6 +27,7 @@ from .model import (
     Targets,
 )
 from .module import Module, Unit
+from .targets import Target
 from .types import PRED, Type
 from .usage import names
 from .well_formed import fault
@@ -54,10 +55,11 @@ def check_bodies(module: Module) -> None:
     place in the constant space."""
     for unit in module.units:
         _check_constants(unit)
-        shapes = _Shapes()
+        target = None if unit.any_target else Target(unit.target)
+        shapes = _Shapes(target)
         for function in unit.functions:
             if function.start >= 0 and not _in_order(unit, function, shapes):
-                _Body(unit, function, module.body(function)).check()
+                _Body(unit, function, module.body(function), target).check()
 
 
 def _check_constants(unit: Unit) -> None:
@@ -138,7 +140,8 @@ class _Declared:
 class _Shapes:
     """Statements that were found right, for functions whose registers of one name have one type."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target | None) -> None:
+        self._target = target
         self._types: dict[str, Type] = {}
         self._right: set[str] = set()
 
@@ -146,7 +149,7 @@ class _Shapes:
         """These, or empty ones where a name has another type here."""
         known = self._types
         if any(known.get(name, kind) is not kind for name, kind in types.items()):
-            other = _Shapes()
+            other = _Shapes(self._target)
             other._types = types
             return other
         known.update(types)
@@ -165,13 +168,13 @@ class _Shapes:
                 items = parse_body(statement + ";", begin, len(statement) + 1, 0)
             except PtxError:
                 return False
-            if any(
-                isinstance(each, Instruction) and fault(each, self._type, self._is_predicate)
-                for each in items
-            ):
+            if any(isinstance(each, Instruction) and self._fault(each) for each in items):
                 return False
         self._right.add(statement)
         return True
+
+    def _fault(self, instruction: Instruction) -> str | None:
+        return fault(instruction, self._type, self._is_predicate) or _lacks(self._target, instruction)
 
     def _type(self, name: str) -> Type | None:
         return self._types.get(name.rstrip(_DIGITS))
@@ -183,8 +186,8 @@ class _Shapes:
 class _Body:
     """A body whose items are known."""
 
-    def __init__(self, unit: Unit, function: Function, items: list[Item]) -> None:
-        self._unit, self._function, self._items = unit, function, items
+    def __init__(self, unit: Unit, function: Function, items: list[Item], target: Target | None) -> None:
+        self._unit, self._function, self._items, self._target = unit, function, items, target
         self._ranges: dict[str, dict[Type, int]] = {}
         self._kinds: dict[str, set[Type | None]] = {}  # of a name, in all scopes; None: it is no register's
         for each in (*function.parameters, *function.returns):
@@ -233,7 +236,8 @@ class _Body:
     def check(self) -> None:
         for item in self._items:
             if isinstance(item, Instruction):
-                reason = fault(item, self._type, self._is_predicate) or self._unknown(item)
+                reason = fault(item, self._type, self._is_predicate)
+                reason = reason or _lacks(self._target, item) or self._unknown(item)
                 if reason is not None:
                     raise PtxError(self._function.name, item.line, item.text, reason)
 
@@ -243,6 +247,10 @@ class _Body:
             mentioned.append(instruction.guard)
         unknown = (name for name in mentioned if not self._find(name))
         return next((f"Unknown symbol '{name}'" for name in unknown), None)
+
+
+def _lacks(target: Target | None, instruction: Instruction) -> str | None:
+    return target.lacks(instruction) if target is not None else None
 
 
 def _number(digits: str) -> int:

@@ -77,12 +77,17 @@ def _against(form: isa.Form, instruction: Instruction, type_of: TypeOf) -> str |
     if named and not form.named:
         return f"Unexpected instruction types specified for '{opcode}'"
     kind = named[-1] if named else None
+    if kind is not None and any(kind.name == of and named[0].name not in may for of, may in form.results):
+        return f"Unexpected instruction types specified for '{opcode}'"
     for asked, choice in form.needs:
         if _asks(asked, kind) and choice.isdisjoint(instruction.modifiers):
             return _required(choice, opcode)
     if (reason := _combination(form, instruction, kind)) is not None:
         return reason
-    if not len(form.operands) - form.optional <= len(operands) <= len(form.operands):
+    fewest = len(form.operands) - form.optional
+    if not fewest <= len(operands) <= len(form.operands):
+        return f"Arguments mismatch for instruction '{opcode}'"
+    if form.joined and form.joined.isdisjoint(instruction.modifiers) != (len(operands) == fewest):
         return f"Arguments mismatch for instruction '{opcode}'"
     wide = "wide" in instruction.modifiers
     vectors = opcode in ("atom", "red") and not {"v2", "v4", "v8"}.isdisjoint(instruction.modifiers)
@@ -91,7 +96,7 @@ def _against(form: isa.Form, instruction: Instruction, type_of: TypeOf) -> str |
             break
         if vectors and isinstance(operand, Vector):
             continue
-        if not _fits(place.lower(), operand, named[0] if place == "L" else kind, wide, type_of):
+        if not _fits(place.lower(), operand, named[0] if place in "LT" else kind, wide, type_of):
             return f"Arguments mismatch for instruction '{opcode}'"
     return None
 
@@ -131,6 +136,8 @@ def _fits(place: str, operand: Operand, kind: Type | None, wide: bool, type_of: 
         kind = TYPES["u32"]
     elif place == "w" and wide and kind is not None:
         kind = TYPES.get(f"{kind.kind}{kind.bits * 2}")
+    if place == "n":
+        return isinstance(operand, Immediate)
     if kind is None:
         return True
     if place == "l":
