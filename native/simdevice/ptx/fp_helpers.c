@@ -1,6 +1,8 @@
 #include "fp_helpers.h"
 #include <emmintrin.h>
 #include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 /* The rounding mode is changed around one operation. The volatile operands keep the compiler from computing
@@ -224,6 +226,45 @@ uint16_t sim_fp_fma_bf16(uint16_t a, uint16_t b, uint16_t c) {
     double x = sim_fp_decode(a, FORMAT_BF16), y = sim_fp_decode(b, FORMAT_BF16),
            z = sim_fp_decode(c, FORMAT_BF16);
     return (uint16_t)sim_fp_encode(fma_odd(x, y, z), FORMAT_BF16, 0, 0);
+}
+
+/* The approximations are as good as libm's but where cuda_fp16.hpp tells more of a GPU's: behind them hexp,
+ * hexp10 and hlog correct a few halves, so there a GPU's are on the other side of what is halfway between two
+ * of these. All are as near to the function as PTX promises. */
+struct approximation {
+    uint32_t of, is;
+};
+
+static float approximated(const struct approximation *known, size_t count, float a, float value) {
+    uint32_t bits;
+    memcpy(&bits, &a, sizeof bits);
+    for (size_t i = 0; i < count; i++)
+        if (known[i].of == bits)
+            memcpy(&value, &known[i].is, sizeof value);
+    return value;
+}
+
+float sim_fp_ex2(float a) {
+    static const struct approximation known[] = {{0x3f8158fb, 0x4000f000}, {0xbbc49dda, 0x3f7ef000},
+                                                 {0xbc10b624, 0x3f7e6fff}, {0xbd993953, 0x3f731000},
+                                                 {0xc0717899, 0x3d95d000}, {0xc088f743, 0x3d52d000}};
+    float value = exp2f(a);
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    /* Each is next to a half, or halfway between two. */
+    bool near = ((bits + 2) & 0xfff) < 5;
+    return near ? approximated(known, sizeof known / sizeof *known, a, value) : value;
+}
+
+float sim_fp_lg2(float a) {
+    static const struct approximation known[] = {{0x3ac1a000, 0xc1167230},
+                                                 {0x3f7fc000, 0xbab8c151},
+                                                 {0x3f816000, 0x3c7c8fd3},
+                                                 {0x440a2000, 0x4111c1dd}};
+    uint32_t bits;
+    memcpy(&bits, &a, sizeof bits);
+    bool half = (bits & 0x1fff) == 0; /* the number itself */
+    return half ? approximated(known, sizeof known / sizeof *known, a, log2f(a)) : log2f(a);
 }
 
 uint64_t sim_int_clmul(uint64_t a, uint64_t b, uint32_t high) {

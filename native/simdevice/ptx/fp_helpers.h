@@ -23,6 +23,8 @@ float sim_fp_from_s64_f32(int64_t a, uint32_t mode);
 float sim_fp_from_u64_f32(uint64_t a, uint32_t mode);
 double sim_fp_from_s64_f64(int64_t a, uint32_t mode);
 double sim_fp_from_u64_f64(uint64_t a, uint32_t mode);
+float sim_fp_ex2(float a);
+float sim_fp_lg2(float a);
 uint16_t sim_fp_fma_f16(uint16_t a, uint16_t b, uint16_t c);
 uint16_t sim_fp_fma_bf16(uint16_t a, uint16_t b, uint16_t c);
 uint32_t sim_fp_encode(double value, uint32_t format, uint32_t mode, uint32_t finite);
@@ -65,6 +67,8 @@ void sim_copy_masked(uint8_t *to, const uint8_t *from, uint64_t size, uint32_t m
     X(sim_fp_from_u64_f32)                                                                                   \
     X(sim_fp_from_s64_f64)                                                                                   \
     X(sim_fp_from_u64_f64)                                                                                   \
+    X(sim_fp_ex2)                                                                                            \
+    X(sim_fp_lg2)                                                                                            \
     X(sim_fp_fma_f16)                                                                                        \
     X(sim_fp_fma_bf16)                                                                                       \
     X(sim_fp_encode)                                                                                         \

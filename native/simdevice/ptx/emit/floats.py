@@ -11,7 +11,7 @@ from .registry import opcode
 
 PURE = " nobuiltin nounwind willreturn memory(none)"
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
-_LIBM = {"sin": "sinf", "cos": "cosf", "lg2": "log2f", "ex2": "exp2f", "tanh": "tanhf"}
+_APPROXIMATIONS = {"sin": "sinf", "cos": "cosf", "lg2": "sim_fp_lg2", "ex2": "sim_fp_ex2", "tanh": "tanhf"}
 
 
 def arithmetic(e: FunctionEmitter, name: str, kind: Type, mode: str, *values: str) -> str:
@@ -113,7 +113,7 @@ def transcendental(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     if cycles:
         value = _of_cycles(e, i.opcode, a)
     else:
-        value = e.call("float", _LIBM[i.opcode], f"float {a}", attributes=PURE)
+        value = e.call("float", _APPROXIMATIONS[i.opcode], f"float {a}", attributes=PURE)
     numbers.write(e, d, kind, value, ftz)
 
 
