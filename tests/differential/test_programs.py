@@ -59,6 +59,7 @@ SYSTEM = {
     "graph_symbols",
     "green_runtime",
     "histogram",
+    "kernel_errors",
     "late_calls",
     "limits_after_use",
     "many_handles",
