@@ -20,7 +20,7 @@
 static int touched;       /* eventfd */
 static _Atomic bool told; /* the thread, which has not come to it */
 static _Atomic long pause_ns;
-static void (*exchange_now)(void);
+static void (*_Atomic exchange_now)(void);
 
 static int64_t now_ns(void) {
     struct timespec now;
@@ -44,7 +44,7 @@ static void *run(void *unused) {
         pause_for(owed > pause ? owed : pause);
         atomic_store(&told, false);
         int64_t began = now_ns();
-        exchange_now();
+        atomic_load (&exchange_now)();
         int64_t ended = now_ns(), rest = PART * (ended - began);
         earliest = ended + (rest < REST_NS ? rest : REST_NS);
         long later = pause * 2 < LATEST_NS ? pause * 2 : LATEST_NS;
@@ -62,7 +62,7 @@ static void start(void) {
 
 void gf_exchange_begin(void (*exchange)(void)) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    exchange_now = exchange;
+    atomic_store(&exchange_now, exchange);
     atomic_store(&pause_ns, SOON_NS);
     pthread_once(&once, start);
 }

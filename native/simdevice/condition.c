@@ -3,6 +3,7 @@
 #include "addresses.h"
 #include "memory.h"
 #include "pages.h"
+#include "sanitizer.h"
 #include "variance.h"
 #include <stdlib.h>
 
@@ -13,8 +14,13 @@ enum { PLACES = (SIM_CONDITIONS_END - SIM_CONDITIONS_BEGIN) / SIM_PAGE };
 static bool taken[PLACES];
 static unsigned lowest; /* below it all are taken */
 
+/* ThreadSanitizer lets a program have memory in a low region alone; this is behind that of pages.c. */
+static uint64_t begin(void) {
+    return sim_under_tsan() ? UINT64_C(0x7000000000) : SIM_CONDITIONS_BEGIN;
+}
+
 static uint64_t place_of(unsigned number) {
-    return SIM_CONDITIONS_BEGIN + (uint64_t)number * SIM_PAGE;
+    return begin() + (uint64_t)number * SIM_PAGE;
 }
 
 static bool take_place(uint64_t *address) {
@@ -30,7 +36,7 @@ static bool take_place(uint64_t *address) {
 }
 
 static void give_place(uint64_t address) {
-    unsigned number = (unsigned)((address - SIM_CONDITIONS_BEGIN) / SIM_PAGE);
+    unsigned number = (unsigned)((address - begin()) / SIM_PAGE);
     sim_pages_free(address, SIM_PAGE);
     taken[number] = false;
     if (number < lowest && !sim_choice(SIM_OPEN_CONDITIONS, 2))

@@ -29,6 +29,7 @@ SANITIZED = {
     "capture_basic",
     "contexts",
     "event_ordering",
+    "graph_conditional",
     "graph_memory",
     "graph_nodes",
     "illegal_address",
