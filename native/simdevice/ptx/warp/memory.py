@@ -33,7 +33,7 @@ from .widen import WARP, vector
 _MASK = vector("i1")
 _HALF = WARP // 2
 _LINE = 64  # of the cache
-_ROUNDS_AHEAD = 8
+_ROUNDS_AHEAD = 16
 
 
 # Parameters
