@@ -19,6 +19,7 @@ from ..moves.migration import CannotMove, Migration, Strategy, Target, ToDevice
 from ..moves.orders import Link, Orders
 from ..moves.preparation import Preparations
 from ..moves.snapshots import Snapshots
+from ..policy.holdings import Share
 from ..policy.interface import Standing
 from ..pool.api_server import ApiServer, PoolListener
 from ..pool.channel import HasFileno
@@ -597,9 +598,9 @@ class Broker(PoolListener):
         """What each known device has to give and has granted."""
         return self._placer.devices.values()
 
-    def memory_limit(self, tenant: str) -> float:
-        """Bytes that a tenant's sessions may be granted together on all devices."""
-        return self._tenancy.share(tenant).memory
+    def share(self, tenant: str) -> Share:
+        """What a tenant's sessions may have together."""
+        return self._tenancy.share(tenant)
 
     def standing(self, tenant: str) -> Standing:
         """What a tenant has here: waiting, sessions, memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -52,6 +53,23 @@ def _one(address: str) -> registry_pb2.ServerRequest:
     from gpuferry.specs._generated import registry_pb2
 
     return registry_pb2.ServerRequest(address=address)
+
+
+def _seen_from(server: str, registry: str) -> str:
+    """The registry's replicas as a monitor at this address is to name them: a loopback address would be that
+    machine's own.
+    """
+    from gpuferry.guest.endpoint import TLS_SCHEME
+
+    from ..service.dial import stays_here
+
+    def named(replica: str) -> str:
+        place = replica.removeprefix(TLS_SCHEME)
+        if place.startswith("unix:") or not stays_here(place) or stays_here(server):
+            return replica
+        return replica.removesuffix(place) + f"{socket.gethostname()}:{place.rpartition(':')[2]}"
+
+    return ",".join(map(named, registry.split(",")))
 
 
 def _state(server: registry_pb2.Server) -> str:
@@ -148,9 +166,10 @@ def register(
 
     cluster = Cluster(registry, key, timeout)
     if not cluster.call("Register", request).alive:
+        where = _seen_from(address, cluster.where)
         say(
             f"registered {address}; it gets guests once its monitor runs",
-            f"there: gpuferry monitor --registry {cluster.where} --advertise {address} --cluster-key-file …",
+            f"there: gpuferry monitor --registry {where} --advertise {address} --cluster-key-file …",
         )
 
 

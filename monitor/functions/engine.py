@@ -208,9 +208,11 @@ class Engine:
         if wanted.gpu_memory > (most := max(gpus.memory.values())):
             wants, has = exact_size(wanted.gpu_memory), exact_size(most)
             return f"gpu_memory: {wants} fit on no GPU: the largest has {has} for programs"
-        if (asked := wanted.gpu_memory * max(wanted.gpus, 1)) > gpus.allowed:
-            wants, has = exact_size(asked), exact_size(int(gpus.allowed))
+        if (asked := wanted.gpu_memory * max(wanted.gpus, 1)) > gpus.limit.memory:
+            wants, has = exact_size(asked), exact_size(int(gpus.limit.memory))
             return f"gpu_memory: {wants} are asked for, and the GPU server grants this tenant {has}"
+        if max(wanted.gpus, 1) > gpus.limit.gpus:
+            return f"gpus: {wanted.gpus} are asked for, and this tenant may have {gpus.limit.gpus:g} at once"
         return None
 
     def take_gpus(self) -> None:
@@ -221,7 +223,7 @@ class Engine:
         if not gpus or not gpus.memory or gpus == self._taken:
             return
         self._taken = gpus
-        self._schedule.take(gpus.memory, gpus.promised, gpus.usual, gpus.allowed)
+        self._schedule.take(gpus.memory, gpus.promised, gpus.usual, gpus.limit)
         if not known:
             self._wait_anew()
         for unit in self._fleet.units():

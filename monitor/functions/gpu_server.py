@@ -19,6 +19,7 @@ import structlog
 from gpuferry.guest import endpoint
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
+from ..policy.invocations import Limit
 from ..service.dial import dial_async
 from ..service.tls import Identity, identity_of
 from ..service.waiting import cancel_all
@@ -213,7 +214,11 @@ class GpuServer:
                 reply.more,
                 {**before.promised, **promised},
                 usual,
-                reply.allowed or math.inf,
+                Limit(
+                    reply.allowed or math.inf,
+                    reply.sessions if reply.HasField("sessions") else math.inf,
+                    reply.gpus_at_once if reply.HasField("gpus_at_once") else math.inf,
+                ),
             )
             if self.gpus.memory:
                 self._known.set()

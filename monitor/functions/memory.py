@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from ..policy.invocations import Limit
 from .replica import Replica
 
 
@@ -30,7 +30,7 @@ class Gpus(NamedTuple):
     more: bool = False  # GPUs are there of which it is not known yet if they work
     promised: Mapping[int, int] = {}  # bytes that programs may be granted together, where that is known
     usual: int = 0  # bytes that a program is granted which asks for none; 0: not known
-    allowed: float = math.inf  # bytes that all replicas may be granted together
+    limit: Limit = Limit()  # of all replicas together
 
 
 class Memory(Protocol):

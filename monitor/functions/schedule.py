@@ -14,7 +14,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from ..policy.invocations import Decision, Function, Invocation, Run, build
+from ..policy.invocations import Decision, Function, Invocation, Limit, Run, build
 from ..policy.invocations.books import Books
 from ..policy.invocations.build import read_options
 from ..policy.invocations.store import Memory, Publisher, measured
@@ -23,6 +23,7 @@ from .deployment import Deployment
 
 GPU = 0  # as long as nobody says which GPUs there are, they are one to the policy,
 MEMORY = 1 << 60  # without an end
+UNLIMITED = Limit()
 EVERYTHING = sys.maxsize  # tokens, where nobody said how many, as long as no GPU is known
 
 
@@ -113,12 +114,12 @@ class Schedule:
         gpus: Mapping[int, int],
         promised: Mapping[int, int] = MappingProxyType({}),
         usual: int = 0,
-        allowed: float = math.inf,
+        limit: Limit = UNLIMITED,
     ) -> None:
         """There are these GPUs. The first time the policy begins anew: of what waits it must hear again, and
         of what runs, or is anywhere, it knows nothing. `promised`: what programs may be granted of each, if
-        that is bounded; `usual`: what a program is granted that asks for none; `allowed`: what all may be
-        granted together.
+        that is bounded; `usual`: what a program is granted that asks for none; `limit`: what all may have
+        together.
         """
         now = time.monotonic()
         if not self.known:
@@ -130,7 +131,7 @@ class Schedule:
         for gpu, memory in gpus.items():
             self.gpus[gpu] = memory
             self._policy.on_gpu(gpu, memory, now, promised.get(gpu, math.inf))
-        self._policy.on_limit(allowed, now)
+        self._policy.on_limit(limit, now)
         if self._usual != usual:
             self._usual = usual
             for deployment in list(self._deployed.values()):
@@ -170,6 +171,7 @@ class Schedule:
             replicas=deployment.most * deployment.concurrency,
             gpus=max(1, deployment.gpus),
             perhaps=perhaps // deployment.concurrency,
+            places=deployment.concurrency,
         )
 
     def uses_gpu(self, name: str, does: bool) -> None:

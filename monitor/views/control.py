@@ -279,7 +279,7 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
             lambda: self._may_speak(tenant),
             self._broker.all_back,
             self._broker.rooms,
-            lambda: self._broker.memory_limit(tenant or ""),
+            lambda: self._broker.share(tenant or ""),
         )
         tasks = [asyncio.ensure_future(listening.hear(notes))]
         if tenant is not None:

@@ -10,6 +10,7 @@ import grpc
 from gpuferry.specs._generated import control_pb2, frames
 
 from ..door.handshake import program_digest
+from ..policy.holdings import EVERYTHING, Share
 from ..pool.adoption import LATEST_RETURN_SECONDS
 from ..residency.invocations import TooMany, Where
 from ..residency.steward import Steward
@@ -18,6 +19,10 @@ from ..sessions.placement import DeviceRoom
 PAUSE_SECONDS = 0.02  # until who has said too much is heard again
 
 Note = control_pb2.InvocationNote
+
+
+def _bounded(limit: float) -> int | None:
+    return None if math.isinf(limit) else int(limit)
 
 
 def _not_yours(session: int, gpu: int) -> str:
@@ -35,18 +40,18 @@ class Listening:
         may_speak: Callable[[], bool] = lambda: True,
         all_back: Callable[[], bool] = lambda: True,
         rooms: Callable[[], Iterable[DeviceRoom]] = tuple,
-        allowed: Callable[[], float] = lambda: math.inf,
+        share: Callable[[], Share] = lambda: EVERYTHING,
     ) -> None:
         """`tenant`: whose programs it may speak of; None: those without one, as is the operator's. `move`:
         moves a session to a GPU, or says why not. `may_speak`: whether one more note is heard now.
         `all_back`: whether no session of an earlier monitor is unknown any more. `rooms`: what may be granted
-        of each device. `allowed`: bytes that the caller's sessions may be granted together.
+        of each device. `share`: what the caller's sessions may have together.
         """
         self._move = move
         self._may_speak = may_speak
         self._all_back = all_back
         self._rooms = rooms
-        self._allowed = allowed
+        self._share = share
         self._steward = steward
         self._tenant = tenant
         self._words: dict[bytes, bytes] = {}  # what the caller calls a program, by its digest
@@ -146,11 +151,14 @@ class Listening:
             self._stirred.clear()
             if self._gpus:
                 self._gpus = False
+                share = self._share()
                 yield control_pb2.InvocationReply(
                     gpus=self._told_of_gpus(),
                     elastic=self._steward.elastic,
                     more=self._steward.expects_more,
-                    allowed=self._told_allowed(),
+                    allowed=_bounded(share.memory),
+                    sessions=_bounded(share.sessions),
+                    gpus_at_once=_bounded(share.gpus),
                 )
             news, self._news = self._news, {}
             for program, where in news.items():
@@ -162,10 +170,6 @@ class Listening:
                     )
                 else:
                     yield control_pb2.InvocationReply(program=word, lost=True)
-
-    def _told_allowed(self) -> int:
-        allowed = self._allowed()
-        return 0 if math.isinf(allowed) else int(allowed)
 
     def _told_of_gpus(self) -> list[control_pb2.InvocationGpu]:
         rooms = {room.ordinal: room for room in self._rooms()}

@@ -1,7 +1,8 @@
-"""An API server that has no processor for a while is not taken for one whose session does not end."""
+"""Which sessions are said not to end: none of a server that had no processor for a while, or that moved."""
 
 from __future__ import annotations
 
+import json
 import select
 import socket
 import time
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 from gpuferry.apiserver import server, session
-from gpuferry.apiserver.end import LOST
+from gpuferry.apiserver.end import LOST, MOVED, End
+from gpuferry.apiserver.log import Log
 
 from tests.apiserver.test_monitor_lost import Engine, message, order, serving
 
@@ -52,3 +54,18 @@ def test_a_deadline_begins_anew_where_all_stood_still(monkeypatch: pytest.Monkey
         guest.close()
         assert message(there.control).ended.clean
         assert message(there.control).HasField("ready")
+
+
+@pytest.mark.parametrize(("end", "level"), [(LOST, "error"), (MOVED, "info")])
+def test_one_that_has_moved_is_no_error_when_clearing_up_takes_long(
+    end: End, level: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It goes on elsewhere: operators looked for what was wrong with it."""
+    left = SimpleNamespace(
+        id=7, ended=end, deadline=0.0, mover=None, away_until=None, may_take_longer=lambda: False
+    )
+    told: list[End] = []
+    there: Any = SimpleNamespace(_log=Log(), _session=left, _report=lambda _, end, clean: told.append(end))
+    assert server.Server._overdue(there)
+    assert told == [end]
+    assert json.loads(capsys.readouterr().err)["level"] == level

@@ -24,6 +24,7 @@ from gpuferry.monitor.functions.invocation import Code, Failed, Ran
 from gpuferry.monitor.functions.memory import Gpus, Memory, Where
 from gpuferry.monitor.functions.schedule import Schedule
 from gpuferry.monitor.functions.shelf import InUse, Shelf
+from gpuferry.monitor.policy.invocations import Limit
 from gpuferry.monitor.settings.errors import ConfigError
 
 from .fakes import (
@@ -229,9 +230,12 @@ def test_what_no_gpu_could_ever_have_is_not_deployed(tmp_path: Path) -> None:
             deploying = asyncio.ensure_future(catalogue.deploy(Deployment("f", source="x", gpus=3)))
             (await started(fleet, 0)).may_start.set()
             await deploying
-            memory.gpus = Gpus({0: 4 << 30, 1: 4 << 30}, True, allowed=3 << 30)
+            memory.gpus = Gpus({0: 4 << 30, 1: 4 << 30}, True, limit=Limit(memory=3 << 30))
             with pytest.raises(WrongDeployment, match=r"4GiB are asked for, and .* grants this tenant 3GiB"):
                 await catalogue.deploy(Deployment("f", source="x", gpus=2, gpu_memory=2 << 30))
+            memory.gpus = Gpus({0: 4 << 30, 1: 4 << 30}, True, limit=Limit(gpus=1))
+            with pytest.raises(WrongDeployment, match="2 are asked for, and this tenant may have 1 at once"):
+                await catalogue.deploy(Deployment("f", source="x", gpus=2))
             shelf.close()
 
     asyncio.run(asyncio.wait_for(deploy(), 60))

@@ -24,6 +24,8 @@ from gpuferry.monitor.functions.job import Job
 from gpuferry.monitor.functions.notes import Note, Notes
 from gpuferry.monitor.functions.replica import Replica
 from gpuferry.monitor.functions.schedule import Schedule
+from gpuferry.monitor.policy.holdings import EVERYTHING, Share
+from gpuferry.monitor.policy.invocations import Limit
 from gpuferry.monitor.residency.invocations import Where as Told
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.monitor.views import control
@@ -252,7 +254,11 @@ def test_what_may_be_granted_and_where_all_of_a_program_is_are_told(tmp_path: Pa
     async def tell() -> list[control_pb2.InvocationReply]:
         steward = Steward(3.0, 0, 0, tmp_path)
         listening = Listening(
-            steward, None, lambda *_: None, rooms=lambda: cast(Any, rooms), allowed=lambda: 96.0
+            steward,
+            None,
+            lambda *_: None,
+            rooms=lambda: cast(Any, rooms),
+            share=lambda: Share(memory=96.0, sessions=3, gpus=0),
         )
         replies = listening.replies()
         steward.grantable(1, 64)
@@ -267,7 +273,7 @@ def test_what_may_be_granted_and_where_all_of_a_program_is_are_told(tmp_path: Pa
     gpu_server.on_moved = lambda program, where: seen.append((program, where))
     for reply in asyncio.run(tell()):
         gpu_server._hear(reply)
-    assert gpu_server.gpus == ({1: 64}, True, False, {1: 192}, 48, 96)
+    assert gpu_server.gpus == ({1: 64}, True, False, {1: 192}, 48, Limit(96, 3, 0))
     assert seen == [(word, (1, True, (0,)))]
 
 
@@ -403,7 +409,7 @@ def test_a_call_ends_when_its_token_is_revoked(
         control._still.set(judge)
         steward = Steward(1.0, 0, 0, tmp_path)
         nobody = cast(Any, None)
-        broker = cast(Any, SimpleNamespace(all_back=lambda: True, rooms=tuple, memory_limit=lambda _: 0.0))
+        broker = cast(Any, SimpleNamespace(all_back=lambda: True, rooms=tuple, share=lambda _: EVERYTHING))
         service = control.MonitorService(nobody, nobody, broker, steward, nobody)
         async for _ in service.Invocations(nothing(), SimpleNamespace(abort=abort)):
             pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpuferry.monitor.cluster.registry.choose import POLICIES, Wish, choose, why_none
+from gpuferry.monitor.cluster.registry.choose import POLICIES, Wish, choose, none_ever, why_none
 from gpuferry.monitor.policy import Portion
 from gpuferry.specs._generated import registry_pb2
 
@@ -223,3 +223,21 @@ def test_a_function_goes_where_it_is_loaded_if_that_is_as_good() -> None:
     assert choose("most-packed", servers, ANY, {}, holders=["b"]) == "b"
     assert choose("kubeshare", servers, ANY, {}, holders=["b"]) == "b"
     assert choose("least-loaded", [servers[0], server("b", sessions=1)], ANY, {}, holders=["b"]) == "a"
+
+
+def test_what_no_server_has_is_known_once_all_have_said_what_they_have() -> None:
+    large, pair = server("a"), server("b", grantable=4 * GIB, gpus=2)
+    both = [large, pair]
+    assert none_ever(both, Wish(16 * GIB + 1))
+    assert not none_ever(both, Wish(16 * GIB))
+    assert none_ever(both, Wish(5 * GIB, devices=2))
+    assert not none_ever(both, Wish(4 * GIB, devices=2))
+    assert none_ever(both, Wish(0, devices=3))
+    for may in (
+        server("c", alive=False),
+        server("c", grantable=0),
+        server("c", drained=True, grantable=32 * GIB),
+    ):
+        assert not none_ever([*both, may], Wish(17 * GIB))
+    assert not none_ever([], Wish(1))
+    assert not none_ever([large], Wish(GIB, (("zone", "a"),)))  # labels come with a word

@@ -151,6 +151,21 @@ def test_memory_counts_over_all_servers() -> None:
     made._check_possible(guest(101, "other"))
 
 
+def test_what_no_gpu_server_has_is_refused_at_once() -> None:
+    """It waited for all of `--max-wait`, as if a server that has it were about to come."""
+    small = server("a:1")
+    small.load.devices.add(memory_grantable=100)
+    small.load.accepting = True
+    made = redirector(Limits(), small)
+    with pytest.raises(Refusal, match="can grant 101 bytes") as caught:
+        made._check_possible(guest(101))
+    assert caught.value.error is CudaError.OUT_OF_MEMORY
+    made._check_possible(guest(100))
+    there: Any = made._directory
+    there.known = False
+    made._check_possible(guest(101))
+
+
 async def _who_waits(made: Redirector, *tenants: str) -> str:
     """Who waits, by tenant, when these have come one after the other."""
     for tenant in tenants:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import secrets
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ def test_the_life_of_a_server(running: Registry) -> None:
     assert listed(running) == {}
     done = running.run("server", "register", address, "--label", "zone=a")
     assert done.returncode == 0
-    assert f"gpuferry monitor --registry {running.control} --advertise {address}" in done.stderr
+    there = f"{socket.gethostname()}:{running.control.rpartition(':')[2]}"
+    assert f"gpuferry monitor --registry {there} --advertise {address}" in done.stderr
     assert listed(running) == {address: "silent"}
     assert running.run("server", "list", "-q").stdout == f"{address}\n"
     shown = json.loads(running.run("server", "show", address, "--json").stdout)
@@ -150,6 +152,16 @@ def test_what_no_guest_could_connect_to_is_refused(running: Registry, address: s
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert listed(running) == {}
+
+
+def test_a_monitor_is_told_an_address_of_the_registry_that_is_one_where_it_runs() -> None:
+    """Commands find a registry that listens everywhere at 127.0.0.1, which elsewhere is another machine."""
+    here = socket.gethostname()
+    ours = "tls://127.0.0.1:7701"
+    assert commands._seen_from("gpu-a:7700", ours) == f"tls://{here}:7701"
+    assert commands._seen_from("gpu-a:7700", "localhost:1,b:2") == f"{here}:1,b:2"
+    assert commands._seen_from("127.0.0.1:7700", ours) == ours
+    assert commands._seen_from("gpu-a:7700", "unix:/run/it") == "unix:/run/it"
 
 
 def test_a_guest_on_this_machine_needs_no_setting(running: Registry) -> None:

@@ -70,8 +70,21 @@ def eligible(server: registry_pb2.Server, wish: Wish) -> bool:
         and server.load.accepting
         and not server.registration.drained
         and all(label in labels or _has_gpu(server, *label) for label in wish.labels)
-        and sum(_most(device) >= wish.memory for device in server.load.devices) >= wish.devices
+        and _has_gpus(server, wish)
     )
+
+
+def none_ever(servers: Collection[registry_pb2.Server], wish: Wish) -> bool:
+    """Whether no registered server has as many GPUs as are asked for, each with that much memory, whoever
+    leaves and whatever its labels. False while one is silent, or not all of its GPUs are ready: it may have
+    them.
+    """
+    told = [one.alive and one.load.devices and all(map(_most, one.load.devices)) for one in servers]
+    return bool(told) and all(told) and not any(_has_gpus(server, wish) for server in servers)
+
+
+def _has_gpus(server: registry_pb2.Server, wish: Wish) -> bool:
+    return sum(_most(device) >= wish.memory for device in server.load.devices) >= wish.devices
 
 
 def _most(device: registry_pb2.Device) -> int:

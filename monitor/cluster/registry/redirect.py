@@ -26,7 +26,7 @@ from ...service.rates import Sparing
 from ...service.tls import NEW, Identity
 from ...service.waiting import within
 from ...tenants.tenancy import Tenancy
-from .choose import Wish, choose, eligible, why_none
+from .choose import Wish, choose, eligible, none_ever, why_none
 from .directory import Directory, way_to
 from .programs import Programs
 
@@ -225,7 +225,7 @@ class Redirector:
         self._farewells.send(guest.connection, frame)
 
     def _check_possible(self, guest: Guest) -> None:
-        """Raise Refusal if the tenant's limits never allow what its guest asks for."""
+        """Raise Refusal if no GPU server has what the guest asks for, or its tenant's limits forbid it."""
         if self._home(guest):
             return
         share, hello = self._tenancy.share(guest.hello.tenant), guest.hello
@@ -233,6 +233,8 @@ class Redirector:
         if never := Holdings(lambda _: share).never(request):
             text, memory = never
             raise Refusal(Reason.NO_CAPACITY, text, CudaError.OUT_OF_MEMORY if memory else None)
+        if self._directory.known and none_ever(self._directory.servers, wish := _wish(guest)):
+            raise self._none_has(wish)
 
     def _why_not(self, guest: Guest) -> str:
         """Which limit the tenant has reached in the whole cluster; empty: none, or its program is here."""
@@ -279,6 +281,10 @@ class Redirector:
                 f"GPU servers that could take it ({silent}) do not answer the registry, whose log says more"
             )
             return Refusal(Reason.NO_CAPACITY, text)
+        return self._none_has(wish)
+
+    def _none_has(self, wish: Wish) -> Refusal:
+        servers = self._directory.servers
         enough = any(eligible(server, Wish(0, wish.labels, wish.devices)) for server in servers)
         error = CudaError.OUT_OF_MEMORY if enough and wish.memory else None
         return Refusal(Reason.NO_CAPACITY, why_none(servers, wish), error)

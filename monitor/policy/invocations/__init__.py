@@ -1,7 +1,7 @@
 """Policies over invocations: objects without I/O, clock or chance, run live and by the simulator (D20)."""
 
 from .build import POLICIES, build
-from .interface import Bring, Decision, End, Function, Invocation, Policy, Refuse, Run, Send, Start
+from .interface import Bring, Decision, End, Function, Invocation, Limit, Policy, Refuse, Run, Send, Start
 
 __all__ = [
     "POLICIES",
@@ -10,6 +10,7 @@ __all__ = [
     "End",
     "Function",
     "Invocation",
+    "Limit",
     "Policy",
     "Refuse",
     "Run",

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import ClassVar
 
-from .interface import Bring, Decision, End, Function, Invocation, Refuse, Run, Send, Start
+from .interface import Bring, Decision, End, Function, Invocation, Limit, Refuse, Run, Send, Start
 from .ledger import Ledger
 from .state import Card, Flow, Replica, Running
 
@@ -33,7 +33,7 @@ class Books(Ledger):
         self._ends = evict == "end"
         self._now = 0.0
         self._cards: dict[int, Card] = {}
-        self._allowed = math.inf  # bytes that replicas may be promised together on all GPUs
+        self._allowed = Limit()
         self._waits: dict[int, Invocation] = {}
         self._turn: dict[int, int] = {}  # of those that wait: place in the order of arrival
         self._newest = self._oldest = 0
@@ -135,9 +135,10 @@ class Books(Ledger):
         self._largest = max(self._largest, memory)
         self._joined(card)
 
-    def on_limit(self, allowed: float, now: float) -> None:
-        self._now, self._allowed = now, allowed
+    def on_limit(self, limit: Limit, now: float) -> None:
+        self._now, self._allowed = now, limit
         self._keep_limit(0)
+        self._keep_sessions()
 
     def _resize(self, card: Card, memory: int) -> None:
         card.memory = memory
@@ -177,6 +178,7 @@ class Books(Ledger):
         self._now = now
         if card := self._cards.get(gpu):
             self._vacate_for(card, function.gpus, function.memory, function.promise, function.perhaps)
+            self._keep_sessions(function)
 
     def on_replica(self, replica: int, function: str, gpu: int | None, now: float) -> None:
         self._now = now
@@ -374,6 +376,8 @@ class Books(Ledger):
             self._end(self._surplus())
         new = Replica(None, flow, flow.function.memory, flow.function.promise)
         self._settle(new, card)
+        if len(flow.replicas) % flow.function.places == 0:
+            self._keep_sessions(flow.function)
         self._enrol(new)
         return new, Start.COLD
 
@@ -426,8 +430,31 @@ class Books(Ledger):
 
     def _keep_limit(self, more: int) -> None:
         """The same of all GPUs together."""
-        while self._idle and sum(card.bound for card in self._cards.values()) + more > self._allowed:
+        while self._idle and sum(card.bound for card in self._cards.values()) + more > self._allowed.memory:
             self._end(next((one for one in self._idle if not one.resident), None) or self._surplus())
+
+    def _keep_sessions(self, coming: Function | None = None) -> None:
+        """Idle replicas that have sessions end, those that are away before others, for one of this function
+        that has none yet.
+        """
+        while self._beyond_limit(coming):
+            idle = [one for one in self._idle if one.flow.function.has_session]
+            if not idle:
+                return
+            self._end(next((one for one in idle if not one.resident), idle[0]))
+
+    def _beyond_limit(self, coming: Function | None) -> bool:
+        if self._allowed.sessions == self._allowed.gpus == math.inf:
+            return False
+        held = [
+            (flow.function, math.ceil(len(flow.replicas) / flow.function.places))
+            for flow in self._flows.values()
+        ] + ([(coming, 1)] if coming else [])
+        sessions = [(function.gpus, number) for function, number in held if function.has_session]
+        return (
+            sum(number for _, number in sessions) > self._allowed.sessions
+            or sum(gpus * number for gpus, number in sessions) > self._allowed.gpus
+        )
 
     def _leaver(self, card: Card) -> Replica:
         """Who makes room on this GPU; those of several GPUs of which it is not the first come last."""

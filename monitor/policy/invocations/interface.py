@@ -26,11 +26,25 @@ class Function(NamedTuple):
     perhaps: int = (
         0  # bytes that a new replica may turn out to need: idle ones end for them, and nobody waits
     )
+    places: int = 1  # so many replicas are one session, which has these GPUs once
 
     @property
     def promise(self) -> int:
         """Bytes that a replica is promised."""
         return self.quota or self.memory
+
+    @property
+    def has_session(self) -> bool:
+        """Whether a replica has a session at the GPU server, as far as is known."""
+        return bool(self.promise or self.perhaps)
+
+
+class Limit(NamedTuple):
+    """What all replicas may have together, those that are away too."""
+
+    memory: float = math.inf  # bytes that are promised, on all GPUs
+    sessions: float = math.inf  # of replicas that are, or may be, promised memory
+    gpus: float = math.inf  # of these sessions: one that several have counts with each
 
 
 class Invocation(NamedTuple):
@@ -120,8 +134,8 @@ class Policy(Protocol):
         `promised`: bytes that replicas may be promised there together, those that are away too.
         """
 
-    def on_limit(self, allowed: float, now: float) -> None:
-        """Replicas may be promised so many bytes together on all GPUs, those that are away too."""
+    def on_limit(self, limit: Limit, now: float) -> None:
+        """All replicas may have so much together."""
 
     def on_gpu_lost(self, gpu: int, now: float) -> None:
         """A GPU left, with all that was resident there. Its invocations complete one by one, as failed."""

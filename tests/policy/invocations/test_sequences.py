@@ -52,7 +52,7 @@ def test_no_more_is_promised_than_there_is_whoever_is_away() -> None:
 def test_no_more_is_promised_than_all_may_have_together() -> None:
     """A tenant's limit holds on all GPUs: who waited for it, waited until an idle replica's time was over."""
     made = World("fcfs")
-    made.limit(100)
+    made.limit(memory=100)
     for gpu in (0, 1):
         made.gpu(gpu, 200)
     for name in "abc":
@@ -60,8 +60,27 @@ def test_no_more_is_promised_than_all_may_have_together() -> None:
     for name in "abc":
         made.finish(made.arrive(name))
     assert made.log == ["a@0 cold", "b@0 cold", "end a", "c@0 cold"]
-    made.limit(50)
+    made.limit(memory=50)
     assert made.log[4:] == ["end b"]
+
+
+def test_idle_replicas_end_for_a_session_beyond_the_limit() -> None:
+    """Their sessions counted as long as they stayed, and who was invoked waited for one in vain."""
+    made = World("fcfs")
+    made.limit(sessions=2)
+    for gpu in (0, 1):
+        made.gpu(gpu, 200)
+    for name in "abc":
+        made.function(name, 50)
+    made.function("cpu", 0)  # has no session, and ends for none
+    for name in ("a", "cpu", "b", "c"):
+        made.finish(made.arrive(name))
+    assert made.log == ["a@0 cold", "cpu@0 cold", "b@0 cold", "end a", "c@0 cold"]
+    made.limit(gpus=1)
+    assert made.log[5:] == ["end b"]
+    made.policy.on_start(Function("new", 50), 0, made.now)
+    made.settle()
+    assert made.log[6:] == ["end c"]
 
 
 def test_who_is_about_to_start_finds_room() -> None:

@@ -14,6 +14,7 @@ from gpuferry.monitor.policy.invocations import (
     End,
     Function,
     Invocation,
+    Limit,
     Refuse,
     Run,
     Send,
@@ -64,8 +65,8 @@ class World:
         self.policy.on_gpu(number, memory, self.now, promised)
         self.settle()
 
-    def limit(self, allowed: float) -> None:
-        self.policy.on_limit(allowed, self.now)
+    def limit(self, **limit: float) -> None:
+        self.policy.on_limit(Limit(**limit), self.now)
         self.settle()
 
     def function(self, name: str, memory: int = 10, **more: Any) -> None:
