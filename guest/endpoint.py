@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 TLS_SCHEME = "tls://"  # of an address whose server must speak TLS
@@ -48,12 +48,13 @@ def _named(environment: Mapping[str, str]) -> str:
     return os.path.join(base, "gpuferry") if base else f"/tmp/gpuferry-{os.getuid()}"
 
 
-def _is_starting(process: str, directory: str) -> bool:
-    """Whether /proc knows this process as a `gpuferry monitor` of ours whose folder that is."""
+def _is_starting(process: str, command: Sequence[str], directory: str) -> bool:
+    """Whether /proc knows this process as a `gpuferry COMMAND` of ours whose runtime folder that is."""
     try:
         with open(f"/proc/{process}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
-        if b"monitor" not in words[1:3] or not any(word.endswith(b"/gpuferry") for word in words[:2]):
+            words = [os.fsdecode(word) for word in file.read().split(b"\0")]
+        begins = [place for place, word in enumerate(words[:2], 1) if word.endswith("/gpuferry")]
+        if not any(words[begin : begin + len(command)] == [*command] for begin in begins):
             return False
         with open(f"/proc/{process}/environ", "rb") as file:
             pairs = [os.fsdecode(pair).partition("=") for pair in file.read().split(b"\0")]
@@ -64,13 +65,19 @@ def _is_starting(process: str, directory: str) -> bool:
     return os.path.normpath(os.path.join(folder, named)) == directory
 
 
-def _wait_for_a_monitor(directory: str) -> None:
-    """`gpuferry monitor &` is not there yet when the next command of a script begins."""
+def soon_published(command: Sequence[str], room: str = "") -> dict[str, str]:
+    """What the daemon that was started as `gpuferry COMMAND` published in this folder of the runtime folder.
+    Of one that begins the next command of a script waits for it. Empty if there is none. Raises OSError,
+    Damaged too.
+    """
+    base = runtime_directory()
     until = time.monotonic() + STARTING_SECONDS
-    while not published(directory) and time.monotonic() < until:
-        if not any(_is_starting(name, directory) for name in os.listdir("/proc") if name.isdecimal()):
-            return
+    while not (found := published(os.path.join(base, room))) and time.monotonic() < until:
+        processes = [name for name in os.listdir("/proc") if name.isdecimal()]
+        if not any(_is_starting(name, command, base) for name in processes):
+            break
         time.sleep(LOOK_SECONDS)
+    return found
 
 
 def _is_mine(path: str) -> bool:
@@ -141,7 +148,7 @@ def find(
     folders = [runtime_directory(), os.path.join(runtime_directory(), REGISTRY)]
     here = [published(folder) for folder in folders]
     if not (flag or os.environ.get(variable) or any(here)):
-        _wait_for_a_monitor(folders[0])
+        soon_published(["monitor"])
         here = [published(folder) for folder in folders]
     if flag:
         address, source = flag, "command line"

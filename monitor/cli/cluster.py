@@ -19,7 +19,6 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come 
 import grpc
 
 from ..cluster.registry.client import UNREACHABLE, CallFailed, answers
-from ..cluster.registry.daemon import runtime_of
 from ..cluster.registry.signing import Caller
 from ..service.dial import check_way, dial
 
@@ -34,8 +33,9 @@ class Cluster:
     """A registry, as a client sees it: calls go to the first replica that answers."""
 
     def __init__(self, registry: str | None, key_file: str | None, timeout: float) -> None:
-        published = reach.published(str(runtime_of(endpoint.runtime_directory())))
-        where = registry or os.environ.get("GPUFERRY_REGISTRY") or published.get("GPUFERRY_REGISTRY")
+        named = registry or os.environ.get("GPUFERRY_REGISTRY")
+        published = reach.published(endpoint.REGISTRY, None if named else ["registry"])
+        where = named or published.get("GPUFERRY_REGISTRY")
         if not where:
             raise CliError(
                 Exit.UNREACHABLE,

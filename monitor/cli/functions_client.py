@@ -19,6 +19,7 @@ from .reach import check_token
 
 VARIABLE = "GPUFERRY_FUNCTIONS"
 ROOM = "functions"  # the folder within a monitor's
+COMMAND = ("functions", "serve")
 _NO_HTTP = (http.client.BadStatusLine, http.client.LineTooLong, http.client.UnknownProtocol)
 
 
@@ -29,9 +30,10 @@ def runtime() -> Path:
 
 def locate(flag: str | None, token_file: str | None) -> tuple[str, str]:
     """Address and token of the server that flag, environment or this machine names. Raises CliError."""
-    published = endpoint.published(str(runtime()))
+    named = flag or os.environ.get(VARIABLE)
+    published = endpoint.published(str(runtime())) if named else endpoint.soon_published(COMMAND, ROOM)
     ours = published.get(VARIABLE)
-    address = flag or os.environ.get(VARIABLE) or ours
+    address = named or ours
     if not address:
         hint = f"start one with `gpuferry functions serve`, or set {VARIABLE}=HOST:PORT"
         raise CliError(Exit.UNREACHABLE, "no function server: none was named, and none runs here", hint)

@@ -11,7 +11,7 @@ from .errors import CliError, Exit
 
 def show_page() -> None:
     """Print the link. Raises CliError if no monitor of this user and machine has a page."""
-    published = reach.published()
+    published = reach.published(starting=["monitor"])
     address, file = published.get("GPUFERRY_HTTP"), published.get("GPUFERRY_PAGE_KEY_FILE")
     if not (address and file):
         raise CliError(

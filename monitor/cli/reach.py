@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpuferry.guest import endpoint
@@ -39,12 +40,15 @@ def take_tls_option(chosen: argparse.Namespace) -> None:
         os.environ["GPUFERRY_TLS_CA"] = os.path.abspath(chosen.tls_ca)
 
 
-def published(folder: str | None = None) -> dict[str, str]:
-    """What a daemon of this machine published; empty if there is none. Raises CliError if its file is
-    damaged.
+def published(room: str = "", starting: Sequence[str] | None = None) -> dict[str, str]:
+    """What a daemon of this machine published in this folder of the runtime folder; empty if there is none.
+    `starting`: the command of one that is waited for if it has just been started. Raises CliError if its file
+    is damaged.
     """
     try:
-        return endpoint.published(folder)
+        if starting:
+            return endpoint.soon_published(starting, room)
+        return endpoint.published(os.path.join(endpoint.runtime_directory(), room))
     except endpoint.Damaged as error:
         raise _damaged(error) from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from gpuferry.guest import launch, portion
+from gpuferry.guest import endpoint, launch, portion
 from gpuferry.guest.units import parse_size
 
 from . import reach
@@ -72,55 +72,11 @@ PORTIONS = (
 )
 
 
-def add_portion_options(options: argparse.ArgumentParser) -> None:
-    """Add what a program asks for of a GPU beside memory: part of its time, and labels."""
-    for flag, variable, metavar, kind, what in PORTIONS:
-        options.add_argument(flag, metavar=metavar, type=kind, dest=variable, help=f"{what} [{variable}]")
-
-
-def portion_settings(options: argparse.ArgumentParser, chosen: argparse.Namespace) -> dict[str, str]:
-    """What these options set for the guest library; ends the command if that makes no sense together with
-    what the environment says.
-    """
-    settings = {name: value for _, name, *_ in PORTIONS if (value := getattr(chosen, name))}
-    gpus = {"GPUFERRY_GPUS": str(chosen.gpus)} if chosen.gpus else {}
-    try:
-        portion.check_settings(os.environ | settings | gpus)
-    except ValueError as error:
-        options.error(str(error))
-    return settings
-
-
-def _demands(chosen: argparse.Namespace) -> dict[str, str]:
-    """What the other options set for the guest library that are about the session, wherever it will be."""
-    names = (*(variable for _, variable, _ in LIMITS), "GPUFERRY_ON_LOSS")
-    settings = {name: value for name in names if (value := getattr(chosen, name))}
-    return settings | ({"GPUFERRY_LABELS": ",".join(chosen.label)} if chosen.label else {})
-
-
-def add_gpus_option(options: argparse.ArgumentParser) -> None:
-    """Add `--gpus`, how many devices the program gets."""
-    options.add_argument(
-        "--gpus",
-        metavar="N",
-        type=_gpus,
-        default=0,
-        help="how many GPUs of one GPU server the program gets [GPUFERRY_GPUS]",
-    )
-
-
-def parser() -> argparse.ArgumentParser:
-    """The options of `gpuferry run`, which end where the program begins."""
-    options = argparse.ArgumentParser(
-        prog="gpuferry run",
-        usage="gpuferry run [options] -- PROGRAM [ARGUMENT ...]",
-        description="Run a CUDA program on a remote device. Output and exit status are the program's own.",
-        allow_abbrev=False,
-    )
+def add_session_options(options: argparse.ArgumentParser) -> None:
+    """Add where the session is to be, and what the program asks of it."""
     options.add_argument(
         "--monitor", metavar="ADDRESS", help="HOST:PORT, tls://HOST:PORT or unix:PATH [GPUFERRY_MONITOR]"
     )
-    options.add_argument("--local", action="store_true", help="start a monitor for this one command")
     options.add_argument(
         "--memory",
         metavar="SIZE",
@@ -128,8 +84,15 @@ def parser() -> argparse.ArgumentParser:
         default=0,
         help="device memory to ask for, as 2GiB [GPUFERRY_MEMORY]",
     )
-    add_gpus_option(options)
-    add_portion_options(options)
+    options.add_argument(
+        "--gpus",
+        metavar="N",
+        type=_gpus,
+        default=0,
+        help="how many GPUs of one GPU server the program gets [GPUFERRY_GPUS]",
+    )
+    for flag, variable, metavar, kind, what in PORTIONS:
+        options.add_argument(flag, metavar=metavar, type=kind, dest=variable, help=f"{what} [{variable}]")
     options.add_argument(
         "--function", metavar="NAME", help="how this work is called in `gpuferry status` [GPUFERRY_FUNCTION]"
     )
@@ -159,6 +122,38 @@ def parser() -> argparse.ArgumentParser:
         "--token-file", metavar="FILE", help="the token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"
     )
     reach.add_tls_option(options)
+
+
+def demands(options: argparse.ArgumentParser, chosen: argparse.Namespace) -> dict[str, str]:
+    """What these options set for the guest library that is about the session, wherever it will be; ends the
+    command if that makes no sense together with what the environment says.
+    """
+    portions = {name: value for _, name, *_ in PORTIONS if (value := getattr(chosen, name))}
+    gpus = {"GPUFERRY_GPUS": str(chosen.gpus)} if chosen.gpus else {}
+    try:
+        portion.check_settings(os.environ | portions | gpus)
+    except ValueError as error:
+        options.error(str(error))
+    names = (*(variable for _, variable, _ in LIMITS), "GPUFERRY_ON_LOSS")
+    settings = portions | {name: value for name in names if (value := getattr(chosen, name))}
+    return settings | ({"GPUFERRY_LABELS": ",".join(chosen.label)} if chosen.label else {})
+
+
+def settings_at(found: endpoint.Endpoint, chosen: argparse.Namespace) -> dict[str, str]:
+    """What the options set for the guest library that goes with a session at this monitor."""
+    return launch.guest_settings(found, chosen.memory, chosen.function, chosen.stats, chosen.gpus)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `gpuferry run`, which end where the program begins."""
+    options = argparse.ArgumentParser(
+        prog="gpuferry run",
+        usage="gpuferry run [options] -- PROGRAM [ARGUMENT ...]",
+        description="Run a CUDA program on a remote device. Output and exit status are the program's own.",
+        allow_abbrev=False,
+    )
+    add_session_options(options)
+    options.add_argument("--local", action="store_true", help="start a monitor for this one command")
     options.add_argument(
         "--device", choices=("auto", "gpu", "sim"), help="with --local: what to run on [GPUFERRY_DEVICE]"
     )
@@ -179,7 +174,7 @@ def main(arguments: list[str]) -> int:
     options = parser()
     chosen = options.parse_args(arguments)
     command = command_of(options, chosen.program)
-    settings = portion_settings(options, chosen) | _demands(chosen)
+    settings = demands(options, chosen)
     if chosen.local:
         if chosen.monitor:
             options.error("--local and --monitor exclude each other")
@@ -195,5 +190,5 @@ def main(arguments: list[str]) -> int:
     except CliError as error:
         # Not the end: a program may never touch the device, and one that does tries again at its first call.
         say(error.what, error.hint, "warning: ")
-    settings |= launch.guest_settings(found, chosen.memory, chosen.function, chosen.stats, chosen.gpus)
+    settings |= settings_at(found, chosen)
     return launch.execute(command, launch.guest_environment(settings))

@@ -1,7 +1,8 @@
-"""A command that begins right behind `gpuferry monitor &` waits until that has published itself."""
+"""A command right behind `gpuferry monitor &`, or another daemon, waits until that has published itself."""
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,16 +10,24 @@ from pathlib import Path
 
 import pytest
 from gpuferry.guest import endpoint
+from gpuferry.monitor.cli import functions_client, page
+from gpuferry.monitor.cli.cluster import Cluster
+from gpuferry.monitor.cli.errors import CliError
 
-# Publishes itself when it is told to, as a monitor does some time after it was started.
-MONITOR = """
+# Publishes itself when it is told to, as a daemon does some time after it was started.
+DAEMON = """
 import os, sys
 print("started", flush=True)
 sys.stdin.readline()
-file = os.path.join(os.environ["GPUFERRY_RUNTIME_DIR"], "endpoint")
+room = {"functions": "functions", "registry": "registry"}.get(sys.argv[1], "")
+file = os.path.join(os.environ["GPUFERRY_RUNTIME_DIR"], room, "endpoint")
+os.makedirs(os.path.dirname(file), 0o700, exist_ok=True)
 os.close(os.open(file + ".new", os.O_CREAT | os.O_EXCL, 0o600))
 with open(file + ".new", "w") as new:
-    new.write("GPUFERRY_MONITOR=unix:/nowhere\\nGPUFERRY_TOKEN_FILE=/dev/null\\n")
+    for name in ("MONITOR", "REGISTRY", "FUNCTIONS", "HTTP"):
+        new.write(f"GPUFERRY_{name}=unix:/nowhere\\n")
+    for name in ("TOKEN_FILE", "FUNCTIONS_TOKEN_FILE", "PAGE_KEY_FILE"):
+        new.write(f"GPUFERRY_{name}=/dev/null\\n")
 os.rename(file + ".new", file)
 print("published", flush=True)
 sys.stdin.readline()
@@ -29,16 +38,16 @@ sys.stdin.readline()
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "runtime").mkdir(mode=0o700)
     monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", str(tmp_path / "runtime"))
-    for name in ("GPUFERRY_MONITOR", "GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("MONITOR", "TOKEN", "TOKEN_FILE", "FUNCTIONS", "FUNCTIONS_TOKEN_FILE", "REGISTRY"):
+        monkeypatch.delenv(f"GPUFERRY_{name}", raising=False)
     return tmp_path / "runtime"
 
 
 @pytest.fixture
-def starting(folder: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def starting(folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
     program = tmp_path / "gpuferry"
-    program.write_text(MONITOR)
-    command = [sys.executable, str(program), "monitor"]
+    program.write_text(DAEMON)
+    command = [sys.executable, str(program), *getattr(request, "param", ["monitor"])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin
         assert process.stdout
@@ -47,9 +56,10 @@ def starting(folder: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_a_monitor_that_starts_is_waited_for(
-    starting: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def publishes(starting: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does when it was looked for once."""
+
     def look_again(seconds: float) -> None:
         assert starting.stdin
         assert starting.stdout
@@ -57,7 +67,39 @@ def test_a_monitor_that_starts_is_waited_for(
         assert starting.stdout.readline() == "published\n"
 
     monkeypatch.setattr("gpuferry.guest.endpoint.time.sleep", look_again)
+
+
+@pytest.mark.usefixtures("publishes")
+def test_a_monitor_that_starts_is_waited_for() -> None:
     assert endpoint.find().address == "unix:/nowhere"
+
+
+@pytest.mark.usefixtures("publishes")
+def test_the_link_to_its_page_waits_for_a_monitor(capsys: pytest.CaptureFixture[str]) -> None:
+    page.show_page()
+    assert "unix:/nowhere" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("publishes")
+@pytest.mark.parametrize("starting", [["functions", "serve"]], indirect=True)
+def test_a_function_server_that_starts_is_waited_for() -> None:
+    assert functions_client.locate(None, None) == ("unix:/nowhere", "")
+
+
+@pytest.mark.usefixtures("publishes")
+@pytest.mark.parametrize("starting", [["registry"]], indirect=True)
+def test_a_registry_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_CLUSTER_KEY", secrets.token_hex(32))
+    assert Cluster(None, None, 1.0).where == "unix:/nowhere"
+
+
+@pytest.mark.parametrize("starting", [["functions", "deploy"]], indirect=True)
+def test_another_command_of_the_same_is_not(
+    starting: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuferry.guest.endpoint.time.sleep", lambda seconds: pytest.fail("it waited"))
+    with pytest.raises(CliError, match="no function server"):
+        functions_client.locate(None, None)
 
 
 def test_one_with_another_folder_is_not(

@@ -349,6 +349,12 @@ def test_env_is_what_run_sets(monitor: harness.Monitor) -> None:
     assert as_json["GPUFERRY_TOKEN"] == monitor.token
 
 
+def test_env_takes_what_run_takes(monitor: harness.Monitor) -> None:
+    environment = shown(monitor.run("env", "--memory", "1.5GiB", "--function", "f", *DEMANDS, "--json"))
+    hold_the_demands(environment)
+    assert (environment["GPUFERRY_MEMORY"], environment["GPUFERRY_FUNCTION"]) == (str(3 << 29), "f")
+
+
 # -- status
 
 

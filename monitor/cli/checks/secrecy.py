@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuferry.guest.endpoint import REGISTRY, TLS_SCHEME, first_line, runtime_directory
+from gpuferry.guest.endpoint import REGISTRY, TLS_SCHEME, first_line
 
 from ...service.dial import stays_here
 from ...settings.errors import ConfigError
@@ -125,7 +125,7 @@ def asked_for(program: str, values: Any) -> Iterator[Check]:
 def running() -> Iterator[Check]:
     """Say which ways to the daemons that run here are in the clear."""
     for room in ROOMS:
-        found: Mapping[str, str] = reach.published(os.path.join(runtime_directory(), room))
+        found: Mapping[str, str] = reach.published(room)
         for what in ("TCP", "MONITOR", "CONTROL", "REGISTRY", "HTTP", "FUNCTIONS"):
             address = found.get(f"GPUFERRY_{what}", "")
             if address and not address.startswith(SECURE) and not stays_here(address):
