@@ -24,6 +24,7 @@ class Endpoint(NamedTuple):
     address: str  # host:port, tls://host:port or unix:/path
     source: str  # where the address came from, for messages
     token: str | None
+    authority: str | None = None  # file of the certificate that its own says, where it is this machine's
 
 
 class NoMonitor(Exception):
@@ -139,6 +140,13 @@ def _token_for(address: str, here: list[dict[str, str]], token_file: str | None)
     return None
 
 
+def _authority_of(address: str, here: list[dict[str, str]]) -> str | None:
+    for local in here:
+        if any(_same(address, local.get(key, "")) for key in ADDRESSES):
+            return local.get("GPUFERRY_TLS_CA")
+    return None
+
+
 def find(
     flag: str | None = None, token_file: str | None = None, variable: str = "GPUFERRY_MONITOR"
 ) -> Endpoint:
@@ -164,7 +172,7 @@ def find(
         if not found:
             raise NoMonitor(f"no monitor: none was named, and none published itself in {runtime_directory()}")
         address, source = found[0]
-    return Endpoint(address, source, _token_for(address, here, token_file))
+    return Endpoint(address, source, _token_for(address, here, token_file), _authority_of(address, here))
 
 
 def is_name(host: str) -> bool:

@@ -91,6 +91,7 @@ def guest_settings(
     """What the guest library reads from its environment."""
     settings = {"GPUFERRY_MONITOR": endpoint.address}
     if endpoint.address.startswith(TLS_SCHEME):
+        settings |= {"GPUFERRY_TLS_CA": endpoint.authority} if endpoint.authority else {}
         settings |= {name: value for name in TLS_SETTINGS if (value := os.environ.get(name))}
     if endpoint.token:
         settings["GPUFERRY_TOKEN"] = endpoint.token

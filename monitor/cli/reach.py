@@ -113,18 +113,20 @@ def unreachable(found: Endpoint, reason: str) -> CliError:
     )
 
 
-def connect(address: str) -> socket.socket:
+def connect(found: Endpoint) -> socket.socket:
     """Connect to a monitor's session port, as a guest with this environment would. Raises OSError after 3 s
     if nobody is there, and what is read later, after 30 s without an answer.
     """
-    target = endpoint.split_address(address)
+    target = endpoint.split_address(found.address)
     if not isinstance(target, str):
         try:
             connection = socket.create_connection(target, SECONDS)
         except UnicodeError:  # as of gpu..example
             raise OSError(f"{target[0]!r} is no name of a machine") from None
         connection.settimeout(ANSWER_SECONDS)
-        return _secured(connection, target[0]) if address.startswith(endpoint.TLS_SCHEME) else connection
+        if not found.address.startswith(endpoint.TLS_SCHEME):
+            return connection
+        return _secured(connection, target[0], found.authority)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(SECONDS)
     try:
@@ -136,14 +138,14 @@ def connect(address: str) -> socket.socket:
     return connection
 
 
-def _secured(connection: socket.socket, host: str) -> socket.socket:
+def _secured(connection: socket.socket, host: str, authority: str | None) -> socket.socket:
     import ssl  # only who goes on with TLS pays for it
 
     name = os.environ.get("GPUFERRY_TLS_NAME") or host
     try:
         if not endpoint.is_name(name):
             raise OSError(f"{name!r} is no name of a machine: check GPUFERRY_TLS_NAME")
-        return _context().wrap_socket(connection, server_hostname=name)
+        return _context(authority).wrap_socket(connection, server_hostname=name)
     except ssl.SSLCertVerificationError as error:
         connection.close()
         raise OSError(f"{error.verify_message}: {_LATE.get(error.verify_code, _OTHER)}") from None
@@ -155,10 +157,10 @@ def _secured(connection: socket.socket, host: str) -> socket.socket:
         raise
 
 
-def _context() -> ssl.SSLContext:
+def _context(published: str | None) -> ssl.SSLContext:
     import ssl
 
-    authority = os.environ.get("GPUFERRY_TLS_CA") or None
+    authority = os.environ.get("GPUFERRY_TLS_CA") or published
     try:
         context = ssl.create_default_context(cafile=authority)
     except OSError as error:
@@ -180,7 +182,7 @@ def read_greeting(connection: socket.socket) -> Greeting | None:
 def greet(found: Endpoint) -> Greeting:
     """Connect and read GREETING. Raises CliError."""
     try:
-        with connect(found.address) as connection:
+        with connect(found) as connection:
             greeting = read_greeting(connection)
     except OSError as error:
         raise unreachable(found, error.strerror or str(error)) from None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from ..service.files import write_atomically
+from ..service.files import make_folder, write_atomically
 from .deployment import Deployment, WrongDeployment, is_name, read
 
 RECORD = "deployment.json"
@@ -32,7 +32,7 @@ class Shelf:
     def __init__(self, folder: Path) -> None:
         """Raises InUse, OSError."""
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder)
         self._lock = _locked(folder / LOCK)
         try:
             if (before := folder / LOCK_BEFORE).is_file():

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..settings.errors import ConfigError
+from .files import make_folder
 from .tls import NEW, key_in, read_certificates
 
 CERTIFICATE, KEY = "ca.crt", "ca.key"
@@ -235,7 +236,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise ConfigError(f"cannot make {folder}: {error.strerror}", "name another folder") from None
 

@@ -12,6 +12,15 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK = 512  # bytes, of which stat counts
 
 
+def make_folder(path: Path) -> None:
+    """Make a private folder, and those above it that are missing, which are private too: the state folder may
+    be one of them. Raises OSError.
+    """
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def _make(path: Path, content: str) -> None:
     """Make a private file, whose content is on the disk then. Raises OSError; then it is not there."""
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpuferry.guest import endpoint
+from gpuferry.guest import endpoint, launch
 from gpuferry.monitor.cli import functions_client, page
 from gpuferry.monitor.cli.cluster import Cluster
 from gpuferry.monitor.cli.errors import CliError
@@ -115,3 +115,21 @@ def test_one_that_ends_is_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("gpuferry.guest.endpoint.time.sleep", lambda seconds: pytest.fail("it waited"))
     with pytest.raises(endpoint.NoMonitor):
         endpoint.find()
+
+
+def test_who_this_machines_own_believes_is_believed_there_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a setting a program beside a registry with TLS found its certificate to be nobody's."""
+    monkeypatch.delenv("GPUFERRY_TLS_CA", raising=False)
+    monkeypatch.setenv("GPUFERRY_TOKEN", "token")
+    file = folder / "registry" / "endpoint"
+    file.parent.mkdir(mode=0o700)
+    file.touch(mode=0o600)
+    file.write_text("GPUFERRY_MONITOR=tls://127.0.0.1:7700\nGPUFERRY_TLS_CA=/its/ca.crt\n")
+    ours, another = endpoint.find(), endpoint.find("tls://gpu-a:7700")
+    assert (ours.authority, another.authority) == ("/its/ca.crt", None)
+    assert launch.guest_settings(ours)["GPUFERRY_TLS_CA"] == "/its/ca.crt"
+    assert "GPUFERRY_TLS_CA" not in launch.guest_settings(another)
+    monkeypatch.setenv("GPUFERRY_TLS_CA", "/mine/ca.crt")
+    assert launch.guest_settings(ours)["GPUFERRY_TLS_CA"] == "/mine/ca.crt"

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gpuferry.guest.endpoint import Endpoint
 from gpuferry.guest.paths import front, guest_library
 from gpuferry.monitor.cli import reach
 
@@ -192,7 +193,7 @@ def test_a_monitor_that_is_there_has_its_time_to_answer(family: socket.AddressFa
     unix = family == socket.AF_UNIX
     with socket.create_server(path if unix else ("127.0.0.1", 0), family=family) as busy:
         address = f"unix:{path}" if unix else f"127.0.0.1:{busy.getsockname()[1]}"
-        with reach.connect(address) as connection:
+        with reach.connect(Endpoint(address, "command line", TOKEN)) as connection:
             assert connection.gettimeout() == reach.ANSWER_SECONDS == 10 * reach.SECONDS
     Path(path).unlink(missing_ok=True)
 

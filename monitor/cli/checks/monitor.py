@@ -49,7 +49,7 @@ def _read_refusal(connection: socket.socket) -> tuple[int, str]:
 
 def _shake_hands(found: Endpoint) -> tuple[int, str]:
     """A whole HELLO that asks for what no session has; the reason and text with which it is refused."""
-    with reach.connect(found.address) as connection:
+    with reach.connect(found) as connection:
         greeting = reach.read_greeting(connection)
         if greeting is None:
             raise OSError("it does not speak gpuferry's protocol any more")
