@@ -285,7 +285,9 @@ def test_limits_of_those_that_have_none_of_their_own_can_be_looked_at(tmp_path: 
     """`tenant set default` said what it had set, and `tenant show default` that nothing was known of it."""
     stage = Stage(tmp_path)
     stage.broker.standing = lambda tenant: Standing(0, 0, 0)
-    assert not stage.billing.asked("default")
+    assert not stage.billing.asked("")
+    (told,) = stage.billing.asked("default")
+    assert (told.set.HasField("queue"), told.limits.queue) == (False, 1000)
     stage.tenancy.update(Source.MACHINE, {"default": Limits(sessions=2)})
     (told,) = stage.billing.asked("default")
     assert (told.set.sessions, told.limits.sessions) == (2, 2)

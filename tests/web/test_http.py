@@ -55,6 +55,13 @@ def metrics(stage: Stage) -> dict[str, dict[tuple[tuple[str, str], ...], float]]
     return found
 
 
+def test_what_the_monitor_itself_takes_is_there(stage: Stage) -> None:
+    """A leak of descriptors or memory over weeks is seen nowhere else."""
+    found = metrics(stage)
+    assert 3 < found["process_open_fds"][()] < found["process_max_fds"][()]
+    assert found["process_resident_memory_bytes"][()] > 1 << 20
+
+
 def test_every_series_is_there_from_the_start(stage: Stage) -> None:
     found = metrics(stage)
     assert set(found) >= {

@@ -198,7 +198,8 @@ class Billing(PoolListener):
         Empty: of each, and what was set for those of whom nothing else is said.
         """
         self.tick()
-        names = self._names() | ({DEFAULT} if self._tenancy.said(DEFAULT) != Limits() else set())
+        told = tenant == DEFAULT or self._tenancy.said(DEFAULT) != Limits()
+        names = self._names() | ({DEFAULT} if told else set())
         return [self._report(name, DAYS_MOST) for name in sorted(names) if tenant in ("", name)]
 
     def _names(self) -> set[str]:
