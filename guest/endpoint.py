@@ -66,14 +66,23 @@ def _is_starting(process: str, command: Sequence[str], directory: str) -> bool:
     return os.path.normpath(os.path.join(folder, named)) == directory
 
 
+def _is_left(found: Mapping[str, str]) -> bool:
+    """Whether this was published by a daemon that is gone, as after a crash."""
+    pids = [value for name, value in found.items() if name.endswith("_PID")]
+    return bool(pids) and not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
 def soon_published(command: Sequence[str], room: str = "") -> dict[str, str]:
     """What the daemon that was started as `gpuferry COMMAND` published in this folder of the runtime folder.
-    Of one that begins the next command of a script waits for it. Empty if there is none. Raises OSError,
-    Damaged too.
+    Of one that begins the next command of a script waits for it, also where one that is gone has left its
+    own. Empty if there is none. Raises OSError, Damaged too.
     """
     base = runtime_directory()
     until = time.monotonic() + STARTING_SECONDS
-    while not (found := published(os.path.join(base, room))) and time.monotonic() < until:
+    while True:
+        found = published(os.path.join(base, room))
+        if (found and not _is_left(found)) or time.monotonic() >= until:
+            break
         processes = [name for name in os.listdir("/proc") if name.isdecimal()]
         if not any(_is_starting(name, command, base) for name in processes):
             break
@@ -148,14 +157,17 @@ def _authority_of(address: str, here: list[dict[str, str]]) -> str | None:
 
 
 def find(
-    flag: str | None = None, token_file: str | None = None, variable: str = "GPUFERRY_MONITOR"
+    flag: str | None = None,
+    token_file: str | None = None,
+    variable: str = "GPUFERRY_MONITOR",
+    patient: bool = True,
 ) -> Endpoint:
-    """The monitor's session address (with `variable="GPUFERRY_CONTROL"`: its control address) and token.
-    Raises NoMonitor and OSError, Damaged too.
+    """The monitor's session address (with `variable="GPUFERRY_CONTROL"`: its control address) and token. One
+    that has just been started is waited for if this is `patient`. Raises NoMonitor and OSError, Damaged too.
     """
     folders = [runtime_directory(), os.path.join(runtime_directory(), REGISTRY)]
     here = [published(folder) for folder in folders]
-    if not (flag or os.environ.get(variable) or any(here)):
+    if patient and not (flag or os.environ.get(variable)) and all(not one or _is_left(one) for one in here):
         soon_published(["monitor"])
         here = [published(folder) for folder in folders]
     if flag:

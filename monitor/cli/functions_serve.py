@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 
-from gpuferry.guest.endpoint import first_line, read_token
+from gpuferry.guest.endpoint import NoMonitor, find, first_line, read_token
 
 from ..settings.errors import ConfigError
 from ..settings.sources import fields_of, load
@@ -40,6 +41,9 @@ def run_functions(flags: Mapping[str, str | None], file: str | None) -> None:
         folder=state_directory(chosen.state) / "functions",
         token=token,
     )
+    if config.driver == "guest":
+        with suppress(NoMonitor, OSError):  # it may come later
+            find(config.monitor)  # which waits for one that has just been started
     run(config)
 
 

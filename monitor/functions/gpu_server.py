@@ -53,8 +53,8 @@ def way_of(config: FunctionsConfig) -> Way | None:
         return None
     try:
         published = endpoint.published()
-        sessions = endpoint.find(config.monitor)
-        found = endpoint.find(config.control, None, "GPUFERRY_CONTROL")
+        sessions = endpoint.find(config.monitor, patient=False)
+        found = endpoint.find(config.control, None, "GPUFERRY_CONTROL", patient=False)
     except (endpoint.NoMonitor, OSError):
         return None
     ours = found.address == published.get("GPUFERRY_CONTROL")

@@ -51,7 +51,7 @@ def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _guest_settings(options: FunctionsOptions, deployment: Deployment) -> dict[str, str]:
     try:
-        found = endpoint.find(options.monitor)
+        found = endpoint.find(options.monitor, patient=False)
     except endpoint.NoMonitor:
         return {"GPUFERRY_FUNCTION": deployment.name}
     return launch.guest_settings(found, deployment.gpu_memory, deployment.name, gpus=deployment.gpus)

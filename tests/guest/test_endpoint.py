@@ -75,6 +75,26 @@ def test_a_monitor_that_starts_is_waited_for() -> None:
 
 
 @pytest.mark.usefixtures("publishes")
+def test_what_a_monitor_that_was_killed_has_left_is_not_taken_for_the_next_ones(folder: Path) -> None:
+    """A command right behind its restart had another's token, or found nobody."""
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    (folder / "endpoint").touch(mode=0o600)
+    left = f"GPUFERRY_MONITOR=unix:/before\nGPUFERRY_TOKEN_FILE=/dev/null\nGPUFERRY_MONITOR_PID={gone.pid}\n"
+    (folder / "endpoint").write_text(left)
+    assert endpoint.find().address == "unix:/nowhere"
+
+
+def test_what_it_has_left_is_told_where_none_starts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may run where this process sees no process of it, as in another container."""
+    monkeypatch.setattr("gpuferry.guest.endpoint.time.sleep", lambda seconds: pytest.fail("it waited"))
+    (folder / "endpoint").touch(mode=0o600)
+    (folder / "endpoint").write_text("GPUFERRY_MONITOR=unix:/x\nGPUFERRY_TOKEN=t\nGPUFERRY_MONITOR_PID=0\n")
+    monkeypatch.setenv("GPUFERRY_TOKEN", "token")
+    assert endpoint.find().address == "unix:/x"
+
+
+@pytest.mark.usefixtures("publishes")
 def test_the_link_to_its_page_waits_for_a_monitor(capsys: pytest.CaptureFixture[str]) -> None:
     page.show_page()
     assert "unix:/nowhere" in capsys.readouterr().out

@@ -12,16 +12,17 @@ import contextlib
 import math
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from gpuferry.apiserver.residing import HOLD_SECONDS, INSIST_SECONDS
 from gpuferry.monitor.pool.channel import ChannelBroken
 from gpuferry.monitor.residency.books import AWAY, RESIDENT, UNDER_WAY
-from gpuferry.monitor.residency.line import Line
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
+
+from tests.residency.loop import Loop
+from tests.residency.shelf import File, Shelf
 
 PAGE = 2 << 20
 HOST, DISK = AWAY
@@ -29,128 +30,6 @@ LEAVING, RETURNING = UNDER_WAY
 TICK = 1e-6  # seconds between two messages of one API server
 STATS_LATE = 0.02  # of figures, how many are late
 LATE_SECONDS = 0.5
-
-
-class Quiet(Exception):
-    """Nothing will ever happen again, and somebody waits; or so much happens that nothing comes of it."""
-
-
-STEPS_MOST = 300_000  # of the loop
-
-
-class _Selector:
-    """Of a loop that waits for nothing: time goes on instead."""
-
-    def __init__(self, loop: Loop, selector: Any) -> None:
-        self._loop, self._selector, self._steps = loop, selector, 0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        self._steps += 1
-        if timeout is None or self._steps > self._loop.steps_most:
-            raise Quiet
-        self._loop.now += max(timeout, 0.0)
-        return cast(list[Any], self._selector.select(0))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._selector, name)
-
-
-class Loop(asyncio.SelectorEventLoop):
-    """An event loop whose time goes by when nobody has anything to do."""
-
-    def __init__(self, steps_most: int = STEPS_MOST) -> None:
-        super().__init__()
-        self.now = 1000.0
-        self.steps_most = steps_most
-        self.lines: list[Line] = []  # that stewards have
-        self._selector: Any = _Selector(self, vars(self)["_selector"])
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        """What modules that decide have in place of time.monotonic."""
-        return self.now
-
-    def forsake(self) -> None:
-        """Close it, with all that is under way."""
-        while tasks := asyncio.all_tasks(self):
-            for line in self.lines:
-                line.clear()
-            for task in tasks:
-                task.cancel()
-            self.run_until_complete(asyncio.wait(tasks))
-        self.close()
-
-    def run_in_executor(self, executor: Any, work: Any, *args: Any) -> Any:  # type: ignore[override]
-        """Do the work on this thread, before this returns: the model has no others."""
-        done = self.create_future()
-        try:
-            done.set_result(work(*args))
-        except OSError as error:
-            done.set_exception(error)
-        return done
-
-
-class File:
-    """A file of copies: it lies on the shelf until all who have it open closed it."""
-
-    def __init__(self, shelf: Shelf, size: int, on_disk: bool) -> None:
-        self._shelf, self.size, self.on_disk = shelf, size, on_disk
-        self.name = str(id(self))
-        self.outgrown = False
-        self.taken = True
-        self.monitors = True  # the monitor has it open
-        self.theirs = False  # an API server has
-        shelf.files.add(self)
-
-    def close(self) -> None:
-        assert self.monitors
-        self.monitors = False
-        self._shelf.look(self)
-
-    def empty(self) -> None:
-        assert self.on_disk
-        self.size = 0
-        self.close()
-
-    def given_back(self) -> None:
-        self.theirs = False
-        self._shelf.look(self)
-
-
-@dataclass
-class Shelf:
-    """All files of copies that there are."""
-
-    host: int
-    disk: int
-    files: set[File] = field(default_factory=set)
-    faults: list[str] = field(default_factory=list)  # which would be lost in the monitor's log
-
-    def look(self, file: File) -> None:
-        if not (file.monitors or file.theirs):
-            self.files.discard(file)
-
-    def used(self, on_disk: bool) -> int:
-        return sum(file.size for file in self.files if file.on_disk == on_disk)
-
-    def make(self, size: int, on_disk: bool) -> File:
-        made = File(self, size, on_disk)
-        for kind, used, most in (
-            ("host memory", self.used(False), self.host),
-            ("disk", self.used(True), self.disk),
-        ):
-            if used > most:
-                self.faults.append(f"{used - most} bytes of {kind} more than there are")
-        return made
-
-    def in_memory(self, size: int) -> File:
-        return self.make(size, False)
-
-    async def put_on_disk(self, folder: Path, size: int) -> File:
-        await asyncio.sleep(0.01)
-        return self.make(size, True)
 
 
 class Interrupted(Exception):

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.residency.lodgers import lodgers
-from tests.residency.test_liars import GIB, plenty
+from tests.residency.said import GIB, plenty
 from tests.residency.test_monitor import crowded
 from tests.residency.test_policy import CANDIDATES
 from tests.residency.test_wishes import MIB, WAITS, House, run

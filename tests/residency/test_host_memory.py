@@ -16,7 +16,7 @@ from gpuferry.monitor.residency.host import RECENT_SECONDS, RESERVE, Recent, ava
 from gpuferry.monitor.residency.steward import Steward
 from gpuferry.specs._generated import node_pb2
 
-from tests.residency.test_liars import GIB, Said
+from tests.residency.said import GIB, Said
 
 MIB = 1 << 20
 

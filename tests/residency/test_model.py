@@ -12,7 +12,9 @@ import pytest
 from gpuferry.monitor.residency import copies, steward, transit, wishes
 from gpuferry.monitor.residency.copies import NoRoom
 
-from tests.residency.model import PAGE, Engine, Loop, Model, Shelf
+from tests.residency.loop import Loop
+from tests.residency.model import PAGE, Engine, Model
+from tests.residency.shelf import Shelf
 
 SECONDS = 2000.0  # by which all of them are over
 

@@ -8,7 +8,8 @@ import random
 import pytest
 from gpuferry.monitor.residency import copies, steward, transit, wishes
 
-from tests.residency.model import Engine, Loop
+from tests.residency.loop import Loop
+from tests.residency.model import Engine
 from tests.residency.test_model import Program, alike, various
 from tests.residency.turning import TurningModel
 

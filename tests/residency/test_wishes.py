@@ -17,7 +17,7 @@ from gpuferry.specs._generated import control_pb2, node_pb2
 
 from tests.apiserver.test_limits import Clock
 from tests.monitor.harness import DEADLINE
-from tests.residency.test_liars import GIB, Said, plenty
+from tests.residency.said import GIB, Said, plenty
 
 MIB = 1 << 20
 WAITS = 0.03  # seconds in which nothing comes of it

@@ -21,7 +21,9 @@ from gpuferry.monitor.policy.sharing import Sharing
 from gpuferry.monitor.policy.turnstile import build_turns
 from gpuferry.specs._generated import node_pb2
 
-from tests.residency.model import Engine, Loop, Model, Shelf
+from tests.residency.loop import Loop
+from tests.residency.model import Engine, Model
+from tests.residency.shelf import Shelf
 
 ALONE_GRACE, WANTED_GRACE = 0.002, 0.0002  # seconds without a call after which a turn is given back
 PAUSE_SECONDS = 0.05  # without an arbiter

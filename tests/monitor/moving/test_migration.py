@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from tests.monitor.fake_guest import FakeGuest
 from tests.monitor.moves import (
     MIB,
     STATE,
-    SURPLUS,
     TOKEN,
     granted,
     guest,
@@ -35,28 +33,7 @@ from tests.monitor.moves import (
     session,
     settled,
     start,
-    whole,
 )
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[harness.Monitor]:
-    with start("--pool", "1", constants=SURPLUS) as running:
-        yield running
-
-
-@pytest.fixture
-def monitor(shared: harness.Monitor) -> Iterator[harness.Monitor]:
-    with whole(shared):
-        yield shared
-
-
-@pytest.fixture
-def first() -> Iterator[harness.Monitor]:
-    """One that ends in the middle of it, so that another takes over."""
-    with start("--pool", "1", "--orphan-grace", "60") as running:
-        running.wait_idle(2)
-        yield running
 
 
 def begin(monitor: harness.Monitor, number: int, device: int = 1, **more: Any) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +15,7 @@ from gpuferry.monitor.door.handshake import Extension
 from gpuferry.specs._generated import control_pb2, frames, snapshot_pb2
 
 from tests.monitor import harness
-from tests.monitor.moves import STATE, SURPLUS, granted, guest, replace, session, settled, start, whole
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[harness.Monitor]:
-    with start("--pool", "1", constants=SURPLUS) as running:
-        yield running
-
-
-@pytest.fixture
-def monitor(shared: harness.Monitor) -> Iterator[harness.Monitor]:
-    with whole(shared):
-        yield shared
-
-
-@pytest.fixture
-def first() -> Iterator[harness.Monitor]:
-    """One that ends in the middle of it, so that another takes over."""
-    with start("--pool", "1", "--orphan-grace", "60") as running:
-        running.wait_idle(2)
-        yield running
+from tests.monitor.moves import STATE, granted, guest, replace, session, settled, start
 
 
 def test_suspend_and_resume(monitor: harness.Monitor, tmp_path: Path) -> None:
