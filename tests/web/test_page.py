@@ -98,6 +98,22 @@ def test_busy(browser: Browser, stage: Stage) -> None:
 
 
 @pytest.mark.system
+def test_a_crowd_of_sessions_leaves_the_queue_within_reach(browser: Browser, stage: Stage) -> None:
+    """The queue of a server with a thousand sessions stood below 60,000 pixels of them."""
+    browser.open(stage.link)
+    browser.wait(LIVE, "live page")
+    crowd = [session(number) for number in range(1, 101)]
+    stage.show(control_pb2.StatusReply(monitor=monitor(), devices=[device(0)], sessions=crowd))
+    browser.wait("document.querySelectorAll('#sessions tbody tr').length === 100", "sessions")
+    panel = "document.querySelector('#sessions').parentElement"
+    browser.run(f"{panel}.scrollTop = {panel}.scrollHeight")
+    assert browser.run(f"return 0 < {panel}.scrollTop && {panel}.clientHeight < window.innerHeight")
+    top = "getBoundingClientRect().top"
+    heads = f"document.querySelector('#sessions th').{top} - {panel}.{top}"
+    assert 0 <= browser.run(f"return {heads}") < 3
+
+
+@pytest.mark.system
 def test_api_servers_that_have_no_process_yet_leave_nothing_behind(browser: Browser, stage: Stage) -> None:
     browser.open(stage.link)
     browser.wait(LIVE, "live page")
