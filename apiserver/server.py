@@ -132,7 +132,7 @@ class Server:
             returned.resides.CopyFrom(told.residing.describe())
             if (order := told.mover.order if told.mover is not None else told.left) is not None:
                 returned.migrating.CopyFrom(order)
-        if self._control.look_for_monitor(returned, told.residing.files if told else tuple):
+        if self._control.look_for_monitor(returned, self._beside_returned):
             self._at_home, self._untold = True, None
             self._poller.unregister(self._control.door)
             self._poller.register(self._control, select.POLLIN)
@@ -140,6 +140,13 @@ class Server:
             self._wish_again()
             return True
         return self._session is not None or not self._control.forsaken()
+
+    def _beside_returned(self) -> list[int]:
+        """What the next monitor is to have an eye on: copies' files, and whether the guest is there."""
+        told = self._session or self._untold
+        files = told.residing.files() if told is not None else []
+        guest = [] if self._session is None else [os.dup(self._session.guest.fileno())]
+        return [*files, *guest]
 
     def _ready(self) -> None:
         self._log.info("ready", rss=rss())
