@@ -30,7 +30,7 @@ def attack(folder: Path, inputs: int, seed: int) -> Hostile:
                 sent = hostile.attack(engine.session(restore=restoring), restoring)
                 try:
                     _, clean = engine.ended()
-                except AssertionError as error:
+                except (AssertionError, RuntimeError) as error:
                     path = FOLDER / f"crash-engine-{seed}"
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(sent)
