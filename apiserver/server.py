@@ -448,8 +448,7 @@ class Server:
         """Ends the process under a session that will not end: a kernel runs on, or the driver hangs."""
         session = self._session
         if session is not None and session.away_until is not None and time.monotonic() > session.away_until:
-            session.away_until = None
-            session.end(LOST)
+            session.does_not_come_back()
         if session is None or session.deadline is None or time.monotonic() < session.deadline:
             return False
         if session.mover is not None and time.monotonic() < session.deadline + STOP_SECONDS:

@@ -6,7 +6,7 @@ import hashlib
 import random
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuferry.specs._generated import frames
@@ -54,29 +54,32 @@ class Hostile:
         self._restoring = False
         self._to_come = self._messages.copy()  # each once, whatever the weights say
         self.frames = 0
+        self.sent = b""
         self.operations: set[str] = set()
         self._window = (1 << 40, 1 << 36)
         self._programs = Programs(self._chance, self._window[0], PAGES, KERNEL)
 
-    def attack(self, guest: Guest, restoring: bool = False) -> bytes:
-        """Set a few things up as a program does, send what no program would, and read whatever comes back.
-        Returns what was sent. `restoring`: as who hands a session over.
+    def attack(
+        self, guest: Guest, restoring: bool = False, gone: Callable[[], object] = lambda: None
+    ) -> None:
+        """Set a few things up as a program does, send what no program would (`sent`), and read whatever comes
+        back. `restoring`: as who hands a session over. `gone`: done when all was said.
         """
         self._restoring = restoring
         self._window = guest.window, guest.window_size
         self._programs = Programs(self._chance, guest.window, PAGES, KERNEL)
         self._prepare(guest)
-        sent = b"".join(self._batch())
+        self.sent = b"".join(self._batch())
         guest.socket.settimeout(120)
         try:
-            guest.socket.sendall(sent)
+            guest.socket.sendall(self.sent)
             guest.socket.shutdown(socket.SHUT_WR)
+            gone()
             while guest.socket.recv(1 << 20):
                 pass
         except OSError:
             pass  # the session is over, as it may be
         guest.socket.close()
-        return sent
 
     def _prepare(self, guest: Guest) -> None:
         guest.map(PAGES)

@@ -18,6 +18,7 @@ from tests.apiserver.guest import handle
 PAGE = 2 << 20
 EXTENT = 64  # of an array: bytes of a row, and rows
 NODES_MOST = 12
+WAITS, NOR = (1, 4), 3  # of CUstreamBatchMemOpType, and a flag of CUstreamWaitValue
 WORD_OPERATIONS = (1, 2, 4, 5)  # CUstreamBatchMemOpType: waits for a word, writes one, of 32 bits and of 64
 ARRAY_COPIES = ("sessionArrayIn", "sessionArrayOut", "sessionArrayFrom", "sessionArrayTo", "sessionArrayCopy")
 WHOLE_WORD = struct.Struct("<QIIQ")
@@ -176,9 +177,9 @@ class Programs:
         return call("sessionGraphNode", kind=self._chance.choice(kinds), subject=self._event)
 
     def _words(self) -> Call:
-        """Written, or waited for until they are 0 at least, as all are. Changes keep what is done to each."""
+        """Written, or waited for until they are not all ones. Changes keep what is done to each."""
         kinds = (2, 4) if self._chance.random() < 0.8 else self._chance.sample(WORD_OPERATIONS, 2)
-        words = [WHOLE_WORD.pack(self._memory(8), kind, 0, 0) for kind in kinds]
+        words = [WHOLE_WORD.pack(self._memory(8), kind, NOR * (kind in WAITS), 0) for kind in kinds]
         return call("sessionGraphBatch", b"".join(words), count=len(words))
 
     # -- arrays and textures
