@@ -17,6 +17,7 @@ from gpuferry.specs._generated import node_pb2
 from ..pool.api_server import ApiServer
 from ..pool.channel import ChannelBroken, HasFileno
 from ..service.patience import Patience
+from ..service.rates import Sparing
 from ..sessions.session import Session
 
 HUNG_UP = select.EPOLLRDHUP | select.EPOLLONESHOT  # and what is always told: EPOLLHUP and EPOLLERR
@@ -50,12 +51,20 @@ class Departures:
         self._sessions = sessions
         self._longest = resume_grace + LONGEST_SECONDS
         self._watches: dict[int, Watch] = {}  # by session
+        self._notes = Sparing(log.warning)
 
     def watch(self, session: int, connection: HasFileno) -> None:
-        """The session's guest has this connection from now on, and no other one."""
+        """The session's guest has this connection from now on, and no other one. Where no descriptor is free
+        for that, its API server alone sees when it goes.
+        """
         self.ended(session)
-        watch = self._watches[session] = Watch(select.epoll(1))
-        watch.epoll.register(connection.fileno(), HUNG_UP)
+        try:
+            epoll = select.epoll(1)
+            epoll.register(connection.fileno(), HUNG_UP)
+        except OSError as error:
+            self._notes.say("a guest is not watched", error.errno, session=session, error=str(error))
+            return
+        watch = self._watches[session] = Watch(epoll)
         asyncio.get_running_loop().add_reader(watch.epoll.fileno(), self._gone, session, watch)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -95,6 +96,21 @@ def test_nobodys_connection_is_held() -> None:
         departures.ended(1)
 
     asyncio.run(look())
+
+
+def test_where_no_descriptor_is_free_a_guest_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the monitor's hearing of the API server, and with it that."""
+
+    def none(_: int) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("select.epoll", none)
+    departures = Departures({}, 0.0)
+    ours, guests = socket.socketpair()
+    with ours, guests:
+        departures.watch(1, ours)
+    departures.ended(1)
+    assert not departures.absent
 
 
 def gone(leave: Callable[[socket.socket], object]) -> bool:
