@@ -15,7 +15,7 @@ from gpuferry.specs._generated import control_pb2
 
 from tests.helpers.certificates import Certificates
 from tests.helpers.tokens import token_of
-from tests.migration.rounds import Program, migrate, native, program, session_of
+from tests.migration.rounds import Program, has_begun, migrate, native, program, session_of
 from tests.monitor import harness
 from tests.resume.cutter import Cutter
 
@@ -77,6 +77,7 @@ def test_a_program_notices_no_restart(monitor: harness.Monitor, own: Certificate
     with program(NAME, monitor, ROUNDS, **guest(own, monitor.tcp, loss)) as running:
         for number in range(1, ROUNDS + 1):
             running.to_round(number)
+            has_begun(monitor, session_of(monitor, running.pid).id)
             monitor = another(monitor, own)
             monitor.wait_for(lambda status: status.sessions, "adoption")
             before = session_of(monitor, running.pid)
