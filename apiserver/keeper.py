@@ -366,7 +366,8 @@ class Keeper:
             returned.migrating.remote.CopyFrom(keep.remote)
         else:
             returned.migrating.file.CopyFrom(keep.file)
-        if self._control.look_for_monitor(returned):
+        guest = self._guest
+        if self._control.look_for_monitor(returned, lambda: [os.dup(guest.fileno())] if guest else []):
             self._log.info("found a new monitor")
 
     def _description(self) -> node_pb2.Ready:

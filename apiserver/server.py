@@ -132,7 +132,7 @@ class Server:
             returned.resides.CopyFrom(told.residing.describe())
             if (order := told.mover.order if told.mover is not None else told.left) is not None:
                 returned.migrating.CopyFrom(order)
-        if self._control.look_for_monitor(returned, told.residing.files if told else tuple):
+        if self._control.look_for_monitor(returned, self._beside_returned):
             self._at_home, self._untold = True, None
             self._poller.unregister(self._control.door)
             self._poller.register(self._control, select.POLLIN)
@@ -140,6 +140,13 @@ class Server:
             self._wish_again()
             return True
         return self._session is not None or not self._control.forsaken()
+
+    def _beside_returned(self) -> list[int]:
+        """What the next monitor is to have an eye on: copies' files, and whether the guest is there."""
+        told = self._session or self._untold
+        files = told.residing.files() if told is not None else []
+        guest = [] if self._session is None else [os.dup(self._session.guest.fileno())]
+        return [*files, *guest]
 
     def _ready(self) -> None:
         self._log.info("ready", rss=rss())
@@ -441,8 +448,7 @@ class Server:
         """Ends the process under a session that will not end: a kernel runs on, or the driver hangs."""
         session = self._session
         if session is not None and session.away_until is not None and time.monotonic() > session.away_until:
-            session.away_until = None
-            session.end(LOST)
+            session.does_not_come_back()
         if session is None or session.deadline is None or time.monotonic() < session.deadline:
             return False
         if session.mover is not None and time.monotonic() < session.deadline + STOP_SECONDS:

@@ -148,9 +148,16 @@ class Session:
         if self._core.following:
             grace = max(grace, FOLLOW_SECONDS)
         if not grace:
+            self._core.go_on_without_guest()
             self.leave()
         elif self.away_until is None:
             self.away_until = time.monotonic() + grace
+
+    def does_not_come_back(self) -> None:
+        """End a session whose guest has not come back in its time."""
+        self.away_until = None
+        self._core.go_on_without_guest()
+        self.end(LOST)
 
     def resume(self, guest: socket.socket, resume: node_pb2.Resume, tls: bytes) -> bool:
         """Go on with this connection in place of the one before. Returns False if the guest's proof or its

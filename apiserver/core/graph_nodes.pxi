@@ -7,9 +7,10 @@ cdef enum:
 
 # Kernels
 
-cdef int kernel_params(Session *s, Frame *f, uint64_t handle, const uint32_t *grid, const uint32_t *block,
-                       uint32_t shared, size_t *size, const uint8_t *packed, void **extra,
+cdef int kernel_params(Session *s, Frame *f, uint64_t handle, const void *grid_and_block, uint32_t shared,
+                       size_t *size, const uint8_t *packed, void **extra,
                        cu.CUDA_KERNEL_NODE_PARAMS *params) noexcept nogil:
+    cdef uint32_t shape[6]              # a frame's numbers are not aligned
     cdef Function *function = NULL
     cdef int status = find_function_or_kernel(s, f, handle, &function)
     if status != cu.CUDA_SUCCESS:
@@ -18,12 +19,13 @@ cdef int kernel_params(Session *s, Frame *f, uint64_t handle, const uint32_t *gr
         return cu.CUDA_ERROR_INVALID_VALUE
     memset(params, 0, sizeof(cu.CUDA_KERNEL_NODE_PARAMS))
     params.func = function.cu
-    params.gridDimX = grid[0]
-    params.gridDimY = grid[1]
-    params.gridDimZ = grid[2]
-    params.blockDimX = block[0]
-    params.blockDimY = block[1]
-    params.blockDimZ = block[2]
+    memcpy(shape, grid_and_block, sizeof(shape))
+    params.gridDimX = shape[0]
+    params.gridDimY = shape[1]
+    params.gridDimZ = shape[2]
+    params.blockDimX = shape[3]
+    params.blockDimY = shape[4]
+    params.blockDimZ = shape[5]
     params.sharedMemBytes = shared
     extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER
     extra[1] = <void *>packed
@@ -48,7 +50,7 @@ cdef int sessionGraphKernel_call(Session *s, Frame *f, gf_req_sessionGraphKernel
     status = launch_attributes(s, f, packed + size, q.attributes, attributes)
     if status == ENDED:
         return status
-    status = status or kernel_params(s, f, q.function, q.grid, q.block, q.shared, &size, packed, extra, &params)
+    status = status or kernel_params(s, f, q.function, &q.grid, q.shared, &size, packed, extra, &params)
     status = status or cu.cuGraphAddKernelNode(&node, into(g), NULL, 0, &params)
     for i in range(q.attributes):
         status = status or cu.cuGraphKernelNodeSetAttribute(node, attributes[i].id, &attributes[i].value)
@@ -82,7 +84,7 @@ cdef int sessionGraphSetKernel_call(Session *s, Frame *f, gf_req_sessionGraphSet
         status = take_back(s, g)
     if status != cu.CUDA_SUCCESS or is_made_anew(g):
         return status or make_anew(s, f, g, q.node, GF_OP_sessionGraphKernel)
-    status = kernel_params(s, f, q.function, q.grid, q.block, q.shared, &size, packed, extra, &params)
+    status = kernel_params(s, f, q.function, &q.grid, q.shared, &size, packed, extra, &params)
     return changed(s, status or cu.cuGraphExecKernelNodeSetParams(g.exec, node, &params))
 
 

@@ -390,20 +390,22 @@ cdef int sessionLaunch_call(Session *s, Frame *f, gf_req_sessionLaunch *q, Funct
     if q.attributes == 0:
         return cu.cuLaunchKernel(function.cu, q.grid[0], q.grid[1], q.grid[2], q.block[0], q.block[1], q.block[2],
                                  q.shared, stream.cu, NULL, extra)
-    fill_config(&config, q.grid, q.block, q.shared, attributes, q.attributes)
+    fill_config(&config, &q.grid, q.shared, attributes, q.attributes)
     config.hStream = stream.cu
     return cu.cuLaunchKernelEx(&config, function.cu, NULL, extra)
 
 
-cdef void fill_config(cu.CUlaunchConfig *config, const uint32_t *grid, const uint32_t *block, uint32_t shared,
+cdef void fill_config(cu.CUlaunchConfig *config, const void *grid_and_block, uint32_t shared,
                       cu.CUlaunchAttribute *attributes, uint32_t count) noexcept nogil:
+    cdef uint32_t shape[6]              # a frame's numbers are not aligned
+    memcpy(shape, grid_and_block, sizeof(shape))
     memset(config, 0, sizeof(cu.CUlaunchConfig))
-    config.gridDimX = grid[0]
-    config.gridDimY = grid[1]
-    config.gridDimZ = grid[2]
-    config.blockDimX = block[0]
-    config.blockDimY = block[1]
-    config.blockDimZ = block[2]
+    config.gridDimX = shape[0]
+    config.gridDimY = shape[1]
+    config.gridDimZ = shape[2]
+    config.blockDimX = shape[3]
+    config.blockDimY = shape[4]
+    config.blockDimZ = shape[5]
     config.sharedMemBytes = shared
     config.attrs = attributes
     config.numAttrs = count
@@ -416,7 +418,7 @@ cdef int sessionOccupancyClusters_call(Session *s, Frame *f, gf_req_sessionOccup
     cdef int status = launch_attributes(s, f, asked, q.attributes, attributes)
     if status != cu.CUDA_SUCCESS:
         return status
-    fill_config(&config, q.grid, q.block, q.shared, attributes, q.attributes)
+    fill_config(&config, &q.grid, q.shared, attributes, q.attributes)
     config.hStream = stream.cu
     if q.largest_size:
         return cu.cuOccupancyMaxPotentialClusterSize(result, function.cu, &config)

@@ -74,21 +74,18 @@ cdef int make_bereft(Session *s, uint64_t wanted, bint surface, uint64_t *made) 
     return cu.cuArrayDestroy(resource.res.array.hArray) or status
 
 
-cdef int make_numbered(Session *s, Frame *f, uint64_t *wanted, bint surface, cu.CUDA_RESOURCE_DESC *resource,
+cdef int make_numbered(Session *s, Frame *f, uint64_t wanted, bint surface, cu.CUDA_RESOURCE_DESC *resource,
                        cu.CUDA_TEXTURE_DESC *texture, cu.CUDA_RESOURCE_VIEW_DESC *part, uint64_t *made) noexcept nogil:
-    """The number goes into the frame that is kept: the next server is to give it again."""
+    """The number that is made goes into the frame that is kept, as the one wanted: the next server is to give it again."""
     cdef int status
-    if wanted[0] != 0 and not s.arrival.restoring:
+    if wanted != 0 and not s.arrival.restoring:
         return cu.CUDA_ERROR_INVALID_VALUE
     status = enter(s, f.context)
     if status == cu.CUDA_SUCCESS and f.lacking:
-        return make_bereft(s, wanted[0], surface, made)
-    if status == cu.CUDA_SUCCESS and wanted[0] != 0:
-        return make_wanted(s, wanted[0], surface, resource, texture, part, made)
-    status = status or make_object(surface, resource, texture, part, made)
-    if status == cu.CUDA_SUCCESS:
-        wanted[0] = made[0]
-    return status
+        return make_bereft(s, wanted, surface, made)
+    if status == cu.CUDA_SUCCESS and wanted != 0:
+        return make_wanted(s, wanted, surface, resource, texture, part, made)
+    return status or make_object(surface, resource, texture, part, made)
 
 
 cdef int on_sessionTextureCreate(Session *s, Frame *f, gf_req_sessionTextureCreate *q,
@@ -97,7 +94,9 @@ cdef int on_sessionTextureCreate(Session *s, Frame *f, gf_req_sessionTextureCrea
     cdef TextureObject *bereft = <TextureObject *>find(s, q.object, TEXTURE_OBJECT) if s.arrival.restoring else NULL
     cdef int status = cu.CUDA_SUCCESS
     if bereft == NULL:
-        status = make_numbered(s, f, &q.wanted, False, resource, texture, part, &out.value)
+        status = make_numbered(s, f, q.wanted, False, resource, texture, part, &out.value)
+        if status == cu.CUDA_SUCCESS and q.wanted == 0:
+            q.wanted = out.value
         if status == cu.CUDA_SUCCESS and f.lacking:
             s.arrays.lacking.push_back(q.object)
         return status or adopt_texture_object(s, f, q.object, out.value)
@@ -112,7 +111,9 @@ cdef int on_sessionTextureCreate(Session *s, Frame *f, gf_req_sessionTextureCrea
 
 cdef int on_sessionSurfaceCreate(Session *s, Frame *f, gf_req_sessionSurfaceCreate *q,
                                  gf_rep_sessionSurfaceCreate *out, cu.CUDA_RESOURCE_DESC *resource) noexcept nogil:
-    cdef int status = make_numbered(s, f, &q.wanted, True, resource, NULL, NULL, &out.value)
+    cdef int status = make_numbered(s, f, q.wanted, True, resource, NULL, NULL, &out.value)
+    if status == cu.CUDA_SUCCESS and q.wanted == 0:
+        q.wanted = out.value
     return status or adopt_surface_object(s, f, q.object, out.value)
 
 

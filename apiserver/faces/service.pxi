@@ -158,6 +158,11 @@ cdef class Service:
         """The guest is gone: what it asked for and was not begun is not waited for."""
         give_up_turn(self.s)
 
+    def go_on_without_guest(self) -> None:
+        """It is gone for good: streams do not wait for its functions, be the dispatcher itself waiting for a stream."""
+        with nogil:
+            give_up_host_calls(self.s)
+
     def wanted(self) -> tuple[int, int, bytes] | None:
         """What the session wants to open, once: a number, the session that exported it, its token; None: nothing."""
         cdef uint8_t token[GF_TOKEN_SIZE]

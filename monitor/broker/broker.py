@@ -34,6 +34,7 @@ from ..settings.monitor import Config
 from ..tenants.tenancy import Tenancy
 from .admission import Admission
 from .adoption import Adoption
+from .departures import Departures
 from .endings import Endings
 from .exchange import Exchange
 from .handover import HandOver
@@ -109,11 +110,13 @@ class Broker(PoolListener):
         self._several = Several(placer, pool)
         self._admission = Admission(placer, tenancy, queue_most, self._programs.more)
         self.refusals = Refusals(announcer)
+        self._departures = Departures(self.sessions, config.resume_grace)
         self.returning = Returning(
             self.sessions,
             self.refusals,
             self.all_back,
             self._handover.flush,
+            self._departures.watch,
         )
         self._queue = Queue(
             config.max_wait,
@@ -335,6 +338,7 @@ class Broker(PoolListener):
             for device in server.devices:
                 self._know(server, device)
         if session := self._adoption.adopt(server, returned):
+            self._departures.watch_returned(session.id, server.handed_back)
             self.endings.adopted(session)
 
     def session_started(self, number: int) -> None:
@@ -345,6 +349,7 @@ class Broker(PoolListener):
             if session.hello.restore:
                 session.phase_began -= session.hello.restore.age
             if session.guest:
+                self._departures.watch(number, session.guest.connection)
                 session.guest.connection.close()
             self.granted += 1
             device, pid = session.server.device, session.server.pid
@@ -489,6 +494,7 @@ class Broker(PoolListener):
         if session.guest:
             session.guest.connection.close()
         del self.sessions[session.id]
+        self._departures.ended(session.id)
         self._exchange.ended(session.id)
         self.returning.ended(session)
         elsewhere = self.custody.session_ended(session, reason)

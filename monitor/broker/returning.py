@@ -23,7 +23,7 @@ class Returning:
     """Passes on connections that ask for a session they had.
 
     `complete`: whether no session of an earlier monitor is unknown any more; `flush` hands over what was
-    granted.
+    granted; `watch` a connection, until its guest is gone.
     """
 
     def __init__(
@@ -32,11 +32,13 @@ class Returning:
         refusals: Refusals,
         complete: Callable[[], bool],
         flush: Callable[[], None],
+        watch: Callable[[int, Connection], None],
     ) -> None:
         self._sessions = sessions
         self._refusals = refusals
         self._complete = complete
         self._flush = flush
+        self._watch = watch
         self._forwarding = Forwarding()
         self._notes = Sparing(log.info)  # of what a guest may do all the time
 
@@ -72,6 +74,7 @@ class Returning:
         again = node_pb2.Resume(session=resume.session, proof=proof, received=resume.received)
         with contextlib.closing(connection), contextlib.suppress(ChannelBroken):
             server.send(node_pb2.ToServer(resume=again), connection)
+            self._watch(resume.session, connection)
             self._notes.say("guest came back", resume.session, session=resume.session, peer=peer)
 
     def _tell_whether(self, connection: Connection, peer: str, session: Session, proof: bytes) -> None:

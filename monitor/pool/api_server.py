@@ -153,7 +153,7 @@ class ApiServer:
         self._clearing: asyncio.TimerHandle | None = None
         self._replenish = replenish
         self._events = events
-        self._heard = 0  # messages
+        self.heard = 0  # messages of it
         self._exit_unknown = False  # its channel was closed, and how it exited was not known yet
         self._channel: Channel | None = None
         self._process: Process | None = None
@@ -328,9 +328,9 @@ class ApiServer:
     async def _last_words(self, reading: asyncio.Future[None]) -> None:
         """Wait for what is in its socket, however slow we are; but not for those that have its end still."""
         for _ in range(LAST_MESSAGES):
-            heard = self._heard
+            heard = self.heard
             await asyncio.wait({reading}, timeout=LAST_WORDS)
-            if reading.done() or self._heard == heard:
+            if reading.done() or self.heard == heard:
                 return
 
     def _too_late(self, limit: float) -> None:
@@ -342,7 +342,7 @@ class ApiServer:
         assert self._channel
         while (message := await self._channel.receive()) is not None:
             kind = message.WhichOneof("message")
-            self._heard += 1
+            self.heard += 1
             self._check(message)
             if kind == "ready":
                 self._check_may_be_ready()

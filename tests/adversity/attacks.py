@@ -10,6 +10,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from gpuferry.monitor.door.handshake import resume_key
@@ -17,6 +18,7 @@ from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 from gpuferry.specs._generated.frames import PROTOCOL_VERSION, Frame, Resume, frame
 
 from tests.apiserver import kernels
+from tests.apiserver.arrays import description
 from tests.apiserver.guest import Guest, handle
 from tests.fuzz.changing import Changing
 from tests.fuzz.hostile import Hostile
@@ -226,6 +228,107 @@ def kernels_text(filling: bytes) -> bytes:
     return b".version 8.0\n.target sm_80\n.address_size 64\n" + filling
 
 
+def images_that_are_much_work(victim: Victim) -> Iterator[None]:
+    """Kernels without number, a branch from each of many places to any other, more registers alive than there
+    are, a table of a million numbers.
+    """
+    head = b".version 8.0\n.target sm_80\n.address_size 64\n"
+    bodies = [
+        b"".join(b".visible .entry k%d() { ret; }\n" % number for number in range(20_000)),
+        b".global .u32 table[1000000] = {%s};\n.visible .entry k() { ret; }\n"
+        % b",".join([b"1"] * 1_000_000),
+        b".visible .entry k() {\n.reg .pred %q;\nsetp.eq.u32 %q, 1, 1;\n"
+        + b"".join(b"L%d:\n@%%q bra L%d;\n" % (number, number * 7919 % 20_000) for number in range(20_000))
+        + b"ret;\n}\n",
+        b".visible .entry k() {\n.reg .u32 %r<20000>;\n.shared .u32 s[64];\n"
+        + b"".join(
+            b"ld.volatile.shared.u32 %%r%d, [s+%d];\n" % (each, each % 64 * 4) for each in range(20_000)
+        )
+        + b"".join(
+            b"st.volatile.shared.u32 [s+%d], %%r%d;\n" % (each % 64 * 4, each) for each in range(20_000)
+        )
+        + b"ret;\n}\n",
+    ]
+    while True:
+        for body in bodies:
+            image = head + b"// %s\n" % secrets.token_hex(8).encode() + body + b"\0"
+            guest = victim.session()
+            guest.load(image, handle("library", 0), hashlib.sha256(image).digest())
+            guest.send(
+                "sessionGetFunction", function=handle("kernel", 0), owner=handle("library", 0), index=0
+            )
+            guest.launch(handle("kernel", 0), b"", block=(1, 1, 1))
+            guest.ask("cuCtxSynchronize")
+            yield
+            time.sleep(2.0)  # it compiles meanwhile
+            guest.socket.close()
+
+
+def objects_without_number(victim: Victim) -> Iterator[None]:
+    """Of each kind in turn, until it is refused; then its session ends with all of them."""
+    shape = description(64, 64)
+    while True:
+        for kind in ("stream", "context", "array", "module", "mipmapped_array"):
+            guest = victim.session()
+            kernels.bind(guest, "scale")
+            guest.send("cuEventCreate", phEvent=handle("event", 0), Flags=0)
+            for slot in range(30_000):
+                new = handle(kind, slot)
+                if kind == "stream":
+                    guest.send("cuStreamCreateWithPriority", phStream=new, flags=1, priority=0)
+                    guest.send("cuEventRecordWithFlags", hEvent=handle("event", 0), hStream=new, flags=0)
+                elif kind == "context" and slot:
+                    guest.send("cuCtxCreate_v2", pctx=new, flags=0, dev=0)
+                elif kind == "array":
+                    guest.send("cuArray3DCreate_v2", pHandle=new, pAllocateArray=shape)
+                elif kind == "mipmapped_array":
+                    sizes: dict[str, Any] = {"pMipmappedArrayDesc": shape, "numMipmapLevels": 7}
+                    guest.send("cuMipmappedArrayCreate", pHandle=new, **sizes)
+                elif kind == "module":
+                    guest.send("sessionGetModule", module=new, library=handle("library", 0))
+            guest.sync()
+            guest.socket.close()
+            yield
+
+
+def graphs_without_end(victim: Victim) -> Iterator[None]:
+    """Of a hundred thousand nodes, each with many edges; and loops within loops, none of which ends."""
+    exec_ = handle("graph_exec", 0)
+    while True:
+        guest = victim.session()
+        guest.send("sessionGraphBegin", exec=exec_)
+        for _ in range(100_000):
+            guest.send("sessionGraphNode", exec=exec_, kind=0, subject=0)
+        for target in range(1, 100_000, 500):
+            edges = [
+                (source, each)
+                for each in range(target, target + 499)
+                for source in range(max(0, each - 8), each)
+            ]
+            payload = b"".join(struct.pack("<II8x", *edge) for edge in edges)
+            guest.send("sessionGraphEdges", exec=exec_, count=len(edges), payload=payload)
+        guest.call("sessionGraphReady", exec=exec_, flags=0)
+        for _ in range(10):
+            guest.send("sessionGraphLaunch", exec=exec_, stream=0)
+        guest.socket.close()
+        yield
+        guest = victim.session()
+        guest.send("sessionGraphBegin", exec=exec_)
+        for depth in range(64):
+            values = {"graph": depth, "initial": 1, "flags": 1}
+            made = guest.call("sessionGraphCondition", exec=exec_, wanted=0, **values).values["value"]
+            guest.call("sessionGraphConditional", exec=exec_, value=made, graph=depth, type=1, size=1)
+        for depth in range(64):
+            guest.send("sessionGraphEnter", exec=exec_, graph=depth)
+            guest.send("sessionGraphPlace", exec=exec_, conditional=depth)
+        guest.call("sessionGraphReady", exec=exec_, flags=0)
+        guest.send("sessionGraphLaunch", exec=exec_, stream=0)
+        guest.ask("cuCtxSynchronize")
+        time.sleep(1.0)
+        guest.socket.close()
+        yield
+
+
 def printing(victim: Victim) -> Iterator[None]:
     """Kernels that print, of a program that goes without having read a line."""
     while True:
@@ -361,6 +464,7 @@ ATTACKS: dict[str, Callable[[Victim], Iterator[None]]] = {
             kernels_that_are_long_to_compile,
         ),
         *(kernels_without_end, launches_behind_a_kernel_without_end, image_bombs, printing, resumes, finds),
+        *(images_that_are_much_work, objects_without_number, graphs_without_end),
         half_handshakes,
         comes_back_with_gigabytes,
         scans_while_it_moves,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import threading
 from collections.abc import Callable
 
 import pytest
 
 from tests.adversity.sessions import PAGE, Bystander, back_again, each_promise, open_session, session
+from tests.apiserver import kernels
+from tests.apiserver.guest import handle
 from tests.helpers import processes
 from tests.helpers.tokens import token_of
 from tests.monitor import harness
@@ -56,6 +59,27 @@ def test_an_api_server_that_is_killed(monitor: harness.Monitor, bystander: Bysta
         "replacement",
     )
     assert len(status.servers) == 2
+    bystander.is_fine()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("at", ["stopped", "in a kernel"])
+def test_an_api_server_that_hangs_when_its_guest_is_killed(
+    monitor: harness.Monitor, bystander: Bystander, at: str
+) -> None:
+    """It is stopped as a process that hangs in a driver; once with a kernel under way that does not end."""
+    guest = open_session(monitor)
+    pid = own_process(monitor, guest.session)
+    address = guest.map(64)
+    if at == "in a kernel":
+        kernels.bind(guest, "wait_for")
+        guest.launch(handle("kernel", 0), struct.pack("<QQ", address, address + 8), block=(1, 1, 1))
+        guest.call("cuStreamQuery", hStream=0)
+    os.kill(pid, signal.SIGSTOP)
+    guest.socket.close()
+    status = monitor.wait_idle(1)
+    assert [session.program for session in status.sessions] == ["bystander"]
+    assert pid not in {server.pid for server in status.servers}
     bystander.is_fine()
 
 

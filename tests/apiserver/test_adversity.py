@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from gpuferry.specs._generated import node_pb2
 
-from tests.apiserver import kernels
+from tests.apiserver import arrays, kernels
 from tests.apiserver.engine import Engine
 from tests.apiserver.guest import Guest, handle
 from tests.apiserver.server import Server
@@ -67,6 +67,20 @@ def test_vanished_while_the_server_waits_for_staging(server: Server) -> None:
     guest.socket.close()
     assert not server.ended().clean
     assert server.wait_for_exit(EXIT_LIMIT) == 1
+
+
+def test_vanished_while_the_server_waits_for_its_function(server: Server) -> None:
+    """In the driver, which waits for the device, whose stream waits for a function of the program: it had the
+    time of a copy, and cost the process.
+    """
+    guest = server.connect()
+    arrays.create(guest, arrays.KEPT)
+    guest.send("sessionHostCall", stream=0, call=7, always=1)
+    guest.host_call()
+    guest.send("cuArrayDestroy", hArray=arrays.KEPT)
+    guest.socket.close()
+    report = server.ended()
+    assert (report.cause, report.clean) == (node_pb2.CAUSE_LOST, True)
 
 
 def test_revoked_under_an_endless_kernel(server: Server) -> None:

@@ -43,6 +43,9 @@ class Engine:
     def give_up_turn(self) -> None:
         """It takes no turns."""
 
+    def go_on_without_guest(self) -> None:
+        """Its streams wait for nobody."""
+
     def end(self, end: End) -> None:
         self.ended = end
 

@@ -66,6 +66,9 @@ class Engine:
     def give_up_turn(self) -> None:
         """It takes no turns."""
 
+    def go_on_without_guest(self) -> None:
+        """Its streams wait for nobody."""
+
     def stats(self) -> dict[str, int]:
         names = ("calls_async", "calls_sync", "launches", "busy_nanoseconds", "memory_mapped")
         return dict.fromkeys(names, 0)

@@ -6,22 +6,28 @@ import hashlib
 import random
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuferry.specs._generated import frames
 from gpuferry.specs._generated.frames import Frame
 
 from codegen.model import Class, Field
-from tests.apiserver.guest import KINDS, PRIMARY, Guest, handle, operations
+from tests.apiserver.guest import KINDS, PRIMARY, Guest, encode, handle, operations
 from tests.fuzz import images
 from tests.fuzz.changing import NUMBERS
+from tests.fuzz.programs import Call, Programs
 
 LIBRARY, KERNEL, FUNCTION = handle("library", 0), handle("kernel", 0), handle("function", 0)
 STREAM, EVENT, MODULE = handle("stream", 1), handle("event", 1), handle("module", 1)
+CONDITIONAL = handle("graph_exec", 9)
+SORTS = (0, 2)  # of conditional nodes: IF and SWITCH, of which each launch comes to an end
 PAGES = 4
 RESTORE = "sessionRestore"  # operations of who hands a session over; from a guest they are malformed
 BATCH = 60
+FROM_PROGRAMS = 0.1  # of what comes next: a piece of a program, of some ten frames
+SPOILT = 0.05  # of its frames, in one field
+LEFT_OUT = 0.03  # of its frames
 FIRST = 0.2  # of the frames, until there was one of each operation
 MALFORMED = 0.005  # of all frames: most sessions come to the end of their batch
 RARE = {
@@ -48,27 +54,32 @@ class Hostile:
         self._restoring = False
         self._to_come = self._messages.copy()  # each once, whatever the weights say
         self.frames = 0
+        self.sent = b""
         self.operations: set[str] = set()
         self._window = (1 << 40, 1 << 36)
+        self._programs = Programs(self._chance, self._window[0], PAGES, KERNEL)
 
-    def attack(self, guest: Guest, restoring: bool = False) -> bytes:
-        """Set a few things up as a program does, send what no program would, and read whatever comes back.
-        Returns what was sent. `restoring`: as who hands a session over.
+    def attack(
+        self, guest: Guest, restoring: bool = False, gone: Callable[[], object] = lambda: None
+    ) -> None:
+        """Set a few things up as a program does, send what no program would (`sent`), and read whatever comes
+        back. `restoring`: as who hands a session over. `gone`: done when all was said.
         """
         self._restoring = restoring
         self._window = guest.window, guest.window_size
+        self._programs = Programs(self._chance, guest.window, PAGES, KERNEL)
         self._prepare(guest)
-        sent = b"".join(self._batch())
+        self.sent = b"".join(self._batch())
         guest.socket.settimeout(120)
         try:
-            guest.socket.sendall(sent)
+            guest.socket.sendall(self.sent)
             guest.socket.shutdown(socket.SHUT_WR)
+            gone()
             while guest.socket.recv(1 << 20):
                 pass
         except OSError:
             pass  # the session is over, as it may be
         guest.socket.close()
-        return sent
 
     def _prepare(self, guest: Guest) -> None:
         guest.map(PAGES)
@@ -76,10 +87,21 @@ class Hostile:
         guest.send("cuEventCreate", phEvent=EVENT, Flags=0)
         guest.load(images.TEXT, LIBRARY, IMAGE)
         guest.send("sessionGetFunction", function=KERNEL, owner=LIBRARY, index=0)
+        if not self._restoring:
+            self._prepare_condition(guest)
+
+    def _prepare_condition(self, guest: Guest) -> None:
+        """A graph with a conditional node, whose value only the server knows."""
+        guest.send("sessionGraphBegin", exec=CONDITIONAL)
+        made = guest.call("sessionGraphCondition", exec=CONDITIONAL, wanted=0, graph=0, initial=1, flags=1)
+        value, sort = made.values["value"], self._chance.choice(SORTS)
+        guest.call("sessionGraphConditional", exec=CONDITIONAL, value=value, graph=0, type=sort, size=1)
 
     def _batch(self) -> Iterator[bytes]:
         chance, kept = self._chance, list[bytes]()
         for _ in range(BATCH):
+            if chance.random() < FROM_PROGRAMS:
+                kept += self._piece()
             kept.append(self._frame())
             if chance.random() < 0.05:
                 kept.append(chance.choice(kept))
@@ -89,6 +111,29 @@ class Hostile:
             kept[-1] = kept[-1][: chance.randrange(len(kept[-1]))]
         self.frames += len(kept)
         yield from kept
+
+    def _piece(self) -> Iterator[bytes]:
+        """Of a program, mostly as that would send it."""
+        chance, programs = self._chance, self._programs
+        conditional = not self._restoring and chance.random() < 0.15
+        for each in programs.conditional(CONDITIONAL) if conditional else programs.piece():
+            if chance.random() > LEFT_OUT:
+                yield self._as_frame(each)
+
+    def _as_frame(self, call: Call) -> bytes:
+        message = operations()[call.op]
+        self.operations.add(call.op)
+        request = 1 + (self.frames & 0xFFFF) if message.variant.klass is Class.SYNC else 0
+        frame = encode(call.op, request, PRIMARY, call.payload, dict(call.values))
+        if message.request and self._chance.random() < SPOILT:
+            spoilt = self._chance.choice(message.request)
+            at = HEADER.size
+            for field in message.request:
+                data = self._field(field)
+                if field is spoilt:
+                    return frame[:at] + data + frame[at + len(data) :]
+                at += len(data)
+        return frame
 
     def _frame(self) -> bytes:
         chance = self._chance

@@ -27,13 +27,14 @@ def attack(folder: Path, inputs: int, seed: int) -> Hostile:
             clean, sessions = True, itertools.count()
             while clean and hostile.frames < inputs:
                 restoring = next(sessions) % 4 == 3
-                sent = hostile.attack(engine.session(restore=restoring), restoring)
                 try:
+                    session = engine.session(restore=restoring)
+                    hostile.attack(session, restoring, lambda: engine.call("go_on_without_guest"))
                     _, clean = engine.ended()
-                except AssertionError as error:
+                except (AssertionError, RuntimeError) as error:
                     path = FOLDER / f"crash-engine-{seed}"
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(sent)
+                    path.write_bytes(hostile.sent)
                     raise AssertionError(f"seed {seed}, frame {hostile.frames}, in {path}: {error}") from None
     return hostile
 

@@ -8,6 +8,8 @@
     lingers       is clean, and never ready again
     hoards        makes the book of its lease larger than a book is
     meddles       says that the session before its own is over
+    tidies        when its guest has closed, is done after it was asked for its statistics three times
+    keeps         when its guest has closed, keeps the session
 
 GPUFERRY_FAKE=fail|mute|exit: what it does at its start instead of getting ready
 (GPUFERRY_FAKE_1: only on device 1; GPUFERRY_FAKE_SEVERAL: only one of several devices).
@@ -53,6 +55,7 @@ class FakeServer:
         self.guest: socket.socket | None = None
         self.door: socket.socket | None = None  # where the next monitor comes
         self.orders: dict[str, bytes] = {}  # as they came
+        self.asked = threading.Semaphore(0)  # for its statistics
 
     def tell(self, **message: Any) -> None:
         # What happens while there is no monitor is lost: one was killed before its question was read, say.
@@ -98,8 +101,10 @@ class FakeServer:
             while True:
                 self.control.close()
                 self.control = self.come_back(self.door, returned)
+                packet = node_pb2.FromServer(returned=returned).SerializeToString()
+                beside = [self.guest.fileno()] if self.guest and self.guest.fileno() >= 0 else []
                 with contextlib.suppress(OSError):
-                    self.control.send(node_pb2.FromServer(returned=returned).SerializeToString())
+                    socket.send_fds(self.control, [packet], beside)
                     return
 
     def come_back(self, door: socket.socket, returned: node_pb2.Returned) -> socket.socket:
@@ -131,6 +136,8 @@ class FakeServer:
                 guest.sendall(data)
         except OSError:
             reason = "connection lost"
+        for _ in range({"tidies": 3, "keeps": 1 << 30}.get(grant.function, 0)):
+            self.asked.acquire()
         guest.close()
         clean = grant.function != "unclean"
         self.tell(
@@ -151,6 +158,7 @@ class FakeServer:
             if (kind := message.WhichOneof("message")) in ("grant", "keep", "migrate"):
                 self.orders[kind] = packet
             if message.WhichOneof("message") == "stats":
+                self.asked.release()
                 self.tell(stats=self.stats())
             elif message.WhichOneof("message") == "home":
                 self.door = socket.socket(fileno=descriptors[0]) if descriptors else self.door

@@ -183,7 +183,17 @@ class Monitor:
         Path(self.runtime, "endpoint").unlink(missing_ok=True)
         with self.log.open("a") as stderr:
             cli, settings = daemon(constants)
-            command = [*cli, "monitor", "--grace", "0", "--listen", self.tcp, *QUIET, *LIVENESS, *options]
+            command = [
+                *cli,
+                "monitor",
+                "--grace",
+                "0",
+                "--listen",
+                self.tcp.removeprefix("tls://"),
+                *QUIET,
+                *LIVENESS,
+                *options,
+            ]
             process = Popen(
                 command,
                 env=self._environment | settings,

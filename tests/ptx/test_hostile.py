@@ -38,7 +38,10 @@ SLOW = {
     "registers in use": ".reg .b32 %r<2>; add.u32 %r1, %z, 1;" * 5_000,
     "labels": "a" * 100_000 + "\n" + " " * 100_000,
     "functions": ".func a() {ret;}" * 12_000,
+    "braces of an initialiser": f".global .u8 a{'[1]' * 150_000} = {'{' * 150_000}1{'}' * 150_000};",
 }
+# Of these, so many that the square of them takes the test's whole time take some seconds.
+SLOWER = {"addresses in an initialiser": ".global .u64 a[] = {" + "a," * 350_000 + "a};"}
 
 
 def read(text: str) -> None:
@@ -50,10 +53,10 @@ def read(text: str) -> None:
 
 @pytest.mark.some(12)
 @pytest.mark.parametrize("place", ["in front", "in a kernel"])
-@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize("name", [*SLOW, *(pytest.param(each, marks=pytest.mark.slow) for each in SLOWER)])
 def test_reading_takes_as_long_as_the_text(name: str, place: str) -> None:
     """What grew with the square would take the test's whole time."""
-    text = SLOW[name]
+    text = {**SLOW, **SLOWER}[name]
     whole = HEADER + text if place == "in front" else kernel(text)
     with contextlib.suppress(PtxError):
         read(whole)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,12 +54,23 @@ def _is_name(token: str) -> bool:
     return IDENTIFIER.match(token) is not None and token != "WARP_SZ"
 
 
+def _sizes(variable: Variable) -> list[int | None]:
+    """Bytes of a part of the array, by the braces around it, as far as they matter; None: nobody knows."""
+    sizes: list[int | None] = [variable.element]
+    for extent in (variable.vector, *reversed(variable.extents)):
+        inner = sizes[-1]
+        known = inner is not None and extent is not None
+        sizes.append(min((inner or 0) * (extent or 0), MOST_INITIAL + 1) if known else None)
+    return sizes[:0:-1]
+
+
 class _Reader:
     def __init__(self, variable: Variable, address: Callable[[str], tuple[int | None, int]]) -> None:
         self.variable = variable
         self.address = address
         self.data = bytearray()
         self.relocations: list[Relocation] = []
+        self.sizes = _sizes(variable)
 
     def read(self, start: int, end: int) -> Initial:
         tokens = [
@@ -90,9 +100,9 @@ class _Reader:
 
     def _fill(self, begin: int, depth: int) -> None:
         """What braces leave out is zero: those inside others are a part of the array as large as the rest."""
-        extents = (*self.variable.extents, self.variable.vector)[depth:]
-        if depth and None not in extents:
-            end = begin + math.prod((each or 0 for each in extents), start=self.variable.element)
+        size = self.sizes[depth] if depth < len(self.sizes) else self.variable.element
+        if depth and size is not None:
+            end = begin + size
             if not len(self.data) <= end <= MOST_INITIAL:
                 raise self._fail("more initial values than there is room for", "")
             self.data += bytes(end - len(self.data))
@@ -168,7 +178,7 @@ class _Reader:
     def _relocate(self, new: Relocation) -> None:
         """Bytes of one address that follow each other are one."""
         if self.relocations:
-            *_, last = self.relocations
+            last = self.relocations[-1]
             begins = last.offset + last.size, last.variable, last.addend, last.first + last.size
             if begins == new[:4]:
                 self.relocations[-1] = last._replace(size=last.size + new.size)
