@@ -14,6 +14,7 @@ from codegen.model import Kind
 
 from . import arguments
 from .arguments import BLOCK, EDGES, MADE, SIZES, TOO_LARGE, Arguments, Token, constant, variants
+from .rarer import RARER
 
 Program = dict[str, Any]
 # Attributes of an address that are a driver's own numbers: of buffers, of mappings.
@@ -595,4 +596,5 @@ IDEAS: list[Any] = [
     Maker.libraries,
     Maker.pools,
     Maker.pointers,
+    *RARER,
 ]
