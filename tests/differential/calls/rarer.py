@@ -46,7 +46,7 @@ def words_of(maker: Maker) -> tuple[int, Token]:
     for i in range(min(count, 4)):
         kind, flags = maker.random.choice(kinds)
         base = WORD_OPERATION * i
-        parts += [[base, 4, constant(kind)], [base + 24, 4, maker.random.choice((flags, flags, 1))]]
+        parts += [[base, 4, constant(kind)], [base + 24, 4, maker.random.choice((flags, flags, flags | 64))]]
         parts += [[base + 8, 8, maker.address()], [base + 16, 8, 0 if "WAIT" in kind else 7 + i]]
     return count, ["mem", WORD_OPERATION * 257, parts, False]
 
