@@ -521,8 +521,10 @@ class Maker(Arguments):
         elif kind == 4 and context != "context0" and not self.names.some("graph", "graph_exec"):
             self.call("cuCtxDestroy_v2", context, ends=(context,))
         elif kind == 5:
-            ends = "cuDevicePrimaryCtxReset_v2" if self.chance(0.2) else "cuDevicePrimaryCtxRelease_v2"
-            self.call(ends, self.device())
+            resets = self.chance(0.2)
+            self.call(
+                "cuDevicePrimaryCtxReset_v2" if resets else "cuDevicePrimaryCtxRelease_v2", self.device()
+            )
         elif kind == 6:
             self.call("cuDevicePrimaryCtxRetain", self.new("context"), self.device())
         else:
