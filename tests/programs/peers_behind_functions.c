@@ -26,6 +26,13 @@ int main(void) {
     OK(cuMemsetD8Async((CUdeviceptr)host, 2, BYTES, NULL));
     OK(cuCtxSynchronize());
     EXPECT(((unsigned char *)host)[BYTES - 1] == 2);
+    CUdeviceptr words;
+    OK(cuMemHostAlloc((void **)&words, BYTES, 0)); // the device has it from its first kernel on
+    memset((void *)words, 0, BYTES);
+    OK(cuLaunchHostFunc(NULL, takes_its_time, NULL));
+    OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &words));
+    OK(cuCtxSynchronize());
+    EXPECT(*(unsigned *)words == 1);
     for (int i = 0; i < TIMES; i++) {
         OK(cuCtxSetCurrent(context));
         OK(cuMemsetD8Async(memory, (unsigned char)i, BYTES, NULL));
