@@ -25,7 +25,9 @@ GF_FIRST(dlerror);
 GF_FIRST(dlopen);
 GF_FIRST(dlsym);
 GF_FIRST(pthread_attr_setstacksize);
+#ifndef GF_DEFINES_PTHREAD_CREATE
 GF_FIRST(pthread_create);
+#endif
 GF_FIRST(pthread_detach);
 GF_FIRST(pthread_getattr_np);
 GF_FIRST(pthread_getspecific);

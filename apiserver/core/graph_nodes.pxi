@@ -101,11 +101,18 @@ cdef struct Rows:
     uint32_t element
 
 
+cdef bint is_nowhere(Session *s, uint64_t target) noexcept nogil:
+    """Nothing of the session's is there: a fill may have such a target for as long as it does not run."""
+    return not may_touch(s, target, 1) and not is_mapped(s, last_page(s), 1)
+
+
 cdef int check_rows(Session *s, const Rows *r) noexcept nogil:
     cdef uint64_t bytes = gf_times(r.width, r.element)
     cdef uint64_t gaps = r.rows - 1
     if r.element == 3 or rows_overlap(r.target_pitch, bytes, r.rows) or r.target == 0:
         return cu.CUDA_ERROR_INVALID_VALUE
+    if r.source == 0 and is_nowhere(s, r.target):
+        return cu.CUDA_SUCCESS
     if not may_touch(s, r.target, gf_plus(gf_times(r.target_pitch, gaps), bytes)):
         return cu.CUDA_ERROR_INVALID_VALUE
     if r.source == 0:
@@ -131,9 +138,10 @@ cdef void copy_params(const Rows *r, cu.CUDA_MEMCPY3D *copy) noexcept nogil:
     copy.Depth = 1
 
 
-cdef void fill_params(const Rows *r, cu.CUDA_MEMSET_NODE_PARAMS *fill) noexcept nogil:
+cdef void fill_params(Session *s, const Rows *r, cu.CUDA_MEMSET_NODE_PARAMS *fill) noexcept nogil:
+    """What is nowhere is where the window has nothing either: memory of the driver's own may be at the program's address."""
     memset(fill, 0, sizeof(cu.CUDA_MEMSET_NODE_PARAMS))
-    fill.dst = r.target
+    fill.dst = last_page(s) if is_nowhere(s, r.target) else r.target
     fill.pitch = r.target_pitch
     fill.value = r.value
     fill.elementSize = r.element
@@ -155,7 +163,7 @@ cdef int sessionGraphRows_call(Session *s, Frame *f, gf_req_sessionGraphRows *q,
         copy_params(&rows, &copy)
         status = cu.cuGraphAddMemcpyNode(&node, into(g), NULL, 0, &copy, f.context.cu)
     elif status == cu.CUDA_SUCCESS:
-        fill_params(&rows, &fill)
+        fill_params(s, &rows, &fill)
         status = cu.cuGraphAddMemsetNode(&node, into(g), NULL, 0, &fill, f.context.cu)
     return added(s, g, status, node)
 
@@ -185,7 +193,7 @@ cdef int sessionGraphSetRows_call(Session *s, Frame *f, gf_req_sessionGraphSetRo
         copy_params(&rows, &copy)
         status = set_copy(s, f, g, q.node, GF_OP_sessionGraphRows, node, &copy)
     elif status == cu.CUDA_SUCCESS:
-        fill_params(&rows, &fill)
+        fill_params(s, &rows, &fill)
         status = cu.cuGraphExecMemsetNodeSetParams(g.exec, node, &fill, f.context.cu)
     return changed(s, status)
 

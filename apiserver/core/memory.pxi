@@ -11,6 +11,10 @@ cdef inline uint64_t page_of(Session *s, uint64_t address) noexcept nogil:
     return (address - s.window.base) >> PAGE_BITS
 
 
+cdef inline uint64_t last_page(Session *s) noexcept nogil:
+    return s.window.base + s.window.size - PAGE
+
+
 cdef bint all_marked(const uint64_t *bitmap, uint64_t page, uint64_t last) noexcept nogil:
     while page <= last:
         if page & 63 == 0 and page + 63 <= last:

@@ -1,6 +1,7 @@
 /* What the library in front of the driver does for it (guest/DESIGN.md, How it is found). The driver has need
  * of it; only where it was preloaded do its functions stand before those of libc. */
 #pragma once
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -18,3 +19,10 @@ void gpuferry_hold_handlers(bool (*hold)(int number));
 /* From now on `reach` is told which memory a system call is about to touch: whether anything had to be done
  * for it. */
 void gpuferry_reach_first(bool (*reach)(uint64_t address, uint64_t size, bool write));
+
+/* From now on `tell` is called in the program's last thread, when it ends: the process would, too, if there
+ * were no threads of the driver. Where the program's threads are not known here it never is. */
+void gpuferry_when_threads_ended(void (*tell)(void));
+/* As pthread_create: a thread that is none of the program's. */
+int gpuferry_begin_thread(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *),
+                          void *argument);

@@ -3,7 +3,6 @@
 #include "channel_state.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -16,6 +15,7 @@
 #include "hooks.h"
 #include "log.h"
 #include "session.h"
+#include "thread.h"
 #include "writer.h"
 
 #define IO_STACK_SIZE    (256u << 10)
@@ -174,16 +174,8 @@ bool gf_channel_open(const struct gf_transport *transport) {
     ch.ring_size = ch.resumable ? GF_RESUMABLE_RING_SIZE : GF_RING_SIZE;
     ch.ring = malloc(ch.ring_size);
     ch.input = malloc(GF_INPUT_SIZE);
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, IO_STACK_SIZE);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     bool fine = ch.wake_fd >= 0 && ch.ring != NULL && ch.input != NULL &&
-                pthread_create(&ch.io_thread, &attributes, io_main, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
+                gf_thread_begin_joined(&ch.io_thread, io_main, NULL, IO_STACK_SIZE);
     atomic_store(&ch.open, fine);
     return fine;
 }

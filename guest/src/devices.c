@@ -62,6 +62,24 @@ bool gf_devices_take(const struct gf_device *devices, const struct gf_device_lin
     return true;
 }
 
+uint64_t gf_device_name(const void *uuid) {
+    uint64_t halves[2];
+    memcpy(halves, uuid, sizeof halves);
+    return halves[0] ^ halves[1];
+}
+
+bool gf_device_is_hidden(uint64_t name) {
+    bool hidden = false;
+    for (int i = 0; i < granted; i++) {
+        bool shown = false;
+        for (int j = 0; j < gf_session.device_count; j++) {
+            shown = shown || visible[j] == i;
+        }
+        hidden = hidden || (!shown && gf_device_name(known[i].uuid) == name);
+    }
+    return hidden;
+}
+
 void gf_devices_tell(void) {
     struct gf_req_sessionDevices request = {.count = (uint32_t)gf_session.device_count};
     bool otherwise = gf_session.device_count != granted;

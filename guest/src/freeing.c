@@ -29,6 +29,12 @@ CUresult gf_wait_for_device(CUdevice device) {
     return result;
 }
 
+void gf_access_begins(void) {
+    for (CUdevice device = 0; device < gf_session.device_count && gf_host_calls_pending(); device++) {
+        gf_wait_for_device(device);
+    }
+}
+
 /* Whether the program may see without a question that the device was not waited for. */
 static bool is_seen(void) {
     return gf_host_calls_pending() || gf_shared_at_work() || atomic_load(&gf_session.watched);

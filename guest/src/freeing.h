@@ -8,5 +8,8 @@
 CUresult gf_free_begins(CUdevice device);
 /* The same for memory that all devices reach: it is waited for in any case. */
 CUresult gf_free_shared_begins(void);
+/* Before it changes who may use memory: the server's dispatcher waits for the devices then, and would not
+ * hear that a function of the program, which one of them waits for, has returned. */
+void gf_access_begins(void);
 /* Until all contexts of a device have done what they were given; the first failure. */
 CUresult gf_wait_for_device(CUdevice device);

@@ -410,6 +410,10 @@ static bool at_home(CUmemorytype type, uint64_t before, uint64_t after) {
     return has < 0 || had == has;
 }
 
+static bool is_lost(uint64_t before, uint64_t after) {
+    return gf_device_range(before, 1, false) && !gf_device_range(after, 1, false);
+}
+
 /* The memory of a copy or a fill stays on the same devices. */
 static bool stays(const struct gf_node *before, const struct gf_node *after) {
     const CUDA_MEMCPY3D *b = &before->params.memcpy.copyParams, *a = &after->params.memcpy.copyParams;
@@ -418,7 +422,8 @@ static bool stays(const struct gf_node *before, const struct gf_node *after) {
         return at_home(b->srcMemoryType, b->srcDevice, a->srcDevice) &&
                at_home(b->dstMemoryType, b->dstDevice, a->dstDevice);
     case CU_GRAPH_NODE_TYPE_MEMSET:
-        return at_home(CU_MEMORYTYPE_DEVICE, before->params.memset.dst, after->params.memset.dst);
+        return at_home(CU_MEMORYTYPE_DEVICE, before->params.memset.dst, after->params.memset.dst) &&
+               !is_lost(before->params.memset.dst, after->params.memset.dst);
     default:
         return true;
     }

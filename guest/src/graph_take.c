@@ -130,6 +130,7 @@ static CUresult take_kernel(struct gf_node *node) {
     kernel->kernelParams = pointers;
     kernel->extra = NULL;
     node->memory = memory;
+    gf_callable_is_loaded(callable);
     node->memory_size = (uint32_t)(room + info->param_count * sizeof(void *));
     node->value_bytes = info->param_bytes;
     return CUDA_SUCCESS;

@@ -244,6 +244,9 @@ static CUresult map(const struct gf_host_range *range) {
             access[reached_by++].location.id = device;
         }
     }
+    if (reached_by > 1) { /* when the next device is let to it, the first one may use it */
+        gf_access_begins();
+    }
     result = gf_mapping_set_access(range->address, size, access, reached_by, true);
     result = result == CUDA_SUCCESS ? gf_shared_begin(range->address, range->size, range->flags) : result;
     if (result != CUDA_SUCCESS) {

@@ -262,8 +262,9 @@ static int parse_kernel(struct gf_kernel_info *kernel, uint32_t devices, char **
         return 0;
     }
     memcpy(kernel->attributes, header.attributes, sizeof kernel->attributes);
-    for (uint32_t i = 0; i < devices * GF_FUNCTION_ATTRIBUTE_COUNT; i++) {
-        atomic_init(&kernel->settings[i], header.attributes[i % GF_FUNCTION_ATTRIBUTE_COUNT]);
+    for (uint32_t i = 0; i < devices * GF_SETTINGS; i++) {
+        const uint32_t setting = i % GF_SETTINGS;
+        atomic_init(&kernel->settings[i], setting == GF_SETTING_LOADED ? 0 : header.attributes[setting]);
     }
     kernel->param_count = header.param_count;
     kernel->params = (const struct gf_kernel_param *)(*at + sizeof header);
@@ -288,7 +289,7 @@ struct gf_kernel_table *gf_kernel_table_parse(char *data, size_t size, uint32_t 
     }
     struct gf_kernel_table *table = calloc(1, sizeof *table);
     struct gf_kernel_info *kernels = calloc(count + 1, sizeof *kernels);
-    const size_t row = (size_t)devices * GF_FUNCTION_ATTRIBUTE_COUNT;
+    const size_t row = (size_t)devices * GF_SETTINGS;
     _Atomic int *settings = calloc((count + 1) * row, sizeof *settings);
     char *at = data, *end = data + size;
     uint32_t done = 0;

@@ -26,6 +26,9 @@ CUresult gf_image_pick(const void *image, const struct gf_target *target, struct
  */
 const void *gf_image_unwrap(const void *image, size_t *size);
 
+/* A kernel's settings on one device: its attributes, and whether it is loaded there. */
+enum { GF_SETTING_LOADED = GF_FUNCTION_ATTRIBUTE_COUNT, GF_SETTINGS };
+
 /* The kernels of a loaded image, as the server described them. */
 struct gf_kernel_info {
     char *name;

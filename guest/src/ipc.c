@@ -9,6 +9,7 @@
 
 #include "channel.h"
 #include "context.h"
+#include "devices.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "mirror.h"
@@ -40,7 +41,7 @@ struct gf_ipc_handle gf_ipc_handle(enum gf_ipc_kind kind) {
 }
 
 CUresult gf_ipc_check(const struct gf_ipc_handle *handle, enum gf_ipc_kind kind) {
-    if (handle->magic != MAGIC || handle->kind != kind) {
+    if (handle->magic != MAGIC || handle->kind != kind || gf_device_is_hidden(handle->device)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return handle->session == gf_session.id ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
@@ -73,9 +74,7 @@ bool gf_ipc_exportable(const struct gf_allocation *allocation) {
 }
 
 uint64_t gf_ipc_device_name(CUdevice device) {
-    uint64_t halves[2];
-    memcpy(halves, gf_session.devices[device].uuid, sizeof halves);
-    return halves[0] ^ halves[1];
+    return gf_device_name(gf_session.devices[device].uuid);
 }
 
 CUdevice gf_ipc_device(const struct gf_ipc_handle *handle) {

@@ -16,15 +16,16 @@ struct gf_ipc_handle {
     uint64_t session; /* of the exporter */
     uint64_t detail;  /* the kind's own */
     uint8_t token[GF_TOKEN_SIZE];
-    uint64_t device; /* whose memory it is: both halves of its UUID, one over the other */
+    uint64_t device; /* whose memory or event it is: its name (devices.h) */
 };
 
 /* A handle of this session's, without its token. */
 struct gf_ipc_handle gf_ipc_handle(enum gf_ipc_kind kind);
-/* INVALID_VALUE: it is none of that kind; INVALID_CONTEXT: it is this session's own. */
+/* INVALID_VALUE: it is none of that kind, or of a device that is not seen here; INVALID_CONTEXT: it is this
+ * session's own. */
 CUresult gf_ipc_check(const struct gf_ipc_handle *handle, enum gf_ipc_kind kind);
 /* A device as a handle names it; and the device that is named, of this process: the exporter may count its
- * devices otherwise. One that is not seen here, or not named, is as good as the current. */
+ * devices otherwise. One that has another name by now, or none, is as good as the current. */
 uint64_t gf_ipc_device_name(CUdevice device);
 CUdevice gf_ipc_device(const struct gf_ipc_handle *handle);
 /* Whether other processes may open it: plain device memory of this process. */

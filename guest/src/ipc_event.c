@@ -43,6 +43,7 @@ CUresult gf_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent handle) {
     if (event == NULL || (event->flags & CU_EVENT_INTERPROCESS) == 0) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    told.device = gf_ipc_device_name(gf_context_device(event->object.owner));
     pthread_mutex_lock(&lock);
     CUresult result = event->exported ? CUDA_SUCCESS : export(handle, event);
     memcpy(told.token, event->token, GF_TOKEN_SIZE);

@@ -75,6 +75,7 @@ static CUresult launch_here(const CUlaunchConfig *config, CUfunction function,
         return result;
     }
     result = gf_host_share_params(packed, info->param_bytes);
+    gf_callable_is_loaded(callable);
     return result != CUDA_SUCCESS ? result : send_launch(&request, packed, attributes);
 }
 

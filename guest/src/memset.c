@@ -20,6 +20,13 @@ static CUdeviceptr on_device(CUdeviceptr address) {
                                                                                                  : found;
 }
 
+/* The legacy stream is never captured: what it is to fill has to be there. */
+static bool may_be_node(const struct gf_req_sessionFill *f) {
+    CUresult (*check)(CUdeviceptr, size_t, uint32_t, size_t, size_t) =
+        f->stream == 0 ? gf_fill_check : gf_fill_node_check;
+    return check(f->address, f->pitch, f->element, f->width, f->rows) == CUDA_SUCCESS;
+}
+
 CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width,
                  size_t rows, CUstream cuda_stream, bool behind) {
     struct gf_req_sessionFill request = {
@@ -34,7 +41,7 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
     address = on_device(address);
     request.address = address;
     const CUDA_MEMSET_NODE_PARAMS_v2 node = {address, pitch, value, element, width, rows, NULL};
-    if (gf_capture_any() && gf_fill_node_check(address, pitch, element, width, rows) == CUDA_SUCCESS &&
+    if (gf_capture_any() && may_be_node(&request) &&
         gf_capture_takes(cuda_stream, GF_FORM_MEMSET, &node, &result)) {
         return result;
     }

@@ -32,9 +32,9 @@ static CUresult entry(struct gf_module *owner, uint32_t index, uint64_t *out) {
             callable->info = &owner->table->kernels[index];
             callable->context = in_library ? 0 : owner->object.owner;
             callable->attributes = owner->table->kernels[index].settings;
-            callable->stride = in_library ? GF_FUNCTION_ATTRIBUTE_COUNT : 0;
+            callable->stride = in_library ? GF_SETTINGS : 0;
             if (owner->origin != NULL) { /* on its context's device */
-                callable->attributes += gf_context_device(owner->object.owner) * GF_FUNCTION_ATTRIBUTE_COUNT;
+                callable->attributes += gf_context_device(owner->object.owner) * GF_SETTINGS;
             }
             struct gf_req_sessionGetFunction request = {
                 .function = handle, .owner = owner_handle, .index = index};

@@ -45,6 +45,12 @@ static inline int gf_callable_setting(const struct gf_callable *callable, int at
     return callable->attributes[gf_device_number() * callable->stride + attribute];
 }
 
+/* By its first use there, as CUDA does lazily. */
+static inline void gf_callable_is_loaded(const struct gf_callable *callable) {
+    atomic_store_explicit(&callable->attributes[gf_device_number() * callable->stride + GF_SETTING_LOADED], 1,
+                          memory_order_relaxed);
+}
+
 struct gf_callable *gf_callable_find(uint64_t handle); /* function or kernel */
 
 /* Loads what suits the device of an image; kind: module or library. */

@@ -1,6 +1,7 @@
 /* What one device is to another. */
 #include "channel.h"
 #include "context.h"
+#include "freeing.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 
@@ -59,6 +60,7 @@ static CUresult ask(const struct gf_context *peer, CUcontext handle, bool enable
     if (peer->device == current->device) {
         return enable ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
     }
+    gf_access_begins();
     return gf_call_struct(GF_OP_sessionPeerAccess, &request, sizeof request, NULL, 0);
 }
 

@@ -4,6 +4,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "context.h"
+#include "freeing.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "ipc.h"
@@ -119,6 +120,9 @@ static CUresult set_access(struct gf_memory_pool *pool, const CUmemAccessDesc *o
     bool none = one->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
     struct gf_req_sessionReach request = {.device = device, .owner = pool->device};
     bool opens = !none && gf_session.links[device][pool->device].can_access;
+    if (opens) {
+        gf_access_begins();
+    }
     CUresult result = opens ? gf_send_struct(GF_OP_sessionReach, &request) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
         atomic_store(&pool->access[device], (uint8_t)one->flags);

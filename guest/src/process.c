@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "freeing.h"
+#include "front.h"
 #include "guest.h"
 #include "signals.h"
 #include "stats.h"
+#include "thread.h"
 
 /* A main thread that ends by pthread_exit leaves the process to threads like ours, which take no signals: one
  * more then takes what it would have, or nothing but SIGKILL would end a process that has none but ours. */
@@ -38,17 +41,9 @@ static void *take_signals(void *unused) {
 }
 
 static void replace_main(void) {
-    pthread_t thread;
-    sigset_t all, before;
-    if (atomic_fetch_add(&main_thread.reasons, 1) == 0 || main_thread.process != getpid()) {
-        return;
+    if (atomic_fetch_add(&main_thread.reasons, 1) > 0 && main_thread.process == getpid()) {
+        gf_thread_begin(take_signals, NULL, 0);
     }
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, NULL, take_signals, NULL) == 0) {
-        pthread_detach(thread);
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void main_ends(void *unused) {
@@ -64,7 +59,20 @@ __attribute__((constructor)) static void watch_main(void) {
     }
 }
 
+/* The process ends with the last thread of the program, as far as threads of ours let it: not before all is
+ * done that it gave the device. */
+static void threads_ended(void) {
+    if (gf_session_state() == GF_FORKED) {
+        return; /* and none of ours is there */
+    }
+    for (CUdevice device = 0; device < gf_session.device_count; device++) {
+        gf_wait_for_device(device);
+    }
+    exit(0);
+}
+
 void gf_process_watch(void) {
+    gpuferry_when_threads_ended(threads_ended);
     gf_signals_watch();
     replace_main();
     pthread_atfork(NULL, NULL, in_child);

@@ -11,6 +11,7 @@
 #include "front.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "freeing.h"
 #include "hooks.h"
 #include "host_memory.h"
 #include "log.h"
@@ -423,14 +424,21 @@ static CUresult taken(uint64_t address) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Kernels of all devices that can reach such memory may. */
+/* Kernels of all devices that can reach such memory may, once and for all. Without the lock: a function of
+ * the program may be waited for, which wants it. */
 static CUresult open_to_all(CUdevice owner) {
+    static _Atomic uint32_t open; /* a bit for each device */
     CUresult result = CUDA_SUCCESS;
+    if (gf_session.device_count == 1 || (atomic_load(&open) >> owner & 1) != 0) {
+        return result;
+    }
+    gf_access_begins();
     for (CUdevice device = 0; device < gf_session.device_count && result == CUDA_SUCCESS; device++) {
         struct gf_req_sessionReach request = {.device = device, .owner = owner};
         bool opens = device != owner && gf_session.links[device][owner].can_access;
         result = opens ? gf_send_struct(GF_OP_sessionReach, &request) : CUDA_SUCCESS;
     }
+    atomic_fetch_or(&open, result == CUDA_SUCCESS ? UINT32_C(1) << owner : 0);
     return result;
 }
 
@@ -448,9 +456,9 @@ CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *
         gf_window_free(*address, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    result = open_to_all(device);
     pthread_mutex_lock(&lock);
-    result = have_stream();
-    result = result == CUDA_SUCCESS ? open_to_all(device) : result;
+    result = result == CUDA_SUCCESS ? have_stream() : result;
     bool touchable = result == CUDA_SUCCESS && gf_window_touchable(*address, rounded);
     if (result == CUDA_SUCCESS && !touchable) {
         result = taken(*address);

@@ -9,6 +9,7 @@
 
 #include "channel.h"
 #include "descriptor.h"
+#include "freeing.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "guest.h"
@@ -568,6 +569,19 @@ CUresult gf_mapping_set_access(uint64_t ptr, uint64_t size, const CUmemAccessDes
     return result;
 }
 
+/* Whether any device may use a part of it by now: what runs keeps the rights with which it began. */
+static bool in_use(uint64_t ptr, uint64_t size) {
+    struct gf_mapping mapping;
+    bool used = false;
+    for (uint64_t end = ptr + size; !used && ptr < end && gf_mapping_find(ptr, &mapping);
+         ptr = mapping.address + mapping.size) {
+        for (CUdevice device = 0; device < gf_session.device_count; device++) {
+            used = used || mapping.access[device] != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        }
+    }
+    return used;
+}
+
 CUresult gf_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
     if (desc == NULL || count == 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -576,6 +590,9 @@ CUresult gf_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
         if (!valid_access(&desc[i])) {
             return CUDA_ERROR_INVALID_VALUE;
         }
+    }
+    if (in_use(ptr, size)) {
+        gf_access_begins();
     }
     CUresult result = gf_mapping_set_access(ptr, size, desc, count, false);
     return result == CUDA_SUCCESS ? share(ptr, size) : result;

@@ -235,8 +235,8 @@ CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction handle) {
     struct sim_function *function;
     SIM_REQUIRE(state);
     SIM_TRY(sim_function_acquire(handle, &function));
-    *state = atomic_load(&function->kernel) ? CU_FUNCTION_LOADING_STATE_LOADED
-                                            : CU_FUNCTION_LOADING_STATE_UNLOADED;
+    *state = atomic_load(&function->kernel) || sim_image_eager() ? CU_FUNCTION_LOADING_STATE_LOADED
+                                                                 : CU_FUNCTION_LOADING_STATE_UNLOADED;
     sim_release(function);
     return CUDA_SUCCESS;
 }

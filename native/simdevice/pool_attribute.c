@@ -24,6 +24,11 @@ static CUresult set_attribute(struct sim_pool *pool, CUmemPool_attribute attribu
     }
 }
 
+/* A pool takes physical memory, of which there are granules alone: its size tells of nothing smaller. */
+static uint64_t in_steps(uint64_t bytes) {
+    return sim_round_up(bytes, SIM_GRANULARITY);
+}
+
 static CUresult get_attribute(struct sim_pool *pool, CUmemPool_attribute attribute, void *value) {
     switch ((int)attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -35,13 +40,13 @@ static CUresult get_attribute(struct sim_pool *pool, CUmemPool_attribute attribu
         *(uint64_t *)value = pool->release_threshold;
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-        *(uint64_t *)value = sim_pool_reserved(pool);
+        *(uint64_t *)value = in_steps(sim_pool_reserved(pool));
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
         *(uint64_t *)value = pool->used;
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        *(uint64_t *)value = pool->reserved_high;
+        *(uint64_t *)value = in_steps(pool->reserved_high);
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
         *(uint64_t *)value = pool->used_high;

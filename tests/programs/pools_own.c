@@ -24,6 +24,9 @@ static void accounts(void) {
     EXPECT(amount(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= 3 * MIB2 + MIB2 / 2);
     CUdeviceptr few = take(pool, 1024, stream); // no pages of them, as CuPy's tests have it
     EXPECT(amount(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 3 * MIB2 + MIB2 / 2 + 1024);
+    EXPECT(amount(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) % MIB2 ==
+           0); // of granules, as they have it too
+    EXPECT(amount(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) % MIB2 == 0);
     OK(cuMemFreeAsync(few, stream));
     EXPECT(amount(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 3 * MIB2 + MIB2 / 2);
     OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));

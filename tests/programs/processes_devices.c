@@ -11,7 +11,8 @@
 enum { WORDS = 3 << 18, PHYSICAL = 2 << 20, LAZY = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS };
 
 struct handles {
-    CUipcMemHandle on[2]; // by device
+    CUipcMemHandle on[2];      // by device
+    CUipcEventHandle event[2]; // the same
 };
 
 static unsigned word_at(CUdeviceptr address) {
@@ -53,7 +54,7 @@ static void expect_devices(int wanted, const CUuuid *first) {
     EXPECT(memcmp(&uuid, first, sizeof uuid) == 0);
 }
 
-// All that it sees is the second device, as its first.
+// All that it sees is the second device, as its first; what is the first one's it cannot open.
 static void narrow(void) {
     struct handles handles;
     CUdeviceptr opened = 0;
@@ -70,6 +71,12 @@ static void narrow(void) {
     OK(LAUNCH(enter(0), 1, 1, NULL, &opened));
     OK(cuCtxSynchronize());
     OK(cuIpcCloseMemHandle(opened));
+    CUevent event;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle(&opened, handles.on[0], LAZY));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcOpenEventHandle(&event, handles.event[0]));
+    OK(cuIpcOpenEventHandle(&event, handles.event[1]));
+    OK(cuEventSynchronize(event));
+    OK(cuEventDestroy(event));
 }
 
 static CUdeviceptr map(CUmemGenericAllocationHandle memory, int device) {
@@ -192,6 +199,7 @@ int main(int count, char **arguments) {
     struct handles handles;
     CUdeviceptr memory[2];
     CUcontext context[2];
+    CUevent event;
     CUuuid uuid[2];
     OK(cuInit(0));
     for (int i = 0; i < 2; i++) {
@@ -201,6 +209,8 @@ int main(int count, char **arguments) {
         memory[i] = allocate(WORDS * 4);
         OK(cuMemsetD32(memory[i], 70 + (unsigned)i, WORDS));
         OK(cuIpcGetMemHandle(&handles.on[i], memory[i]));
+        OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+        OK(cuIpcGetEventHandle(&handles.event[i], event));
         OK(cuCtxSynchronize());
     }
     setenv("CUDA_VISIBLE_DEVICES", "1", 1);

@@ -6,7 +6,7 @@
 # Read by: aliases aside book contents context_ops journal residence residency restore_ops scrub service shared_moves
 #   sharing
 # Offers: admit_behind_work all_marked allow_access begin_window check_unmapped gpu_at in_window is_backed is_mapped is_there_still
-#   map_memory mark mark_pages may_read may_touch may_write next_mapping note_touched on_pages open_memory page_of
+#   last_page map_memory mark mark_pages may_read may_touch may_write next_mapping note_touched on_pages open_memory page_of
 #   place reach release_mapping renew_mapping reserve_window run_unmap set_access unmap_all unmap_behind_work
 #   unmap_memory wait_for_unmaps
 

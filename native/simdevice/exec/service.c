@@ -197,7 +197,7 @@ static void without_own_folder(char *list) {
 /* A copy of the environment without what would make the service load us, or another Python's modules. */
 static char **make_environment(void) {
     size_t count = 0, used = 0;
-    while (environ[count] != NULL)
+    while (environ != NULL && environ[count] != NULL)
         count++;
     char **copy = calloc(count + 2, sizeof *copy);
     if (copy == NULL)

@@ -21,13 +21,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--most", type=int, default=2, help="examples of each call that are shown")
     parser.add_argument("--file", help="where each shortest program is added, a line of JSON")
+    parser.add_argument("--devices", type=int, default=1)
     options = parser.parse_args()
+    several = {"GPUFERRY_SIM_DEVICES": str(options.devices)}
+    wanted = {"GPUFERRY_GPUS": str(options.devices)}
     found: Counter[str] = Counter()
     began = time.monotonic()
     with (
-        monitor("--pool", "2", "--log-level", "warning") as server,
-        Player(native_environment()) as here,
-        Player(guest_environment(server.settings())) as there,
+        monitor("--pool", "2", "--log-level", "warning", environment=several) as server,
+        Player({**native_environment(), **several}) as here,
+        Player({**guest_environment(server.settings()), **wanted}) as there,
     ):
         pair = Pair(here, there)
         for seed in range(options.seed, options.seed + options.programs):
@@ -35,7 +38,7 @@ def main() -> None:
                 print(
                     f"{seed - options.seed + 1} programs, {found.total()} differ", file=sys.stderr, flush=True
                 )
-            whole = program(seed)
+            whole = program(seed, options.devices)
             difference = pair.difference(whole)
             if difference is None:
                 continue

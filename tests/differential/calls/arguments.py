@@ -110,9 +110,14 @@ class Names:
 class Arguments:
     """Makes the tokens of one program."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, devices: int = 1) -> None:
         self.random = random
+        self.devices = devices
         self.names = Names(random)
+
+    def device(self) -> int:
+        """The first one mostly."""
+        return 0 if self.devices == 1 else self.random.choice((0, 0, *range(self.devices)))
 
     def number(self, name: str) -> int:
         for pattern, numbers in NUMBERS:
@@ -162,7 +167,9 @@ class Arguments:
             return self.random.choice(enumerators(ctype))
         if arg.kind is Kind.FLAGS:
             return constant(self.random.choice(arg.allow)) if arg.allow and self.random.random() < 0.5 else 0
-        if arg.kind in (Kind.DEVICE, Kind.IGNORED, Kind.OPTIONS):
+        if arg.kind is Kind.DEVICE:
+            return self.device()
+        if arg.kind in (Kind.IGNORED, Kind.OPTIONS):
             return 0
         if arg.kind is Kind.POINTER or re.fullmatch(r"CUdeviceptr", ctype):
             address = self.address()

@@ -105,6 +105,9 @@ class Player:
     def _image(self, _: Any) -> Any:
         return self._kept(ctypes.create_string_buffer(self.image))
 
+    def _image_size(self, _: Any) -> Any:
+        return ctypes.c_uint64(len(self.image))
+
     def _fn(self, _: Any, number: int) -> Any:
         return self._kept(HOST_FUNCTION(lambda data: self.called.append(number)))
 

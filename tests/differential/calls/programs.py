@@ -14,6 +14,7 @@ from codegen.model import Kind
 
 from . import arguments
 from .arguments import BLOCK, EDGES, MADE, SIZES, TOO_LARGE, Arguments, Token, constant, variants
+from .rarer import RARER
 
 Program = dict[str, Any]
 # Attributes of an address that are a driver's own numbers: of buffers, of mappings.
@@ -26,7 +27,7 @@ LEFT_OUT = re.compile(
     r"|MemImport|MemPoolExport|MemPoolImport|GraphDebugDot|GraphAddExternal|GraphExternal|GraphExecExternal"
     r"|StreamBeginCaptureToCig|StreamBeginRecapture|MemcpyBatch|Memcpy3DBatch|MemBatchDecompress"
     r"|Memcpy3DWith|MemMapArray|ModuleLoad$|ModuleLoadFatBinary|LibraryLoadFromFile|GraphConditional"
-    r"|MemGetHandleForAddressRange|MemGetInfo$|DeviceGetLuid|LaunchCooperativeKernelMultiDevice"
+    r"|MemGetHandleForAddressRange|MemGetLocationInfo|MemGetInfo$|DeviceGetLuid|LaunchCooperativeKernelMultiDevice"
     r"|Param|FuncSetBlockShape|FuncSetSharedSize|Launch$|LaunchGrid|StreamWaitValue|StreamBatchMemOp"
     r"|GraphAddBatchMemOp|GraphBatchMemOp|GraphExecBatchMemOp|MemHost(Un)?[Rr]egister|CtxDetach|CtxAttach"
     r"|DevicePrimaryCtxRe(set|lease)|PointerGetAttribute)"
@@ -34,16 +35,16 @@ LEFT_OUT = re.compile(
 NARROW = re.compile(r"CUdeviceptr_v1|_v1 \*|CUdevResource|CUgraphNodeParams")
 
 
-def program(seed: int) -> Program:
+def program(seed: int, devices: int = 1) -> Program:
     """The one of this seed."""
-    return Maker(Random(seed)).made()
+    return Maker(Random(seed), devices).made()
 
 
 class Maker(Arguments):
     """Makes one program."""
 
-    def __init__(self, random: Random) -> None:
-        super().__init__(random)
+    def __init__(self, random: Random, devices: int = 1) -> None:
+        super().__init__(random, devices)
         self.steps: list[dict[str, Any]] = []
         # Whether each call is waited for. Else what several streams do to memory is in no order.
         self.orderly = random.random() < 0.75
@@ -55,6 +56,8 @@ class Maker(Arguments):
     def made(self) -> Program:
         self.begin()
         ideas: list[Any] = self.random.sample(IDEAS, self.random.randrange(2, 9))
+        if self.devices > 1:
+            ideas += [Maker.contexts, Maker.between_devices]
         several = Maker.contexts in ideas  # of which a wait is about one
         for _ in range(self.random.randrange(4, 40)):
             if self.random.random() < 0.3:
@@ -93,6 +96,8 @@ class Maker(Arguments):
     def perhaps_wrong(self, symbol: str, place: int, token: Token) -> Token:
         if self.random.random() >= self.careless or len(self.steps) < 8:
             return token
+        if symbol.startswith("cuParamSet"):
+            return token  # an address in pieces is another one natively
         arg = variants()[symbol].args[place]
         if arg.kind is Kind.HANDLE and isinstance(token, (str, int)):
             return self.random.choice((0, 0xDEADBEEF, self.names.some("event"), self.names.some("stream")))
@@ -506,7 +511,7 @@ class Maker(Arguments):
         context = self.names.some("context")
         kind = self.random.randrange(9)
         if kind == 0:
-            self.call("cuCtxCreate_v2", self.new("context"), self.random.choice((0, 1, 4, 8)), 0)
+            self.call("cuCtxCreate_v2", self.new("context"), self.random.choice((0, 1, 4, 8)), self.device())
         elif kind == 1:
             self.call("cuCtxPushCurrent_v2", context)
         elif kind == 2:
@@ -516,13 +521,41 @@ class Maker(Arguments):
         elif kind == 4 and context != "context0" and not self.names.some("graph", "graph_exec"):
             self.call("cuCtxDestroy_v2", context, ends=(context,))
         elif kind == 5:
-            self.call("cuDevicePrimaryCtxReset_v2" if self.chance(0.2) else "cuDevicePrimaryCtxRelease_v2", 0)
+            resets = self.chance(0.2)
+            self.call(
+                "cuDevicePrimaryCtxReset_v2" if resets else "cuDevicePrimaryCtxRelease_v2", self.device()
+            )
         elif kind == 6:
-            self.call("cuDevicePrimaryCtxRetain", self.new("context"), 0)
+            self.call("cuDevicePrimaryCtxRetain", self.new("context"), self.device())
         else:
             variant = self.random.choice([v for v in self.any if v.group == "context"])
             tokens, ends = self.of(variant)
             self.call(variant.symbol, *tokens, ends=tuple(ends))
+
+    def between_devices(self) -> None:
+        """Work of another context, on memory of both, with or without leave."""
+        context, other = self.names.some("context"), self.names.some("context")
+        kind = self.random.randrange(6)
+        if kind == 0:
+            self.call("cuCtxEnablePeerAccess", context, 0)
+        elif kind == 1:
+            self.call("cuMemcpyPeer", self.address(), context, self.address(), other, 64)
+        elif kind == 2:
+            self.call("cuMemcpyPeerAsync", self.address(), context, self.address(), other, 64, self.stream())
+        elif kind == 3:
+            self.call("cuDeviceCanAccessPeer", ["out", 4, None], self.device(), self.device())
+        else:
+            self.call("cuCtxPushCurrent_v2", context)
+            if self.chance(0.5):
+                self.call("cuModuleLoadData", self.new("module"), ["image"])
+                module = f"module{self.names.number - 1}"
+                name = ["text", self.random.choice(KERNELS)]
+                self.call("cuModuleGetFunction", self.new("function"), module, name)
+            self.allocate()
+            self.work()
+            self.events()
+            if self.chance(0.8):
+                self.call("cuCtxPopCurrent_v2", ["out", 8, None])
 
     def libraries(self) -> None:
         library = self.names.some("library")
@@ -595,4 +628,5 @@ IDEAS: list[Any] = [
     Maker.libraries,
     Maker.pools,
     Maker.pointers,
+    *RARER,
 ]
