@@ -70,6 +70,12 @@ def test_the_head_is_read_once(text: bytes) -> None:
         images.sources(text, 80)
 
 
+def test_a_refusal_is_short_whatever_it_names() -> None:
+    with pytest.raises(PtxError) as refused:
+        parse(f"{HEADER}.global .u64 n = {'9' * 1_000_000};\n{'.' + 'x' * 1_000_000};")
+    assert len(str(refused.value)) < 1000
+
+
 def test_what_expands_without_end_is_refused() -> None:
     """A kilobyte became 2 GB of text, and took eleven seconds."""
     text = HEADER.encode() + b" " * (128 << 20)

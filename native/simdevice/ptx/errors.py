@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 
+SHOWN = 300  # characters of what a text says: a number or a name may have a million
+
+
+def _cut(said: str) -> str:
+    return said if len(said) <= SHOWN else f"{said[:SHOWN]}..."
+
+
 class PtxError(Exception):
     """PTX that this compiler refuses: which kernel, which source line, its text and why."""
 
@@ -11,9 +18,9 @@ class PtxError(Exception):
         self.line = line
         self.text = text
         self.reason = reason
-        where = f"{kernel}: " if kernel else ""
-        what = f": {text}" if text else ""
-        super().__init__(f"{where}line {line}: {reason}{what}")
+        where = f"{_cut(kernel)}: " if kernel else ""
+        what = f": {_cut(text)}" if text else ""
+        super().__init__(f"{where}line {line}: {_cut(reason)}{what}")
 
 
 class LinkError(Exception):
