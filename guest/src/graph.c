@@ -254,7 +254,8 @@ CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, co
     return result;
 }
 
-/* Lists: asked without room they say how many there are; too much room is filled with NULL. */
+/* Lists: asked without a place for them they say how many there are; a place for none is an error if there
+ * are any; too much room is filled with NULL. */
 
 struct list {
     CUgraphNode *one, *other;
@@ -284,6 +285,9 @@ static void list_one(struct list *list, const struct gf_node *one, const struct 
 
 static CUresult finish(struct list *list, bool asked, size_t *count) {
     size_t room = *count;
+    if (asked && room == 0 && list->count > 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     *count = !asked || list->count < room ? list->count : room;
     for (size_t at = list->count; asked && at < room; at++) {
         if (list->one != NULL) {

@@ -73,8 +73,8 @@ CUresult cuGraphGetId(CUgraph handle, unsigned int *id) {
     return CUDA_SUCCESS;
 }
 
-/* What CUDA's lists of nodes have in common: how many there are if there is no room to write to, else as many
- * as fit, and NULL in what is left over. */
+/* What CUDA's lists of nodes have in common: how many there are if there is nowhere to write to, else as many
+ * as fit, which must be one at least if there are any, and NULL in what is left over. */
 struct list {
     CUgraphNode *nodes, *second;
     CUgraphEdgeData *edges;
@@ -97,6 +97,7 @@ static void put(struct list *list, const struct sim_node *first, const struct si
 }
 
 static CUresult finish(struct list *list, size_t *count) {
+    SIM_REQUIRE(!list->nodes || list->room > 0 || list->count == 0);
     if (list->lossy)
         return CUDA_ERROR_LOSSY_QUERY;
     if (list->nodes && list->count > list->room)

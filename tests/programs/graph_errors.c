@@ -207,6 +207,27 @@ static void update_while_captured(void) {
     OK(cuStreamDestroy(stream));
 }
 
+// A place for no node is no question for their number: that is asked without a place.
+static void lists_without_room(void) {
+    const CUgraphNode mark = (CUgraphNode)1;
+    CUgraphNode first, second, one = mark, other = mark;
+    CUgraph graph;
+    size_t number = 0;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddEmptyNode(&first, graph, NULL, 0));
+    OK(cuGraphAddEmptyNode(&second, graph, &first, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphGetNodes(graph, &one, &number));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphGetRootNodes(graph, &one, &number));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphGetEdges(graph, &one, &other, NULL, &number));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphNodeGetDependencies(second, &one, NULL, &number));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphNodeGetDependentNodes(first, &one, NULL, &number));
+    EXPECT(number == 0 && one == mark && other == mark);
+    number = 1;
+    OK(cuGraphGetNodes(graph, &one, &number));
+    EXPECT(number == 1 && one == first);
+    OK(cuGraphDestroy(graph));
+}
+
 int main(void) {
     start();
     destroyed_events();
@@ -264,6 +285,7 @@ int main(void) {
     EXPECT(kept == CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
     OK(cuGraphExecDestroy(exec));
 
+    lists_without_room();
     edges_with_data();
     upload_where_work_is_captured();
 

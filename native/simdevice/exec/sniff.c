@@ -106,17 +106,29 @@ static CUresult add_cubin(const void *image, size_t limit, struct sim_image_part
     return CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
-static bool is_text(const char *text, size_t size) {
-    for (size_t i = 0; i < size; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c >= 0x7f || (c < ' ' && (c < '\t' || c > '\r')))
-            return false;
-        if (c == '.' || c == '/')
-            return true;
-        if (c > ' ')
-            return false;
+/* Where white space and comments end; a comment that is not closed does not. */
+static const char *behind_blanks(const char *at, const char *end) {
+    while (at != NULL && at < end) {
+        size_t left = (size_t)(end - at);
+        if (*at == ' ' || (*at >= '\t' && *at <= '\r')) {
+            at++;
+        } else if (left >= 2 && memcmp(at, "//", 2) == 0) {
+            at = memchr(at, '\n', left);
+        } else if (left >= 2 && memcmp(at, "/*", 2) == 0) {
+            at = memmem(at + 2, left - 2, "*/", 2);
+            at = at != NULL ? at + 2 : NULL;
+        } else {
+            return at;
+        }
     }
-    return false;
+    return end;
+}
+
+/* NVIDIA's driver takes a text for PTX by its first word. */
+static bool is_ptx(const char *text, size_t size) {
+    static const char word[] = ".version";
+    const char *end = text + size, *at = behind_blanks(text, end);
+    return (size_t)(end - at) >= sizeof word - 1 && memcmp(at, word, sizeof word - 1) == 0;
 }
 
 CUresult sim_image_sniff(const void *image, size_t size, struct sim_image_parts *parts, char *log,
@@ -140,7 +152,7 @@ CUresult sim_image_sniff(const void *image, size_t size, struct sim_image_parts 
     }
     parts->kind = SIM_IMAGE_PTX;
     size_t length = size != 0 ? strnlen(text, size) : strlen(text);
-    if (!is_text(text, length))
+    if (!is_ptx(text, length))
         return bad(log, log_size, "the image is neither a fatbin nor PTX");
     return sim_image_parts_add(parts, text, length);
 }
