@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 SHOWN = 300  # characters of what a text says: a number or a name may have a million
 
 
