@@ -1,6 +1,7 @@
 /* The log of calls that failed, the same in the guest and in the simulated device. It is kept whether or not
  * somebody asks: the program may do so afterwards. Who includes this has included deviceless.c.h before. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -23,19 +24,28 @@ static void release_log(void) {
     pthread_mutex_unlock(&log_lock);
 }
 
+static void before_fork(void) {
+    pthread_mutex_lock(&registered_lock);
+    hold_log();
+}
+
+static void after_fork(void) {
+    release_log();
+    pthread_mutex_unlock(&registered_lock);
+}
+
 __attribute__((constructor)) static void prepare_log(void) {
     log_file = getenv("CUDA_LOG_FILE");
-    pthread_atfork(hold_log, release_log, release_log);
+    pthread_atfork(before_fork, after_fork, after_fork);
 }
 
 static void append_to(const char *path, const char *line) {
-    static bool told;
+    static atomic_flag told = ATOMIC_FLAG_INIT;
     FILE *file = fopen(path, "ae");
     if (file != NULL) {
         fputs(line, file);
         fclose(file);
-    } else if (!told) {
-        told = true;
+    } else if (!atomic_flag_test_and_set(&told)) {
         fprintf(stderr, "CUDA_LOG_FILE: %s: %s\n", path, strerror(errno));
     }
 }
@@ -56,11 +66,11 @@ static void keep(const char *message) {
     char line[LINE_MOST];
     struct timespec now;
     struct tm tm;
+    hold_log(); /* localtime_r has a lock too, which a child must not find held */
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &tm);
     snprintf(line, sizeof line, "[%02d:%02d:%02d.%03ld][%lu][CUDA][E] %s\n", tm.tm_hour, tm.tm_min, tm.tm_sec,
              now.tv_nsec / 1000000, (unsigned long)pthread_self(), message);
-    hold_log();
     memcpy(lines[written++ % MESSAGES], line, sizeof line);
     release_log();
     write_line(line);
