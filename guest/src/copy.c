@@ -505,8 +505,15 @@ CUresult gf_copy_staged(const struct gf_row_copy *c, uint64_t stream) {
         gf_window_work_enqueued();
         return copy_within(&to, &from, &extent, stream);
     }
-    return c->to_device ? copy_in(&to, &from, &extent, stream, true)
-                        : copy_out_behind(&to, &from, &extent, stream);
+    if (!c->to_device) {
+        return copy_out_behind(&to, &from, &extent, stream);
+    }
+    /* What a graph reads is read when the graph is there, whatever memory it is. */
+    if (gf_host_calls_pending() || gf_words_are_awaited() || is_of_others(from.address)) {
+        gf_window_copy_enqueued();
+        return copy_in_late(&to, &from, &extent, stream, false);
+    }
+    return copy_in(&to, &from, &extent, stream, true);
 }
 
 CUresult gf_copy_in_call(const struct gf_row_copy *c, uint64_t ticket) {

@@ -8,3 +8,5 @@
 #define ENTER        (void)0
 
 #include "driver_interop/deviceless.c.h"
+
+#include "driver_interop/error_log.c.h"

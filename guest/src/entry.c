@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "driver_interop/error_log.h"
 #include "functions.h"
 #include "signals.h"
 
@@ -56,4 +57,11 @@ void gf_trace_result(uint16_t function, CUresult result) {
     const char *name = NULL;
     gf_cuGetErrorName(result, &name);
     gf_trace("%s: %s", gf_functions[function].name, name != NULL ? name : "an unknown result");
+}
+
+void gf_failed(uint16_t function, CUresult result) {
+    if (result == CUDA_ERROR_NOT_SUPPORTED) {
+        gf_unsupported_tell(function);
+    }
+    gf_error_log_add(gf_functions[function].name, result);
 }

@@ -73,6 +73,8 @@ CUresult gf_enter_slow(void);
 /* Calls `initialise`; what other threads call meanwhile waits for it, as if cuInit had been called before. */
 CUresult gf_initialising(CUresult (*initialise)(void));
 void gf_trace_result(uint16_t function, CUresult result);
+/* Who is told that a call has failed. */
+void gf_failed(uint16_t function, CUresult result);
 CUresult gf_unsupported(uint16_t function);
 /* Of a call that was refused: stderr is told at the first one, the server of what is not carried. */
 void gf_unsupported_tell(uint16_t function);
@@ -131,8 +133,8 @@ static inline CUresult gf_may(uint16_t function, enum gf_needs needs) {
 /* What kernels have printed is there when a call that waited for them returns. */
 static inline CUresult gf_leave(uint16_t function, CUresult result) {
     gf_printed_settle();
-    if (__builtin_expect(result == CUDA_ERROR_NOT_SUPPORTED, 0)) {
-        gf_unsupported_tell(function);
+    if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
+        gf_failed(function, result);
     }
     if (__builtin_expect(atomic_load_explicit(&gf_log_level, memory_order_relaxed) >= GF_LOG_TRACE, 0)) {
         gf_trace_result(function, result);

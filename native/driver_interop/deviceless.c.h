@@ -1,5 +1,5 @@
 /* What a driver answers without its device, the same in the guest and in the simulated device: settings of
- * core dumps, logs, notifications. Who includes this defines DRIVER(name), how its functions are called, and
+ * core dumps, notifications. Who includes this defines DRIVER(name), how its functions are called, and
  * ENTER, which returns where cuInit was not called. */
 #include <pthread.h>
 #include <string.h>
@@ -10,19 +10,21 @@
             return CUDA_ERROR_INVALID_VALUE;                                                                 \
     } while (0)
 
-/* Registered callbacks; nothing that would call them ever happens. */
+/* Registered callbacks; but for logs, nothing that would call them ever happens. */
 enum { REGISTERED_MOST = 64, LOGS = 1, NOTIFICATIONS, DUMP_START, DUMP_COMPLETE };
 static pthread_mutex_t registered_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct registered {
-    int of; /* 0: free */
+    int of;                  /* 0: free */
+    CUlogsCallback callback; /* of logs */
+    void *data;
 } registered[REGISTERED_MOST];
 
-static CUresult enrol(int of, void **handle) {
+static CUresult enrol(const struct registered *one, void **handle) {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&registered_lock);
     for (int i = 0; i < REGISTERED_MOST && result != CUDA_SUCCESS; i++) {
         if (registered[i].of == 0) {
-            registered[i].of = of;
+            registered[i] = *one;
             *handle = &registered[i];
             result = CUDA_SUCCESS;
         }
@@ -44,51 +46,15 @@ static CUresult strike(int of, const void *handle) {
     return result;
 }
 
-CUresult DRIVER(cuLogsRegisterCallback)(CUlogsCallback callbackFunc, void *userData,
-                                        CUlogsCallbackHandle *callback_out) {
-    ENTER;
-    REQUIRE(callbackFunc != NULL && callback_out != NULL);
-    return enrol(LOGS, (void **)callback_out);
-}
-
-CUresult DRIVER(cuLogsUnregisterCallback)(CUlogsCallbackHandle callback) {
-    ENTER;
-    return strike(LOGS, callback);
-}
-
-/* Nothing is kept: this driver says what it has to say on stderr. */
-CUresult DRIVER(cuLogsCurrent)(CUlogIterator *iterator_out, unsigned flags) {
-    ENTER;
-    REQUIRE(iterator_out != NULL && flags == 0);
-    *iterator_out = 0;
-    return CUDA_SUCCESS;
-}
-
-CUresult DRIVER(cuLogsDumpToFile)(CUlogIterator *iterator, const char *pathToFile, unsigned flags) {
-    ENTER;
-    REQUIRE(pathToFile != NULL && flags == 0);
-    FILE *file = fopen(pathToFile, "a");
-    REQUIRE(file != NULL);
-    fclose(file);
-    return CUDA_SUCCESS;
-}
-
-CUresult DRIVER(cuLogsDumpToMemory)(CUlogIterator *iterator, char *buffer, size_t *size, unsigned flags) {
-    ENTER;
-    REQUIRE(buffer != NULL && size != NULL && *size > 0 && flags == 0);
-    buffer[0] = '\0';
-    *size = 0;
-    return CUDA_SUCCESS;
-}
-
 CUresult DRIVER(cuDeviceRegisterAsyncNotification)(CUdevice device, CUasyncCallback callbackFunc,
                                                    void *userData, CUasyncCallbackHandle *callback) {
     int count = 0;
     ENTER;
     REQUIRE(callbackFunc != NULL && callback != NULL);
     DRIVER(cuDeviceGetCount)(&count);
-    return device < 0 || device >= count ? CUDA_ERROR_INVALID_DEVICE
-                                         : enrol(NOTIFICATIONS, (void **)callback);
+    return device < 0 || device >= count
+               ? CUDA_ERROR_INVALID_DEVICE
+               : enrol(&(struct registered){.of = NOTIFICATIONS}, (void **)callback);
 }
 
 CUresult DRIVER(cuDeviceUnregisterAsyncNotification)(CUdevice device, CUasyncCallbackHandle callback) {
@@ -102,14 +68,14 @@ CUresult DRIVER(cuCoredumpRegisterStartCallback)(CUcoredumpStatusCallback callba
                                                  CUcoredumpCallbackHandle *callbackOut) {
     ENTER;
     REQUIRE(callback != NULL && callbackOut != NULL);
-    return enrol(DUMP_START, (void **)callbackOut);
+    return enrol(&(struct registered){.of = DUMP_START}, (void **)callbackOut);
 }
 
 CUresult DRIVER(cuCoredumpRegisterCompleteCallback)(CUcoredumpStatusCallback callback, void *userData,
                                                     CUcoredumpCallbackHandle *callbackOut) {
     ENTER;
     REQUIRE(callback != NULL && callbackOut != NULL);
-    return enrol(DUMP_COMPLETE, (void **)callbackOut);
+    return enrol(&(struct registered){.of = DUMP_COMPLETE}, (void **)callbackOut);
 }
 
 CUresult DRIVER(cuCoredumpDeregisterStartCallback)(CUcoredumpCallbackHandle callback) {

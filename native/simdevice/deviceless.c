@@ -6,3 +6,5 @@
 #define ENTER        SIM_TRY(sim_enter())
 
 #include "driver_interop/deviceless.c.h"
+
+#include "driver_interop/error_log.c.h"

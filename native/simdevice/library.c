@@ -208,7 +208,7 @@ CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary handle) {
 
 CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int most, CUlibrary handle) {
     struct sim_library *library;
-    SIM_REQUIRE(kernels && most);
+    SIM_REQUIRE(kernels || most == 0);
     SIM_TRY(acquire(handle, &library));
     CUresult result = CUDA_SUCCESS;
     for (uint32_t i = 0; i < most && i < sim_image_kernel_count(library->image) && result == CUDA_SUCCESS;

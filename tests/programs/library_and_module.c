@@ -24,6 +24,15 @@ int main(void) {
     FAILS(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&nothing, module, "no_such_kernel"));
     OK(cuLibraryGetKernelCount(&kernels, library));
     EXPECT(kernels == 12);
+    CUkernel all[13] = {NULL};
+    OK(cuLibraryEnumerateKernels(all, 13, library));
+    EXPECT(all[0] != NULL && all[11] != NULL && all[0] != all[11] && all[12] == NULL);
+    CUkernel first = NULL;
+    OK(cuLibraryEnumerateKernels(&first, 0, library)); // of none, none
+    EXPECT(first == NULL);
+    OK(cuLibraryEnumerateKernels(&first, 1, library));
+    EXPECT(first == all[0]);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuLibraryEnumerateKernels(NULL, 1, library));
     OK(cuKernelGetFunction(&from_kernel, add_kernel));
     OK(cuLibraryGetModule(&from_library, library));
     OK(cuModuleGetFunction(&from_module, from_library, "store"));

@@ -29,6 +29,7 @@ ALLOWED = {
     "monitor/service/tls.py": "whether a certificate holds today",
     "monitor/tenants/usage.py": "which day it is, for accounts",
     "monitor/views/stats/observatory.py": "stamps of the page's charts",
+    "native/driver_interop/error_log.c.h": "stamps of log lines",
     "native/simdevice/exec/services.c": "%globaltimer of PTX, which is the time of day",
     "guest/src/entry.c": "a condition that nobody waits on for a limited time",
     "guest/src/loading.c": "a condition that nobody waits on for a limited time",
