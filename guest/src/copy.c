@@ -9,6 +9,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "context.h"
+#include "driver_interop/volumes.h"
 #include "freed.h"
 #include "freeing.h"
 #include "functions.h"
@@ -571,25 +572,7 @@ CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
 }
 
 CUresult gf_copy_plane(const CUDA_MEMCPY2D *p, CUstream stream, bool behind) {
-    CUDA_MEMCPY3D volume = {
-        .srcXInBytes = p->srcXInBytes,
-        .srcY = p->srcY,
-        .srcMemoryType = p->srcMemoryType,
-        .srcHost = p->srcHost,
-        .srcDevice = p->srcDevice,
-        .srcArray = p->srcArray,
-        .srcPitch = p->srcPitch,
-        .dstXInBytes = p->dstXInBytes,
-        .dstY = p->dstY,
-        .dstMemoryType = p->dstMemoryType,
-        .dstHost = p->dstHost,
-        .dstDevice = p->dstDevice,
-        .dstArray = p->dstArray,
-        .dstPitch = p->dstPitch,
-        .WidthInBytes = p->WidthInBytes,
-        .Height = p->Height,
-        .Depth = 1,
-    };
+    const CUDA_MEMCPY3D volume = gf_volume_of_rows(p);
     return gf_copy_volume(&volume, stream, behind);
 }
 
@@ -597,29 +580,7 @@ CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bo
     if (p->srcLOD != 0 || p->dstLOD != 0) {
         return CUDA_ERROR_INVALID_VALUE; /* before the contexts are looked at */
     }
-    CUDA_MEMCPY3D volume = {
-        .srcXInBytes = p->srcXInBytes,
-        .srcY = p->srcY,
-        .srcZ = p->srcZ,
-        .srcMemoryType = p->srcMemoryType,
-        .srcHost = p->srcHost,
-        .srcDevice = p->srcDevice,
-        .srcArray = p->srcArray,
-        .srcPitch = p->srcPitch,
-        .srcHeight = p->srcHeight,
-        .dstXInBytes = p->dstXInBytes,
-        .dstY = p->dstY,
-        .dstZ = p->dstZ,
-        .dstMemoryType = p->dstMemoryType,
-        .dstHost = p->dstHost,
-        .dstDevice = p->dstDevice,
-        .dstArray = p->dstArray,
-        .dstPitch = p->dstPitch,
-        .dstHeight = p->dstHeight,
-        .WidthInBytes = p->WidthInBytes,
-        .Height = p->Height,
-        .Depth = p->Depth,
-    };
+    const CUDA_MEMCPY3D volume = gf_volume_between(p);
     bool waits = !behind && is_foreign(p->dstContext, p->srcContext);
     CUresult result = check_peers(p->dstContext, p->srcContext);
     if (result == CUDA_SUCCESS && waits) {

@@ -2,6 +2,7 @@
  * the box to `submit`, which decides whether the host waits ("API synchronization behavior" in CUDA's
  * manual). */
 #include "addresses.h"
+#include "driver_interop/volumes.h"
 #include "variance.h"
 #include "simdevice_implicit.h"
 #include "array.h"
@@ -373,23 +374,7 @@ static CUresult copy_volume(CUstream stream, const CUDA_MEMCPY3D *c, bool synchr
 static CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D *c, bool synchronous) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(c);
-    const CUDA_MEMCPY3D volume = {.srcXInBytes = c->srcXInBytes,
-                                  .srcY = c->srcY,
-                                  .srcMemoryType = c->srcMemoryType,
-                                  .srcHost = c->srcHost,
-                                  .srcDevice = c->srcDevice,
-                                  .srcArray = c->srcArray,
-                                  .srcPitch = c->srcPitch,
-                                  .dstXInBytes = c->dstXInBytes,
-                                  .dstY = c->dstY,
-                                  .dstMemoryType = c->dstMemoryType,
-                                  .dstHost = c->dstHost,
-                                  .dstDevice = c->dstDevice,
-                                  .dstArray = c->dstArray,
-                                  .dstPitch = c->dstPitch,
-                                  .WidthInBytes = c->WidthInBytes,
-                                  .Height = c->Height,
-                                  .Depth = 1};
+    const CUDA_MEMCPY3D volume = gf_volume_of_rows(c);
     return copy_volume(stream, &volume, synchronous);
 }
 
@@ -444,27 +429,7 @@ static CUresult copy_3d_peer(CUstream stream, const CUDA_MEMCPY3D_PEER *c, bool 
     SIM_TRY(sim_enter());
     SIM_REQUIRE(c && c->srcLOD == 0 && c->dstLOD == 0);
     SIM_TRY(check_peers(c->dstContext, c->srcContext, synchronous));
-    const CUDA_MEMCPY3D volume = {.srcXInBytes = c->srcXInBytes,
-                                  .srcY = c->srcY,
-                                  .srcZ = c->srcZ,
-                                  .srcMemoryType = c->srcMemoryType,
-                                  .srcHost = c->srcHost,
-                                  .srcDevice = c->srcDevice,
-                                  .srcArray = c->srcArray,
-                                  .srcPitch = c->srcPitch,
-                                  .srcHeight = c->srcHeight,
-                                  .dstXInBytes = c->dstXInBytes,
-                                  .dstY = c->dstY,
-                                  .dstZ = c->dstZ,
-                                  .dstMemoryType = c->dstMemoryType,
-                                  .dstHost = c->dstHost,
-                                  .dstDevice = c->dstDevice,
-                                  .dstArray = c->dstArray,
-                                  .dstPitch = c->dstPitch,
-                                  .dstHeight = c->dstHeight,
-                                  .WidthInBytes = c->WidthInBytes,
-                                  .Height = c->Height,
-                                  .Depth = c->Depth};
+    const CUDA_MEMCPY3D volume = gf_volume_between(c);
     return copy_volume(stream, &volume, synchronous);
 }
 
