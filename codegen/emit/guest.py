@@ -41,7 +41,7 @@ def refused(variant: Variant) -> str:
     ctype = asked.get(variant.capture)
     found = [p.name for p in variant.signature.params if p.ctype == ctype]
     if variant.stream == "implicit" and ctype == "CUstream":
-        found = ["stream"]
+        found = [f"{name} ? {name} : stream" for name in found] or ["stream"]
     if variant.capture is Capture.COPY and not found:
         found = ["CU_STREAM_LEGACY"]  # of an interface that is older than per-thread streams
     if ctype is not None and len(found) != 1:

@@ -100,7 +100,8 @@ CUresult gf_stream_device(CUstream stream, CUdevice *device);
 CUresult gf_stream_usable(const struct gf_stream *object);
 /* A function of the program, in the order of a stream. */
 CUresult gf_host_function(CUstream stream, CUhostFn function, void *data, unsigned sync_mode);
-CUresult gf_host_callback(CUstream stream, CUstreamCallback callback, void *data, unsigned flags);
+CUresult gf_host_callback(CUstream standard, CUstream stream, CUstreamCallback callback, void *data,
+                          unsigned flags);
 
 CUresult gf_occupancy_clusters(int *result, CUfunction function, const CUlaunchConfig *config,
                                bool largest_size);

@@ -9,6 +9,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "context.h"
+#include "driver_interop/volumes.h"
 #include "freed.h"
 #include "freeing.h"
 #include "functions.h"
@@ -222,8 +223,9 @@ struct copying {
     uint32_t context_id;
     uint64_t before; /* frames, when the first rows were asked for */
     struct gf_arrivals arrivals;
-    bool across; /* between two devices, which were waited for */
-    bool waits;  /* for the stream */
+    bool across;  /* between two devices, which were waited for */
+    bool waits;   /* for the stream */
+    bool unified; /* the program named addresses alone */
 };
 
 static CUresult copy_out(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
@@ -309,22 +311,27 @@ static bool is_shared(struct gf_side *side, const struct gf_extent *extent) {
     return shared || gf_mirror_find(side->address, false, &mirror);
 }
 
-static bool capture(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
-                    CUstream stream, CUresult *result) {
+static CUmemorytype type_of(const struct gf_side *side, const struct copying *copying) {
+    return copying->unified ? CU_MEMORYTYPE_UNIFIED
+                            : (side->device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
+}
+
+/* A copy of one row, as the program asked for it. */
+static bool capture(const struct gf_side *to, const struct gf_side *from, uint64_t size,
+                    const struct copying *copying, CUresult *result) {
+    CUmemorytype to_type = type_of(to, copying), from_type = type_of(from, copying);
     const CUDA_MEMCPY3D node = {
-        .srcMemoryType = from->device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST,
-        .srcHost = from->device ? NULL : (const void *)from->address,
-        .srcDevice = from->device ? from->address : 0,
-        .srcPitch = from->pitch,
-        .dstMemoryType = to->device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST,
-        .dstHost = to->device ? NULL : (void *)to->address,
-        .dstDevice = to->device ? to->address : 0,
-        .dstPitch = to->pitch,
-        .WidthInBytes = extent->width,
-        .Height = extent->rows,
+        .srcMemoryType = from_type,
+        .srcHost = from_type == CU_MEMORYTYPE_HOST ? (const void *)from->address : NULL,
+        .srcDevice = from_type == CU_MEMORYTYPE_HOST ? 0 : from->address,
+        .dstMemoryType = to_type,
+        .dstHost = to_type == CU_MEMORYTYPE_HOST ? (void *)to->address : NULL,
+        .dstDevice = to_type == CU_MEMORYTYPE_HOST ? 0 : to->address,
+        .WidthInBytes = size,
+        .Height = 1,
         .Depth = 1,
     };
-    return gf_capture_takes(stream, GF_FORM_MEMCPY, &node, result);
+    return gf_capture_takes(copying->handle, GF_FORM_MEMCPY, &node, result);
 }
 
 /* Finds out whose memory both sides are, and whether they may be copied. */
@@ -367,13 +374,14 @@ static CUresult copy_rows(struct gf_side to, struct gf_side from, struct gf_exte
                           struct copying *copying) {
     const uint64_t stream = copying->stream;
     const bool may_run_behind = copying->may_run_behind;
+    const struct gf_side given_to = to, given_from = from;
     bool shared;
     CUresult result = look(&to, &from, &extent, &shared);
     if (result != CUDA_SUCCESS) {
         return result;
     }
     join_rows(&to, &from, &extent);
-    if (gf_capture_any() && capture(&to, &from, &extent, copying->handle, &result)) {
+    if (gf_capture_any() && capture(&given_to, &given_from, extent.width, copying, &result)) {
         return result;
     }
     if (to.device != from.device) {
@@ -423,14 +431,17 @@ static CUresult end(struct copying *copying, CUresult copied) {
     return result;
 }
 
-static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent extent, CUstream stream,
-                     bool may_run_behind) {
-    struct copying copying = {.handle = stream, .may_run_behind = may_run_behind};
-    if (extent.width == 0 || extent.rows == 0) {
-        return gf_usable_stream(stream, &copying.stream);
+static CUresult copy_row(struct gf_side to, struct gf_side from, uint64_t size, struct copying copying) {
+    if (size == 0) {
+        return gf_usable_stream(copying.handle, &copying.stream);
     }
     CUresult result = begin(&copying);
-    return result == CUDA_SUCCESS ? end(&copying, copy_rows(to, from, extent, &copying)) : result;
+    return result == CUDA_SUCCESS ? end(&copying, copy_rows(to, from, (struct gf_extent){size, 1}, &copying))
+                                  : result;
+}
+
+static CUresult copy(struct gf_side to, struct gf_side from, uint64_t size, CUstream stream, bool behind) {
+    return copy_row(to, from, size, (struct copying){.handle = stream, .may_run_behind = behind});
 }
 
 static struct gf_side on_device(uint64_t address, uint64_t pitch) {
@@ -442,21 +453,21 @@ static struct gf_side on_host(const void *address, uint64_t pitch) {
 }
 
 CUresult gf_copy_in(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool behind) {
-    return copy(on_device(to, size), on_host(from, size), (struct gf_extent){size, 1}, stream, behind);
+    return copy(on_device(to, size), on_host(from, size), size, stream, behind);
 }
 
 CUresult gf_copy_out(void *to, CUdeviceptr from, size_t size, CUstream stream, bool behind) {
-    return copy(on_host(to, size), on_device(from, size), (struct gf_extent){size, 1}, stream, behind);
+    return copy(on_host(to, size), on_device(from, size), size, stream, behind);
 }
 
 CUresult gf_copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool behind) {
-    return copy(on_device(to, size), on_device(from, size), (struct gf_extent){size, 1}, stream, behind);
+    return copy(on_device(to, size), on_device(from, size), size, stream, behind);
 }
 
 CUresult gf_copy_unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool behind) {
-    return copy((struct gf_side){gf_address_is_device(to), to, size},
-                (struct gf_side){gf_address_is_device(from), from, size}, (struct gf_extent){size, 1}, stream,
-                behind);
+    return copy_row((struct gf_side){gf_address_is_device(to), to, size},
+                    (struct gf_side){gf_address_is_device(from), from, size}, size,
+                    (struct copying){.handle = stream, .may_run_behind = behind, .unified = true});
 }
 
 static CUresult check_peer(CUcontext handle) {
@@ -568,25 +579,7 @@ CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
 }
 
 CUresult gf_copy_plane(const CUDA_MEMCPY2D *p, CUstream stream, bool behind) {
-    CUDA_MEMCPY3D volume = {
-        .srcXInBytes = p->srcXInBytes,
-        .srcY = p->srcY,
-        .srcMemoryType = p->srcMemoryType,
-        .srcHost = p->srcHost,
-        .srcDevice = p->srcDevice,
-        .srcArray = p->srcArray,
-        .srcPitch = p->srcPitch,
-        .dstXInBytes = p->dstXInBytes,
-        .dstY = p->dstY,
-        .dstMemoryType = p->dstMemoryType,
-        .dstHost = p->dstHost,
-        .dstDevice = p->dstDevice,
-        .dstArray = p->dstArray,
-        .dstPitch = p->dstPitch,
-        .WidthInBytes = p->WidthInBytes,
-        .Height = p->Height,
-        .Depth = 1,
-    };
+    const CUDA_MEMCPY3D volume = gf_volume_of_rows(p);
     return gf_copy_volume(&volume, stream, behind);
 }
 
@@ -594,29 +587,7 @@ CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bo
     if (p->srcLOD != 0 || p->dstLOD != 0) {
         return CUDA_ERROR_INVALID_VALUE; /* before the contexts are looked at */
     }
-    CUDA_MEMCPY3D volume = {
-        .srcXInBytes = p->srcXInBytes,
-        .srcY = p->srcY,
-        .srcZ = p->srcZ,
-        .srcMemoryType = p->srcMemoryType,
-        .srcHost = p->srcHost,
-        .srcDevice = p->srcDevice,
-        .srcArray = p->srcArray,
-        .srcPitch = p->srcPitch,
-        .srcHeight = p->srcHeight,
-        .dstXInBytes = p->dstXInBytes,
-        .dstY = p->dstY,
-        .dstZ = p->dstZ,
-        .dstMemoryType = p->dstMemoryType,
-        .dstHost = p->dstHost,
-        .dstDevice = p->dstDevice,
-        .dstArray = p->dstArray,
-        .dstPitch = p->dstPitch,
-        .dstHeight = p->dstHeight,
-        .WidthInBytes = p->WidthInBytes,
-        .Height = p->Height,
-        .Depth = p->Depth,
-    };
+    const CUDA_MEMCPY3D volume = gf_volume_between(p);
     bool waits = !behind && is_foreign(p->dstContext, p->srcContext);
     CUresult result = check_peers(p->dstContext, p->srcContext);
     if (result == CUDA_SUCCESS && waits) {

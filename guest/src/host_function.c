@@ -16,9 +16,10 @@ CUresult gf_host_function(CUstream stream, CUhostFn function, void *data, unsign
     return gf_host_call_function(wire, function, data);
 }
 
-CUresult gf_host_callback(CUstream stream, CUstreamCallback callback, void *data, unsigned flags) {
+CUresult gf_host_callback(CUstream standard, CUstream stream, CUstreamCallback callback, void *data,
+                          unsigned flags) {
     (void)flags;
     uint64_t wire;
-    CUresult result = gf_usable_stream(stream, &wire);
+    CUresult result = gf_usable_stream(stream == NULL ? standard : stream, &wire);
     return result == CUDA_SUCCESS ? gf_host_call_callback(wire, stream, callback, data) : result;
 }

@@ -189,10 +189,10 @@ CUresult gf_cuMemHostUnregister(void *p) {
 
 CUresult gf_cuMemHostGetFlags(unsigned *pFlags, void *p) {
     struct gf_host_range range;
-    if (pFlags == NULL || !gf_host_find((uint64_t)p, &range) || range.registered) {
+    if (pFlags == NULL || !gf_host_find((uint64_t)p, &range)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *pFlags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP; /* as the driver says of all memory it allocates */
+    *pFlags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP; /* as the driver says of all that is page-locked */
     return CUDA_SUCCESS;
 }
 

@@ -23,7 +23,7 @@ CUresult gf_get_proc_address(const char *symbol, void **function, int version, c
         CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     if (function)
         *function = NULL;
-    if (!symbol || flags & ~known || flags == known)
+    if (!symbol || flags & ~known)
         return CUDA_ERROR_INVALID_VALUE;
     if (symbol[0] == '\0')
         gf_runtime_asks(1);
@@ -32,7 +32,8 @@ CUresult gf_get_proc_address(const char *symbol, void **function, int version, c
     int has_twin = 0;
     for (; end < gf_symbol_count && !strcmp(gf_symbols[end].name, symbol); end++)
         has_twin |= gf_symbols[end].per_thread;
-    /* A function without a stream is the same with either default stream. */
+    /* A function without a stream is the same with either default stream; of both, a thread's own goes first.
+     */
     int per_thread = has_twin && flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     const struct gf_symbol *found = NULL;
     for (size_t i = begin; i < end; i++)

@@ -2,6 +2,7 @@
  * the box to `submit`, which decides whether the host waits ("API synchronization behavior" in CUDA's
  * manual). */
 #include "addresses.h"
+#include "driver_interop/volumes.h"
 #include "variance.h"
 #include "simdevice_implicit.h"
 #include "array.h"
@@ -32,7 +33,7 @@ struct copy_op {
     struct box box;
     void *staging;
     bool to_device;
-    CUmemorytype to_type, from_type;
+    CUDA_MEMCPY3D as; /* it was asked for */
 };
 
 static void move(const void *what) {
@@ -60,38 +61,9 @@ static void drop(struct sim_op *op) {
         sim_release(copy->box.from.array);
 }
 
-/* A place in an array as the descriptors name it. */
-static CUarray name_place(const struct plane *plane, size_t *x, size_t *y, size_t *z) {
-    uint64_t offset = plane->address - plane->array->level.address;
-    *z = offset / plane->slice;
-    *y = offset % plane->slice / plane->pitch;
-    *x = offset % plane->slice % plane->pitch;
-    return SIM_POINTER(CUarray, plane->array);
-}
-
-/* A box of rows as CUDA_MEMCPY3D has it. */
 static void describe(const struct sim_op *op, struct sim_node_work *work) {
-    const struct copy_op *copy = (const struct copy_op *)op;
-    const struct plane *to = &copy->box.to, *from = &copy->box.from;
-    CUDA_MEMCPY3D *c = &work->params.memcpy.copyParams;
     work->params.type = CU_GRAPH_NODE_TYPE_MEMCPY;
-    *c = (CUDA_MEMCPY3D){.srcMemoryType = copy->from_type,
-                         .srcHost = (const void *)from->address,
-                         .srcDevice = from->address,
-                         .srcPitch = from->pitch,
-                         .srcHeight = from->pitch ? from->slice / from->pitch : 0,
-                         .dstMemoryType = copy->to_type,
-                         .dstHost = (void *)to->address,
-                         .dstDevice = to->address,
-                         .dstPitch = to->pitch,
-                         .dstHeight = to->pitch ? to->slice / to->pitch : 0,
-                         .WidthInBytes = copy->box.width,
-                         .Height = copy->box.height,
-                         .Depth = copy->box.depth};
-    if (from->array)
-        c->srcArray = name_place(from, &c->srcXInBytes, &c->srcY, &c->srcZ);
-    if (to->array)
-        c->dstArray = name_place(to, &c->dstXInBytes, &c->dstY, &c->dstZ);
+    work->params.memcpy.copyParams = ((const struct copy_op *)op)->as;
 }
 
 static const struct sim_op_class copy_class = {.run = SIM_WORK(run), .describe = describe, .drop = drop};
@@ -137,13 +109,13 @@ static bool is_on_device(const struct sim_span *span) {
 }
 
 /* The operation (NULL: there is nothing to copy), and what is known of the two sides. */
-static CUresult prepare(const struct box *box, CUmemorytype to_type, CUmemorytype from_type,
-                        struct sim_span *to, struct sim_span *from, struct copy_op **op) {
+static CUresult prepare(const struct box *box, const CUDA_MEMCPY3D *as, struct sim_span *to,
+                        struct sim_span *from, struct copy_op **op) {
     *op = NULL;
     if (!box->width || !box->height || !box->depth)
         return CUDA_SUCCESS;
-    SIM_TRY(look(to_type, &box->to, box, to));
-    SIM_TRY(look(from_type, &box->from, box, from));
+    SIM_TRY(look(as->dstMemoryType, &box->to, box, to));
+    SIM_TRY(look(as->srcMemoryType, &box->from, box, from));
     SIM_REQUIRE(!to->read_only);
     *op = sim_op_new(sizeof **op, &copy_class);
     if (!*op)
@@ -155,8 +127,7 @@ static CUresult prepare(const struct box *box, CUmemorytype to_type, CUmemorytyp
         sim_retain(box->from.array);
     (*op)->op.reaches = reach(to) | reach(from);
     (*op)->to_device = is_on_device(to);
-    (*op)->to_type = to_type;
-    (*op)->from_type = from_type;
+    (*op)->as = *as;
     return CUDA_SUCCESS;
 }
 
@@ -197,11 +168,11 @@ static CUresult submit_prepared(struct sim_stream *stream, struct copy_op *op, c
     return wait ? sim_submit_and_wait(stream, &op->op) : sim_submit_and_forget(stream, &op->op);
 }
 
-static CUresult submit(struct sim_stream *stream, const struct box *box, CUmemorytype to_type,
-                       CUmemorytype from_type, bool synchronous) {
+static CUresult submit(struct sim_stream *stream, const struct box *box, const CUDA_MEMCPY3D *as,
+                       bool synchronous) {
     struct sim_span to, from;
     struct copy_op *op;
-    SIM_TRY(prepare(box, to_type, from_type, &to, &from, &op));
+    SIM_TRY(prepare(box, as, &to, &from, &op));
     if (!op)
         return CUDA_SUCCESS;
     if (!synchronous && sim_stream_captured(stream)) /* the host's memory is read when the graph runs */
@@ -219,11 +190,10 @@ static CUresult submit(struct sim_stream *stream, const struct box *box, CUmemor
     return refused;
 }
 
-static CUresult copy_box(CUstream handle, const struct box *box, CUmemorytype to, CUmemorytype from,
-                         bool synchronous) {
+static CUresult copy_box(CUstream handle, const struct box *box, const CUDA_MEMCPY3D *as, bool synchronous) {
     struct sim_stream *stream;
     SIM_TRY(sim_stream_acquire(handle, &stream));
-    CUresult result = submit(stream, box, to, from, synchronous);
+    CUresult result = submit(stream, box, as, synchronous);
     sim_release(stream);
     return result;
 }
@@ -231,7 +201,17 @@ static CUresult copy_box(CUstream handle, const struct box *box, CUmemorytype to
 static CUresult copy(CUstream handle, CUmemorytype to_type, uint64_t to, CUmemorytype from_type,
                      uint64_t from, size_t size, bool synchronous) {
     const struct box box = {{to, 0, 0, NULL}, {from, 0, 0, NULL}, size, 1, 1};
-    return copy_box(handle, &box, to_type, from_type, synchronous);
+    CUDA_MEMCPY3D as = {
+        .srcMemoryType = from_type, .dstMemoryType = to_type, .WidthInBytes = size, .Height = 1, .Depth = 1};
+    if (from_type == CU_MEMORYTYPE_HOST)
+        as.srcHost = (const void *)from;
+    else
+        as.srcDevice = from;
+    if (to_type == CU_MEMORYTYPE_HOST)
+        as.dstHost = (void *)to;
+    else
+        as.dstDevice = to;
+    return copy_box(handle, &box, &as, synchronous);
 }
 
 CUresult sim_cuMemcpy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t size) {
@@ -332,24 +312,17 @@ static CUresult locate_in_array(const struct side *side, const struct box *box, 
     return CUDA_SUCCESS;
 }
 
-static CUresult locate(const struct side *side, const struct box *box, struct plane *plane,
-                       CUmemorytype *type) {
+static CUresult locate(const struct side *side, const struct box *box, struct plane *plane) {
     uint64_t base;
     switch (side->type) {
     case CU_MEMORYTYPE_HOST:
-        *type = CU_MEMORYTYPE_HOST;
         base = (uint64_t)side->host;
         break;
     case CU_MEMORYTYPE_DEVICE:
-        *type = CU_MEMORYTYPE_DEVICE;
-        base = side->device;
-        break;
     case CU_MEMORYTYPE_UNIFIED:
-        *type = CU_MEMORYTYPE_UNIFIED;
         base = side->device;
         break;
     case CU_MEMORYTYPE_ARRAY:
-        *type = CU_MEMORYTYPE_ARRAY;
         return locate_in_array(side, box, plane);
     default:
         return CUDA_ERROR_INVALID_VALUE;
@@ -371,10 +344,13 @@ static CUresult locate(const struct side *side, const struct box *box, struct pl
 }
 
 /* The box's two planes, with references to arrays that `let_go` drops, also after an error. */
-static CUresult locate_sides(const struct side *to, const struct side *from, struct box *box,
-                             CUmemorytype *to_type, CUmemorytype *from_type) {
-    SIM_TRY(locate(to, box, &box->to, to_type));
-    return locate(from, box, &box->from, from_type);
+static CUresult locate_sides(const CUDA_MEMCPY3D *c, struct box *box) {
+    const struct side to = {c->dstMemoryType, c->dstHost,  c->dstDevice, c->dstXInBytes, c->dstY,
+                            c->dstZ,          c->dstPitch, c->dstHeight, c->dstArray};
+    const struct side from = {c->srcMemoryType, c->srcHost,  c->srcDevice, c->srcXInBytes, c->srcY,
+                              c->srcZ,          c->srcPitch, c->srcHeight, c->srcArray};
+    SIM_TRY(locate(&to, box, &box->to));
+    return locate(&from, box, &box->from);
 }
 
 static void let_go(const struct box *box) {
@@ -384,15 +360,13 @@ static void let_go(const struct box *box) {
         sim_release(box->from.array);
 }
 
-static CUresult copy_sides(CUstream stream, const struct side *to, const struct side *from, size_t width,
-                           size_t height, size_t depth, bool synchronous) {
-    struct box box = {.width = width, .height = height, .depth = depth};
-    CUmemorytype to_type, from_type;
-    if (!width || !height || !depth)
+static CUresult copy_volume(CUstream stream, const CUDA_MEMCPY3D *c, bool synchronous) {
+    struct box box = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
+    if (!box.width || !box.height || !box.depth)
         return sim_refuse_stream(stream); /* whatever else it says */
-    CUresult result = locate_sides(to, from, &box, &to_type, &from_type);
+    CUresult result = locate_sides(c, &box);
     if (result == CUDA_SUCCESS)
-        result = copy_box(stream, &box, to_type, from_type, synchronous);
+        result = copy_box(stream, &box, c, synchronous);
     let_go(&box);
     return result;
 }
@@ -400,11 +374,8 @@ static CUresult copy_sides(CUstream stream, const struct side *to, const struct 
 static CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D *c, bool synchronous) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(c);
-    const struct side to = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, 0,
-                            c->dstPitch,      0,          c->dstArray};
-    const struct side from = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, 0,
-                              c->srcPitch,      0,          c->srcArray};
-    return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, 1, synchronous);
+    const CUDA_MEMCPY3D volume = gf_volume_of_rows(c);
+    return copy_volume(stream, &volume, synchronous);
 }
 
 static CUresult check_pitch(const CUDA_MEMCPY2D *c) {
@@ -426,33 +397,21 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream stream) {
     return copy_2d(stream, c, false);
 }
 
-static void sides_of(const CUDA_MEMCPY3D *c, struct side *to, struct side *from) {
-    *to = (struct side){c->dstMemoryType, c->dstHost,  c->dstDevice, c->dstXInBytes, c->dstY,
-                        c->dstZ,          c->dstPitch, c->dstHeight, c->dstArray};
-    *from = (struct side){c->srcMemoryType, c->srcHost,  c->srcDevice, c->srcXInBytes, c->srcY,
-                          c->srcZ,          c->srcPitch, c->srcHeight, c->srcArray};
-}
-
 static CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D *c, bool synchronous) {
-    struct side to, from;
     SIM_TRY(sim_enter());
     SIM_REQUIRE(c && c->srcLOD == 0 && c->dstLOD == 0);
-    sides_of(c, &to, &from);
-    return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, c->Depth, synchronous);
+    return copy_volume(stream, c, synchronous);
 }
 
 CUresult sim_copy_op(const CUDA_MEMCPY3D *c, struct sim_op **out) {
-    struct side to, from;
-    struct sim_span to_span, from_span;
+    struct sim_span to, from;
     struct copy_op *op = NULL;
-    CUmemorytype to_type, from_type;
     SIM_REQUIRE(c->srcLOD == 0 && c->dstLOD == 0);
     SIM_REQUIRE(c->WidthInBytes && c->Height && c->Depth);
     struct box box = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
-    sides_of(c, &to, &from);
-    CUresult result = locate_sides(&to, &from, &box, &to_type, &from_type);
+    CUresult result = locate_sides(c, &box);
     if (result == CUDA_SUCCESS)
-        result = prepare(&box, to_type, from_type, &to_span, &from_span, &op);
+        result = prepare(&box, c, &to, &from, &op);
     let_go(&box);
     *out = op ? &op->op : NULL;
     return result;
@@ -470,11 +429,8 @@ static CUresult copy_3d_peer(CUstream stream, const CUDA_MEMCPY3D_PEER *c, bool 
     SIM_TRY(sim_enter());
     SIM_REQUIRE(c && c->srcLOD == 0 && c->dstLOD == 0);
     SIM_TRY(check_peers(c->dstContext, c->srcContext, synchronous));
-    const struct side to = {c->dstMemoryType, c->dstHost,  c->dstDevice, c->dstXInBytes, c->dstY,
-                            c->dstZ,          c->dstPitch, c->dstHeight, c->dstArray};
-    const struct side from = {c->srcMemoryType, c->srcHost,  c->srcDevice, c->srcXInBytes, c->srcY,
-                              c->srcZ,          c->srcPitch, c->srcHeight, c->srcArray};
-    return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, c->Depth, synchronous);
+    const CUDA_MEMCPY3D volume = gf_volume_between(c);
+    return copy_volume(stream, &volume, synchronous);
 }
 
 CUresult sim_cuMemcpy3DPeer(CUstream stream, const CUDA_MEMCPY3D_PEER *c) {

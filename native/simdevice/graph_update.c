@@ -17,10 +17,24 @@ static bool same_place(CUmemorytype type, uint64_t before, uint64_t after) {
     return known_before == known_after && (!known_before || first.device == second.device);
 }
 
+/* Whose memory an end of a copy is, by whatever name: an array's, a device's or the program's. */
+static CUmemorytype kind_of(CUmemorytype type, const void *host, CUdeviceptr device) {
+    struct sim_range range;
+    if (type == CU_MEMORYTYPE_ARRAY)
+        return type;
+    if (!sim_ranges_find(&sim_memory, type == CU_MEMORYTYPE_HOST ? (uint64_t)host : device, &range))
+        return type == CU_MEMORYTYPE_DEVICE ? type : CU_MEMORYTYPE_HOST;
+    return range.kind == SIM_RANGE_HOST || range.kind == SIM_RANGE_REGISTERED ? CU_MEMORYTYPE_HOST
+                                                                              : CU_MEMORYTYPE_DEVICE;
+}
+
 static bool copies_alike(const CUDA_MEMCPY3D *before, const CUDA_MEMCPY3D *after) {
-    return before->srcMemoryType == after->srcMemoryType && before->dstMemoryType == after->dstMemoryType &&
-           same_place(before->srcMemoryType, before->srcDevice, after->srcDevice) &&
-           same_place(before->dstMemoryType, before->dstDevice, after->dstDevice);
+    CUmemorytype from = kind_of(before->srcMemoryType, before->srcHost, before->srcDevice);
+    CUmemorytype to = kind_of(before->dstMemoryType, before->dstHost, before->dstDevice);
+    return from == kind_of(after->srcMemoryType, after->srcHost, after->srcDevice) &&
+           to == kind_of(after->dstMemoryType, after->dstHost, after->dstDevice) &&
+           same_place(from, before->srcDevice, after->srcDevice) &&
+           same_place(to, before->dstDevice, after->dstDevice);
 }
 
 /* Of a 2-D fill only the address and the value may change. */

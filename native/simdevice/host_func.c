@@ -1,5 +1,6 @@
 /* Host functions and callbacks in streams. */
 #include "graph.h"
+#include "simdevice_implicit.h"
 #include "stream.h"
 
 struct host_op {
@@ -39,10 +40,10 @@ static const struct sim_op_class function_class = {
 static const struct sim_op_class callback_class = {
     .run = call_callback, .may_block = true, .even_after_error = true};
 
-static CUresult submit(CUstream handle, const struct sim_op_class *class, CUhostFn function,
-                       CUstreamCallback callback, void *user) {
+static CUresult submit(CUstream standard, CUstream handle, const struct sim_op_class *class,
+                       CUhostFn function, CUstreamCallback callback, void *user) {
     struct sim_stream *stream;
-    SIM_TRY(sim_stream_acquire(handle, &stream));
+    SIM_TRY(sim_stream_acquire(handle ? handle : standard, &stream));
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     struct host_op *op = sim_op_new(sizeof *op, class);
     if (op) {
@@ -69,7 +70,7 @@ CUresult sim_host_op(const CUDA_HOST_NODE_PARAMS_v2 *params, struct sim_op **out
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *user) {
     SIM_REQUIRE(function);
-    return submit(stream, &function_class, function, NULL, user);
+    return submit(CU_STREAM_LEGACY, stream, &function_class, function, NULL, user);
 }
 
 CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *user, unsigned int sync_mode) {
@@ -77,7 +78,8 @@ CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *user, uns
     return cuLaunchHostFunc(stream, function, user);
 }
 
-CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *user, unsigned int flags) {
+CUresult sim_cuStreamAddCallback(CUstream standard, CUstream stream, CUstreamCallback callback, void *user,
+                                 unsigned int flags) {
     SIM_REQUIRE(callback && flags == 0);
-    return submit(stream, &callback_class, NULL, callback, user);
+    return submit(standard, stream, &callback_class, NULL, callback, user);
 }

@@ -159,6 +159,7 @@ static void test_lookup(void) {
     FINDS("cuGraphInstantiate", 12000, 0, cuGraphInstantiateWithFlags);
     FINDS("cuLaunchKernel", 7000, per_thread, cuLaunchKernel_ptsz);
     FINDS("cuLaunchKernel", 7000, CU_GET_PROC_ADDRESS_LEGACY_STREAM, cuLaunchKernel);
+    FINDS("cuLaunchKernel", 7000, CU_GET_PROC_ADDRESS_LEGACY_STREAM | per_thread, cuLaunchKernel_ptsz);
     FINDS("cuMemcpyHtoD", 13000, per_thread, cuMemcpyHtoD_v2_ptds);
     FINDS("cuMemAlloc", 13000, per_thread, cuMemAlloc_v2);
     LACKS("", 0, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);

@@ -116,7 +116,8 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD32(end - 8, 0, 2));
     OK(cuMemcpy(end - 8, memory, 8)); // by its address alone it is the program's
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(host + 1));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostGetFlags(&flags, host)); // of allocations alone
+    OK(cuMemHostGetFlags(&flags, host));
+    EXPECT(flags == (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
     OK(cuMemHostUnregister(host));
     FAILS(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(host));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister(NULL, bytes, 0));

@@ -49,6 +49,9 @@ int main(void) {
     EXPECT(resolve("cuGetProcAddress", 11030, 0) != resolve("cuGetProcAddress", 12000, 0));
     EXPECT(resolve("cuStreamSynchronize", 7000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) !=
            resolve("cuStreamSynchronize", 7000, 0));
+    EXPECT(resolve("cuStreamSynchronize", 7000,
+                   CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) ==
+           resolve("cuStreamSynchronize", 7000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM));
     EXPECT(resolve("cuNoSuchFunction", 13000, 0) == NULL);
     EXPECT(resolve("cuLibraryLoadData", 11000, 0) == NULL);
     EXPECT(resolve("", 0, 0) == NULL);
