@@ -145,7 +145,9 @@ CUresult gf_node_get(const struct gf_node *node, enum gf_form form, void *params
 CUresult gf_node_set(struct gf_node *node, enum gf_form form, const void *params) {
     gf_graphs_lock();
     bool same = gf_form_type(form, params) == node->params.type;
+    bool is_child = node->params.type == CU_GRAPH_NODE_TYPE_GRAPH;
     CUresult result = !same                      ? CUDA_ERROR_INVALID_VALUE
+                      : is_child                 ? gf_node_set_child(node, form, params)
                       : gf_params_is_fixed(node) ? CUDA_ERROR_NOT_SUPPORTED
                                                  : gf_params_set(node, form, params);
     gf_graphs_unlock();

@@ -95,6 +95,8 @@ struct gf_node *gf_model_find(struct gf_model *model, uint64_t origin);
 /* A node without handle and edges at the end of a model. */
 CUresult gf_node_add(struct gf_model *model, enum gf_form form, const void *params, struct gf_node **added);
 CUresult gf_node_publish(struct gf_node *node, CUgraphNode *handle);
+/* Puts another child graph in the place of a published node's, whose handles end. */
+CUresult gf_node_set_child(struct gf_node *node, enum gf_form form, const void *params);
 /* Whether such an edge may lead from a node to one of that type. */
 bool gf_is_edge(CUgraphNodeType type, const struct gf_node *from, const CUgraphEdgeData *data);
 CUresult gf_node_depend(struct gf_node *node, struct gf_node *from, const CUgraphEdgeData *data);

@@ -275,6 +275,46 @@ bool gf_model_is_single(const struct gf_model *model) {
 
 /* Handles */
 
+static CUresult publish_bodies(struct gf_node *node, struct gf_graph_node *object) {
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < node->body_count && result == CUDA_SUCCESS; i++) {
+        struct gf_model *body = node->bodies[i];
+        if (body->handle == 0) {
+            result = gf_model_publish(body, object, &node->body_handles[i]);
+        } else { /* a graph of the program's that moves here */
+            node->body_handles[i] = (CUgraph)body->handle;
+            gf_object_give(gf_graph_find(node->body_handles[i]), object);
+        }
+    }
+    if (node->params.type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        node->params.graph =
+            (CUDA_CHILD_GRAPH_NODE_PARAMS){node->body_handles[0], CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID};
+    }
+    return result;
+}
+
+CUresult gf_node_set_child(struct gf_node *node, enum gf_form form, const void *params) {
+    struct gf_node given = {.model = node->model};
+    if (gf_node_is_captured(node)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (gf_model_has_memory(node->bodies[0])) { /* which is there once, and stays */
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    CUresult result = gf_params_set(&given, form, params);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    uint64_t before = node->bodies[0]->handle;
+    gf_objects_release(gf_object_end(gf_graph_find((CUgraph)before), before));
+    gf_model_free(node->bodies[0]);
+    node->bodies[0] = given.bodies[0];
+    node->bodies[0]->parent = node;
+    free(given.bodies);
+    free(given.body_handles);
+    return publish_bodies(node, gf_graph_node_find((CUgraphNode)node->handle));
+}
+
 CUresult gf_node_publish(struct gf_node *node, CUgraphNode *handle) {
     uint64_t made;
     struct gf_graph_node *object = gf_graph_node_new(&made);
@@ -292,21 +332,7 @@ CUresult gf_node_publish(struct gf_node *node, CUgraphNode *handle) {
     if (handle != NULL) {
         *handle = (CUgraphNode)made;
     }
-    CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < node->body_count && result == CUDA_SUCCESS; i++) {
-        struct gf_model *body = node->bodies[i];
-        if (body->handle == 0) {
-            result = gf_model_publish(body, object, &node->body_handles[i]);
-        } else { /* a graph of the program's that moves here */
-            node->body_handles[i] = (CUgraph)body->handle;
-            gf_object_give(gf_graph_find(node->body_handles[i]), object);
-        }
-    }
-    if (node->params.type == CU_GRAPH_NODE_TYPE_GRAPH) {
-        node->params.graph =
-            (CUDA_CHILD_GRAPH_NODE_PARAMS){node->body_handles[0], CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID};
-    }
-    return result;
+    return publish_bodies(node, object);
 }
 
 CUresult gf_model_publish(struct gf_model *model, void *owner, CUgraph *handle) {

@@ -7,14 +7,26 @@
 
 static _Atomic uint32_t next_id = 1;
 
-static void free_retired(struct sim_exec *exec) {
-    while (exec->retired) {
-        struct sim_retired *retired = exec->retired;
-        exec->retired = retired->next;
+/* With both locks held, or by the last who knows the graph. */
+static void free_retired(struct sim_exec *exec, uint64_t launches) {
+    struct sim_retired **place = &exec->retired;
+    while (*place && (*place)->launches > launches)
+        place = &(*place)->next;
+    while (*place) {
+        struct sim_retired *retired = *place;
+        *place = retired->next;
         sim_graph_free(retired->graph);
         sim_plan_free(&retired->plan);
         free(retired);
     }
+}
+
+void sim_exec_free_retired(struct sim_exec *exec, uint64_t launches) {
+    pthread_mutex_lock(&exec->lock);
+    sim_graphs_lock();
+    free_retired(exec, launches);
+    sim_graphs_unlock();
+    pthread_mutex_unlock(&exec->lock);
 }
 
 /* In whichever thread lets go of it last: the program's, or the one that ends its last launch. */
@@ -23,7 +35,7 @@ static void destroy(void *pointer) {
     if (exec->last)
         sim_op_release(exec->last);
     sim_graphs_lock();
-    free_retired(exec);
+    free_retired(exec, exec->launches);
     sim_graph_free(exec->graph);
     sim_graphs_unlock();
     sim_plan_free(&exec->plan);
@@ -127,13 +139,17 @@ static CUresult prepare_again(struct sim_exec *exec, struct sim_graph *graph) {
     return result;
 }
 
+/* What was retired while no launch is under way. */
+static void free_if_idle(struct sim_exec *exec) {
+    if (!exec->last || sim_op_done(exec->last))
+        free_retired(exec, exec->launches);
+}
+
 CUresult sim_exec_remake(struct sim_exec *exec, struct sim_graph *graph) {
     struct sim_retired *retired = malloc(sizeof *retired);
     if (!retired)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!exec->last || sim_op_done(exec->last))
-        free_retired(exec);
-    *retired = (struct sim_retired){exec->retired, exec->graph, exec->plan};
+    *retired = (struct sim_retired){exec->retired, exec->launches, exec->graph, exec->plan};
     CUresult result = prepare_again(exec, graph);
     if (result != CUDA_SUCCESS) {
         exec->graph = retired->graph;
@@ -147,6 +163,7 @@ CUresult sim_exec_remake(struct sim_exec *exec, struct sim_graph *graph) {
         source->instances--;
     graph->instances++;
     exec->source = graph->object.handle;
+    free_if_idle(exec);
     return CUDA_SUCCESS;
 }
 
@@ -164,10 +181,9 @@ CUresult sim_exec_take_holds(struct sim_exec *exec, struct sim_graph *to, const 
     to->holds = NULL;
     to->hold_count = 0;
     CUresult result = sim_user_copy_all(from, to) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    *retired = (struct sim_retired){.next = exec->retired, .graph = before};
+    *retired = (struct sim_retired){.next = exec->retired, .launches = exec->launches, .graph = before};
     exec->retired = retired;
-    if (!exec->last || sim_op_done(exec->last))
-        free_retired(exec);
+    free_if_idle(exec);
     return result;
 }
 

@@ -29,6 +29,7 @@ struct sim_plan {
 /* What launches that are under way may still run, of an executable graph that has become another one. */
 struct sim_retired {
     struct sim_retired *next;
+    uint64_t launches; /* that there had been by then */
     struct sim_graph *graph;
     struct sim_plan plan;
 };
@@ -41,7 +42,8 @@ struct sim_exec {
     struct sim_graph *graph;
     struct sim_plan plan;
     struct sim_op *last; /* the end of the last launch, or NULL */
-    struct sim_retired *retired;
+    uint64_t launches;
+    struct sim_retired *retired; /* the last one first */
     uint64_t source; /* the handle of the graph that it was made from, or by which it was last remade */
     bool has_memory, has_conditions;
 };
@@ -58,6 +60,8 @@ void sim_plan_free(struct sim_plan *plan);
 /* Makes it what the graph is, whose nodes know by `partner` whose place they take; launches that are under
  * way go on as they began. Both locks are held. */
 CUresult sim_exec_remake(struct sim_exec *exec, struct sim_graph *graph);
+/* Lets go of what launches up to that one may have run: they are over. */
+void sim_exec_free_retired(struct sim_exec *exec, uint64_t launches);
 /* What `from` refers to takes the place of what `to`, a part of it, referred to; that is let go of when no
  * launch is under way. Both locks are held. */
 CUresult sim_exec_take_holds(struct sim_exec *exec, struct sim_graph *to, const struct sim_graph *from);

@@ -8,14 +8,17 @@
 #include "stream.h"
 #include <stdlib.h>
 
-/* The end of a launch keeps the executable graph alive. */
+/* The end of a launch keeps the executable graph alive until then. */
 struct end_op {
     struct sim_op op;
     struct sim_exec *exec;
+    uint64_t launches; /* with this one */
 };
 
 static void drop_end(struct sim_op *op) {
-    sim_release(((struct end_op *)op)->exec);
+    const struct end_op *end = (struct end_op *)op;
+    sim_exec_free_retired(end->exec, end->launches);
+    sim_release(end->exec);
 }
 
 static const struct sim_op_class marker = {.run = NULL};
@@ -149,6 +152,7 @@ CUresult sim_exec_launch(struct sim_exec *exec, struct sim_stream *stream) {
         result = submit_all(exec, stream, ops, ends);
         sim_retain(exec);
         end->exec = exec;
+        end->launches = ++exec->launches;
         sim_submit(stream, &end->op, NULL);
         if (exec->last)
             sim_op_release(exec->last);

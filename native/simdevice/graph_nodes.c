@@ -56,8 +56,12 @@ static CUresult set_work(struct sim_node *node, const struct sim_node_work *work
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-    case CU_GRAPH_NODE_TYPE_GRAPH:
         return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        SIM_REQUIRE(!sim_node_is_captured(node));
+        if (sim_graph_has_memory(node->bodies[0])) /* which is there once, and stays */
+            return CUDA_ERROR_NOT_SUPPORTED;
+        return sim_node_assign_kept(node, work);
     default:
         return sim_node_assign_kept(node, work);
     }
