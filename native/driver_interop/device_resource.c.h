@@ -105,8 +105,13 @@ static CUresult resource_of(CUdevice device, const struct gf_resources *given, C
             resource->wqConfig = given->queue.wqConfig;
         }
         return CUDA_SUCCESS;
+    case CU_DEV_RESOURCE_TYPE_WORKQUEUE: /* all work of a device is in one */
+        memset(resource, 0, sizeof *resource);
+        resource->type = type;
+        memcpy(resource->wq.reserved, &device, sizeof device);
+        return CUDA_SUCCESS;
     default:
-        return CUDA_ERROR_INVALID_RESOURCE_TYPE; /* nothing here queues work, so there is no queue to share */
+        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
     }
 }
 
@@ -302,6 +307,21 @@ static CUresult add_queue(struct gf_resources *to, const CUdevResource *resource
     return CUDA_SUCCESS;
 }
 
+static CUresult add_device_queue(struct gf_resources *to, const CUdevResource *resource) {
+    unsigned count;
+    int major;
+    CUdevice device;
+    memcpy(&device, resource->wq.reserved, sizeof device);
+    if (!facts(device, &count, &major)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (to->device >= 0 && to->device != device) {
+        return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+    }
+    to->device = device;
+    return CUDA_SUCCESS;
+}
+
 CUresult DRIVER(cuDevResourceGenerateDesc)(CUdevResourceDesc *phDesc, CUdevResource *resources,
                                            unsigned nbResources) {
     struct gf_resources made = {.device = -1};
@@ -315,7 +335,8 @@ CUresult DRIVER(cuDevResourceGenerateDesc)(CUdevResourceDesc *phDesc, CUdevResou
         CUresult error =
             resources[i].type == CU_DEV_RESOURCE_TYPE_SM ? add_multiprocessors(&made, &resources[i], &split)
             : resources[i].type == CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG ? add_queue(&made, &resources[i])
-                                                                         : CUDA_ERROR_INVALID_RESOURCE_TYPE;
+            : resources[i].type == CU_DEV_RESOURCE_TYPE_WORKQUEUE ? add_device_queue(&made, &resources[i])
+                                                                  : CUDA_ERROR_INVALID_RESOURCE_TYPE;
         if (error != CUDA_SUCCESS) {
             return error;
         }

@@ -1,7 +1,8 @@
 /* Tensor maps: what CUDA's manual asks of their parameters, checked the same in the guest and on the
  * simulated device. It shows the relation of strides and sizes by a tensor without overlaps, but maps of
- * sliding windows are in use, so strides are held to their own limits only. Who includes this defines
- * DRIVER(name), ENTER, and CUresult encode(CUtensorMap *to, const struct gf_tensor_map *map) CUresult
+ * sliding windows are in use, so strides are held to their own limits only. It wants the map itself at a
+ * multiple of 64, but cuda-core 1.2.2 lets Python allocate it, so that is not asked for. Who includes this
+ * defines DRIVER(name), ENTER, and CUresult encode(CUtensorMap *to, const struct gf_tensor_map *map) CUresult
  * move(CUtensorMap *map, uint64_t address)
  */
 #include <stdbool.h>
@@ -84,10 +85,10 @@ static CUresult begin(struct gf_tensor_map *map, enum gf_tensor_form form, const
                       const cuuint64_t *strides, const cuuint32_t *steps, unsigned interleave,
                       unsigned swizzle, unsigned promotion, unsigned fill) {
     unsigned least = form != GF_TENSOR_TILED || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE ? 3 : 1;
-    if (to == NULL || (uintptr_t)to % 64 != 0 || dims == NULL || steps == NULL || rank < least ||
-        rank > GF_TENSOR_RANK_MOST || (strides == NULL && rank > 1) ||
-        type > CU_TENSOR_MAP_DATA_TYPE_16U6_ALIGN16B || interleave > CU_TENSOR_MAP_INTERLEAVE_32B ||
-        swizzle > CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B || promotion > CU_TENSOR_MAP_L2_PROMOTION_L2_256B ||
+    if (to == NULL || dims == NULL || steps == NULL || rank < least || rank > GF_TENSOR_RANK_MOST ||
+        (strides == NULL && rank > 1) || type > CU_TENSOR_MAP_DATA_TYPE_16U6_ALIGN16B ||
+        interleave > CU_TENSOR_MAP_INTERLEAVE_32B || swizzle > CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B ||
+        promotion > CU_TENSOR_MAP_L2_PROMOTION_L2_256B ||
         fill > CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -210,8 +211,7 @@ CUresult DRIVER(cuTensorMapEncodeIm2colWide)(
 
 CUresult DRIVER(cuTensorMapReplaceAddress)(CUtensorMap *tensorMap, void *globalAddress) {
     ENTER;
-    return tensorMap == NULL || (uintptr_t)tensorMap % 64 != 0 ? CUDA_ERROR_INVALID_VALUE
-                                                               : move(tensorMap, (uintptr_t)globalAddress);
+    return tensorMap == NULL ? CUDA_ERROR_INVALID_VALUE : move(tensorMap, (uintptr_t)globalAddress);
 }
 
 /* The small class is always in effect: it is right for every tensor. */
@@ -221,8 +221,7 @@ CUresult DRIVER(cuTensorMapSetAllocationClass)(CUtensorMap *tensorMap, CUtensorM
     if (outAllocClass != NULL) {
         *outAllocClass = CU_TENSOR_MAP_ALLOC_CLASS_SMALL;
     }
-    return tensorMap == NULL || (uintptr_t)tensorMap % 64 != 0 ||
-                   (unsigned)allocClass > CU_TENSOR_MAP_ALLOC_CLASS_LARGE
+    return tensorMap == NULL || (unsigned)allocClass > CU_TENSOR_MAP_ALLOC_CLASS_LARGE
                ? CUDA_ERROR_INVALID_VALUE
                : CUDA_SUCCESS;
 }

@@ -313,7 +313,9 @@ CUresult cuKernelGetName(const char **name, CUkernel handle) {
 }
 
 CUresult cuKernelGetParamInfo(CUkernel handle, size_t index, size_t *offset, size_t *size) {
+    struct sim_context *context; /* NVIDIA's driver may have to load the kernel there */
     struct sim_entry *entry;
+    SIM_TRY(sim_context_current(&context));
     SIM_TRY(acquire_entry(handle, &entry));
     CUresult result = param_info(entry->info, index, offset, size);
     sim_release(entry);

@@ -149,6 +149,8 @@ static void work(CUgreenCtx green, unsigned multiprocessors, CUfunction affine) 
     EXPECT(have.sm.smCount == multiprocessors);
     FAILS(CUDA_ERROR_INVALID_RESOURCE_TYPE,
           cuStreamGetDevResource(stream, &have, CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG));
+    FAILS(CUDA_ERROR_INVALID_RESOURCE_TYPE,
+          cuStreamGetDevResource(stream, &have, CU_DEV_RESOURCE_TYPE_WORKQUEUE));
 
     // A kernel of the primary context's module, on its memory, in the green context's stream.
     CUdeviceptr words = allocate(COUNT * 4), more;
@@ -312,7 +314,10 @@ int main(void) {
     queue.wqConfig.wqConcurrencyLimit = 3;
     queue.wqConfig.sharingScope = CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED;
     CUdevResource parts[3] = {groups[0], queue}, pair[2] = {groups[1], groups[2]}, have;
-    CUgreenCtx green = make(parts, 2), other = make(pair, 2), whole = make(&all, 1);
+    OK(cuDeviceGetDevResource(device, &parts[2], CU_DEV_RESOURCE_TYPE_WORKQUEUE)); // as cuda-core asks for it
+    EXPECT(parts[2].type == CU_DEV_RESOURCE_TYPE_WORKQUEUE);
+    CUgreenCtx green = make(parts, 3), other = make(pair, 2), whole = make(&all, 1);
+    OK(cuGreenCtxGetDevResource(green, &have, CU_DEV_RESOURCE_TYPE_WORKQUEUE));
     OK(cuGreenCtxGetDevResource(green, &have, CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG));
     EXPECT(have.wqConfig.wqConcurrencyLimit == 3 &&
            have.wqConfig.sharingScope == CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED);

@@ -41,6 +41,9 @@ int main(void) {
     OK(cuKernelGetParamInfo(add_kernel, 1, &offset, &width));
     EXPECT(offset == 8 && width == 4);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuKernelGetParamInfo(add_kernel, 2, &offset, &width));
+    OK(cuCtxSetCurrent(NULL)); // no way to load the kernel
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuKernelGetParamInfo(add_kernel, 1, &offset, &width));
+    OK(cuCtxSetCurrent(context));
     OK(cuFuncGetParamInfo(from_module, 0, &offset, &width));
     EXPECT(offset == 0 && width == 8);
 
