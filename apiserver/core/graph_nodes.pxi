@@ -102,7 +102,10 @@ cdef struct Rows:
 
 
 cdef bint is_nowhere(Session *s, uint64_t target) noexcept nogil:
-    """Nothing of the session's is there: a fill may have such a target for as long as it does not run."""
+    """Nothing of the session's is there: a fill may have such a target for as long as it does not run. In a session that
+    is being restored, memory of other processes may yet come."""
+    if s.arrival.restoring and not s.graphs.complete:
+        return False
     return not may_touch(s, target, 1) and not is_mapped(s, last_page(s), 1)
 
 

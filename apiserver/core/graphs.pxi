@@ -14,6 +14,7 @@ cdef enum:
 cdef void begin_graphs(Session *s) noexcept nogil:
     s.graphs.nodes = 0
     s.graphs.numbering_known = False
+    s.graphs.complete = False
     if s.graphs.fillers == NULL:
         s.graphs.fillers = new vector[ConditionFiller]()
         s.graphs.lacking = new vector[uint64_t]()
@@ -287,9 +288,10 @@ cdef void try_again(Session *s, Object *object, Frame *f) noexcept nogil:
 
 
 cdef void fill_hollow(Session *s) noexcept nogil:
-    """What nodes name may have come after their graphs: memory that other processes have made."""
+    """What nodes name may have come after their graphs: memory that other processes have made. What has not is nowhere."""
     cdef GraphExec *g
     cdef size_t i
+    s.graphs.complete = True
     for i in range(s.graphs.lacking.size()):
         g = <GraphExec *>find(s, s.graphs.lacking[0][i], GRAPH_EXEC)
         if g != NULL and g.hollow > 0:

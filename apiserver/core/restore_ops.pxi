@@ -301,8 +301,8 @@ cdef int sessionRestoreTls_call(Session *s, Frame *f, const uint8_t *state, size
 
 cdef int sessionRestoreDone_call(Session *s, Frame *f, gf_req_sessionRestoreDone *q) noexcept nogil:
     cdef int status = cu.CUDA_SUCCESS
+    fill_hollow(s)
     if shares_memory(s):
-        fill_hollow(s)
         status = bind_lacking(s)
     status = status or synchronize(s)
     if status == cu.CUDA_SUCCESS and (s.state.latched != cu.CUDA_SUCCESS or q.mapped_bytes != s.window.used

@@ -21,7 +21,7 @@ NODES_MOST = 12
 WAITS, NOR = (1, 4), 3  # of CUstreamBatchMemOpType, and a flag of CUstreamWaitValue
 WORD_OPERATIONS = (1, 2, 4, 5)  # CUstreamBatchMemOpType: waits for a word, writes one, of 32 bits and of 64
 ARRAY_COPIES = ("sessionArrayIn", "sessionArrayOut", "sessionArrayFrom", "sessionArrayTo", "sessionArrayCopy")
-WHOLE_WORD = struct.Struct("<QIIQ")
+WHOLE_WORD = struct.Struct("<Q2IQ")
 EDGE = struct.Struct("<II8x")
 KERNEL_PARAMS = struct.Struct("<QI")
 

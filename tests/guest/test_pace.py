@@ -20,6 +20,7 @@ def paced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [
         compiler(),
         f"-I{ROOT}/guest/src",
+        f"-I{ROOT}/guest/front",
         "-Wall",
         "-Wextra",
         "-Werror",

@@ -3,7 +3,7 @@
 # Lock: none; the dispatcher's
 # Home: restore_ops
 # Changed by: service
-# Read by: book codec conditionals graphs receive residency textures turn
+# Read by: book codec conditionals graph_nodes graphs receive residency textures turn
 # Offers: begin_arrival drop_copy_streams end_restore receive_beside
 
 cdef struct Arrival:

@@ -56,3 +56,4 @@ cdef struct Graphs:
     uint64_t last               # that it gave
     vector[ConditionFiller] *fillers    # values that are kept from being given, in a session that comes from another server
     vector[uint64_t] *lacking   # handles of graphs in which a place became hollow
+    bint complete               # of a session that was restored: all memory has come, of other processes too
