@@ -29,20 +29,23 @@ def _with_carry(e: FunctionEmitter, kind: Type, name: str, a: str, b: str, use: 
 
     The carry is the one adder's, where a-b is a+~b+1: after a subtraction it says that nothing was borrowed.
     """
-    llvm = kind.llvm
-    step = f"llvm.u{name}.with.overflow.{llvm}"
-    pair = f"{{ {llvm}, i1 }}"
-    both = e.intrinsic(step, pair, f"{llvm} {a}", f"{llvm} {b}")
-    result = e.op(f"extractvalue {pair} {both}, 0")
-    carry = e.op(f"extractvalue {pair} {both}, 1")
+    result, carry = _step(e, kind, name, a, b)
     if use:
-        wide = e.op(f"zext i1 {_flag(e, name, e.load_slot(_carry(e)))} to {llvm}")
-        both = e.intrinsic(step, pair, f"{llvm} {result}", f"{llvm} {wide}")
-        result = e.op(f"extractvalue {pair} {both}, 0")
-        carry = e.op(f"or i1 {carry}, {e.op(f'extractvalue {pair} {both}, 1')}")
+        wide = e.op(f"zext i1 {_flag(e, name, e.load_slot(_carry(e)))} to {kind.llvm}")
+        result, another = _step(e, kind, name, result, wide)
+        carry = e.op(f"or i1 {carry}, {another}")
     if define:
         e.store_slot(_carry(e), _flag(e, name, carry))
     return result
+
+
+def _step(e: FunctionEmitter, kind: Type, name: str, a: str, b: str) -> tuple[str, str]:
+    """a±b, and whether that is carried or borrowed. LLVM has one instruction for both, which its quick
+    selection of instructions does not survive with vectors.
+    """
+    result = e.op(f"{name} {kind.llvm} {a}, {b}")
+    less, than = (result, a) if name == "add" else (a, b)
+    return result, e.op(f"icmp ult {kind.llvm} {less}, {than}")
 
 
 def _flag(e: FunctionEmitter, name: str, carry: str) -> str:
