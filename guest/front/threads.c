@@ -90,27 +90,31 @@ static void not_begun(struct start *start) {
     free(start);
 }
 
-#pragma GCC visibility push(default)
-
-void gpuferry_when_threads_ended(void (*tell)(void)) {
-    if (dlsym(RTLD_DEFAULT, "pthread_create") == (void *)pthread_create) { /* else nobody is counted */
-        atomic_store(&when_ended, tell);
-    }
-}
-
-int gpuferry_begin_thread(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *),
-                          void *argument) {
-    return GF_NEXT(pthread_create)(thread, attributes, function, argument);
-}
-
-int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict attributes,
-                   void *(*function)(void *), void *restrict argument) {
+static int create(pthread_t *restrict thread, const pthread_attr_t *restrict attributes,
+                  void *(*function)(void *), void *restrict argument) {
     struct start *start = counted((struct start){.run = function, .argument = argument});
     int error = start == NULL ? EAGAIN : GF_NEXT(pthread_create)(thread, attributes, run, start);
     if (start != NULL && error != 0) {
         not_begun(start);
     }
     return error;
+}
+
+#pragma GCC visibility push(default)
+
+__typeof__(pthread_create) pthread_create __attribute__((alias("create")));
+
+/* Where this library comes behind libc, nobody's threads are counted, and the next pthread_create is none. */
+void gpuferry_when_threads_ended(void (*tell)(void)) {
+    if (dlsym(RTLD_DEFAULT, "pthread_create") == (void *)create) {
+        atomic_store(&when_ended, tell);
+    }
+}
+
+int gpuferry_begin_thread(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *),
+                          void *argument) {
+    __typeof__(pthread_create) *next = GF_NEXT(pthread_create);
+    return (next != NULL ? next : pthread_create)(thread, attributes, function, argument);
 }
 
 int thrd_create(thrd_t *thread, thrd_start_t function, void *argument) {
