@@ -50,21 +50,19 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
         *address = 0;
         return CUDA_SUCCESS;
     }
-    if (pool->max_size > 0 && (size > pool->max_size || atomic_load(&pool->used) > pool->max_size - size)) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
     CUDA_MEM_ALLOC_NODE_PARAMS_v2 node = {
         .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = pool->device}},
         .bytesize = size};
-    if (result == CUDA_SUCCESS && gf_capture_any() &&
-        gf_capture_takes_telling(cuda_stream, GF_FORM_ALLOC, &node, &result)) {
+    if (gf_capture_any() && gf_capture_takes_telling(cuda_stream, GF_FORM_ALLOC, &node, &result)) {
         *address = result == CUDA_SUCCESS ? node.dptr : *address;
-        return result;
+        return result; /* of memory for graphs, whatever this pool may have */
     }
-    if (result == CUDA_SUCCESS) { /* of no context: it is there until it is freed */
-        result = gf_window_alloc(pool->device, size, 0, handle, stream, &found);
+    if (pool->max_size > 0 && (size > pool->max_size || atomic_load(&pool->used) > pool->max_size - size)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    /* Of no context: it is there until it is freed. */
+    result = gf_window_alloc(pool->device, size, 0, handle, stream, &found);
     if (result == CUDA_SUCCESS) {
         *address = found;
     }
