@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tests.helpers.processes import descendants
 
-
 # Threads of a monitor that begin when more work for them comes at once than before, and stay.
 POOLED = min(32, (os.cpu_count() or 1) + 4)
 
