@@ -60,10 +60,6 @@ CUresult gf_jit_input_options(unsigned count, const CUjit_option *options, void 
 
 static void append(char *buffer, size_t room, size_t *length, void **used, const char *text, size_t size) {
     if (buffer != NULL && room > 0) {
-        /* On a line of its own; the last one has no end. */
-        if (*length > 0 && *length < room - 1 && size > 0 && buffer[*length - 1] != '\n' && text[0] != '\n') {
-            buffer[(*length)++] = '\n';
-        }
         size_t left = room - 1 - *length, count = size < left ? size : left;
         memcpy(buffer + *length, text, count);
         *length += count;

@@ -104,9 +104,12 @@ static CUresult kind_of(CUjitInputType type, enum sim_image_kind *kind) {
     }
 }
 
-/* What a step took and said. Lock held. */
+/* What a step took and said, on a line of its own: the last one has no end. Lock held. */
 static void report(struct link_state *state, const char *message, uint64_t started_ns) {
-    gf_jit_append(&state->log, message, strlen(message), "", 0,
+    char line[MESSAGE_SIZE + 1];
+    const char *before = state->log.error_length ? "\n" : "";
+    int size = *message ? snprintf(line, sizeof line, "%s%s", before, message) : 0;
+    gf_jit_append(&state->log, line, (size_t)size, "", 0,
                   (float)((double)(sim_now_ns() - started_ns) * 1e-6));
 }
 

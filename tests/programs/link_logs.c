@@ -28,7 +28,7 @@ int main(void) {
     EXPECT(logs.error[first - 1] != '\n'); // what cuda-core's tests compare with has no end of line
     FAILS(CUDA_ERROR_UNKNOWN, cuLinkComplete(state, &image, &size));
     EXPECT(said(&logs) > first && said(&logs) == strlen(logs.error));
-    EXPECT(logs.error[first] == '\n' && strstr(logs.error + first, "shared_word") != NULL);
+    EXPECT(strstr(logs.error + first, "shared_word") != NULL);
     memcpy(&after, &logs.values[LOG_WALL_TIME], sizeof after);
     EXPECT(before >= 0 && after > before);
     OK(cuLinkDestroy(state));
