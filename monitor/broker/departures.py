@@ -16,7 +16,7 @@ from gpuferry.specs._generated import node_pb2
 
 from ..pool.api_server import ApiServer
 from ..pool.channel import ChannelBroken, HasFileno
-from ..service.patience import Patience
+from ..service.patience import HEARD_SECONDS, Patience
 from ..service.rates import Sparing
 from ..sessions.session import Session
 
@@ -26,7 +26,6 @@ ANSWER_SECONDS = 10.0  # of its own time, in which who lives says something when
 KEEPER_ANSWER_SECONDS = 60.0  # likewise: it may be waiting for another GPU server
 AGAIN_SECONDS = 30.0  # until who answered, and may yet end the session by itself, is asked again
 LONGEST_SECONDS = 120.0  # beyond the time for a guest to come back; no API server needs so long
-HEARD_SECONDS = 0.2  # in which what an API server has said is heard
 
 log = structlog.get_logger()
 

@@ -18,7 +18,7 @@ from ..door.guests import Guest
 from ..door.handshake import LIFE_MOST
 from ..pool.api_server import ApiServer
 from ..pool.channel import ChannelBroken
-from ..service.patience import Patience
+from ..service.patience import HEARD_SECONDS, Patience
 from ..sessions.book import opened
 from ..sessions.session import Session
 from ..settings.monitor import Config
@@ -26,7 +26,6 @@ from ..tenants.tenancy import Tenancy
 from .portions import said
 
 HUSH_SECONDS = 0.002  # without another guest: then a crowd is handed over
-HEARD_SECONDS = 0.2  # in which what an API server has said is heard
 WAIT_SECONDS = 0.05  # for which a granted session waits at most for a hush
 
 log = structlog.get_logger()

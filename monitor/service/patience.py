@@ -10,6 +10,7 @@ from collections.abc import Callable
 from .processes import starved
 
 MOST = 12  # times the limit, whatever it waits for
+HEARD_SECONDS = 0.2  # in which what an API server has said is heard, before it is ended
 
 
 class Patience:

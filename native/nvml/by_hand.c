@@ -7,16 +7,18 @@
 
 #include "nvml/nvml.h"
 
-nvmlReturn_t nv_unsupported(void) {
+static nvmlReturn_t refuse(nvmlReturn_t result) {
     struct nv_system system;
     NV_TRY(nv_find_system(&system));
-    return NVML_ERROR_NOT_SUPPORTED;
+    return result;
+}
+
+nvmlReturn_t nv_unsupported(void) {
+    return refuse(NVML_ERROR_NOT_SUPPORTED);
 }
 
 nvmlReturn_t nv_denied(void) {
-    struct nv_system system;
-    NV_TRY(nv_find_system(&system));
-    return NVML_ERROR_NO_PERMISSION;
+    return refuse(NVML_ERROR_NO_PERMISSION);
 }
 
 nvmlReturn_t nv_text(char *text, unsigned length, const char *value) {

@@ -44,7 +44,7 @@ class Engine:
         """It takes no turns."""
 
     def go_on_without_guest(self) -> None:
-        """Its streams wait for nobody."""
+        """Nothing is to be done: no stream of this double waits for its guest."""
 
     def end(self, end: End) -> None:
         self.ended = end

@@ -67,7 +67,7 @@ class Engine:
         """It takes no turns."""
 
     def go_on_without_guest(self) -> None:
-        """Its streams wait for nobody."""
+        """Nothing is to be done: no stream of this double waits for its guest."""
 
     def stats(self) -> dict[str, int]:
         names = ("calls_async", "calls_sync", "launches", "busy_nanoseconds", "memory_mapped")

@@ -36,7 +36,7 @@ class Call:
 
 
 def call(op: str, payload: bytes = b"", **values: Any) -> Call:
-    """Of this operation."""
+    """A Call of the operation with this name, with these arguments."""
     return Call(op, values, payload)
 
 

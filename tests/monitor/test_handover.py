@@ -12,7 +12,7 @@ from gpuferry.monitor.broker import handover
 from gpuferry.monitor.broker.handover import HandOver
 from gpuferry.monitor.door.handshake import Hello, Restore
 from gpuferry.monitor.pool.channel import ChannelBroken
-from gpuferry.monitor.service.patience import Patience
+from gpuferry.monitor.service.patience import HEARD_SECONDS, Patience
 from gpuferry.monitor.sessions.decision import Placement
 from gpuferry.monitor.sessions.session import Session
 from gpuferry.monitor.settings.monitor import Config
@@ -247,9 +247,9 @@ def test_an_api_server_has_its_time_to_begin_on_a_machine_with_too_much_to_do(
 
     assert timers[-1][0] == 10.0
     assert look(10.0, 9.0) == 9.0
-    assert look(19.0, 9.0) == handover.HEARD_SECONDS  # in which what it has said is heard
+    assert look(19.0, 9.0) == HEARD_SECONDS  # in which what it has said is heard
     assert look(19.2, 14.2) == pytest.approx(5.0)
-    assert look(24.2, 14.2) == handover.HEARD_SECONDS
+    assert look(24.2, 14.2) == HEARD_SECONDS
     assert not server.killed
     assert look(24.4, 14.2) == 0.0
     assert server.killed

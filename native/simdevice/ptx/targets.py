@@ -74,7 +74,7 @@ _REGISTERS = {
 
 @dataclass(frozen=True)
 class _Rule:
-    """A line of the tables above."""
+    """Which instructions a feature is, by their words, and the first target that has it."""
 
     name: str
     words: Counter[str]
@@ -114,7 +114,7 @@ _TARGET = re.compile(r"(?:sm|compute)_(\d{1,6})([af]?)\Z")
 
 
 class Target:
-    """A text's `.target`."""
+    """The `.target` that a PTX text names, and whether it has an instruction or a register."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -116,7 +116,7 @@ class Arguments:
         self.names = Names(random)
 
     def device(self) -> int:
-        """The first one mostly."""
+        """A device of the program's: mostly its first, number 0."""
         return 0 if self.devices == 1 else self.random.choice((0, 0, *range(self.devices)))
 
     def number(self, name: str) -> int:
